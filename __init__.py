@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
-#: Modules that are imported on first use, to keep the import of the package fast. The package `gemm` is callable as a
-#: function.
+#: Modules of this package that are imported on first use, so that `import sptc` is fast. The package `gemm` is callable
+#: as a function.
 _LATER = {
     "gemm": (".gemm", ""),
     "diagnose": (".gemm.diagnose", "diagnose"),

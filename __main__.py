@@ -1,4 +1,4 @@
-"""``python -m sptc`` is the command ``sptc``."""
+"""Run the command ``sptc`` as ``python -m sptc``."""
 
 import sys
 

@@ -61,13 +61,14 @@ class FileError(Error):
 
 @dataclass(frozen=True, kw_only=True)
 class NibblePlace:
-    """Position of a metadata nibble: in the matrix, and in the register or tensor memory that holds it."""
+    """Position of a metadata nibble in the matrix, and in the register or tensor memory that holds the nibble."""
 
     batch: tuple[int, ...]  #: Index into the leading (batch) axes; empty if there is no batch
     #: Row of A and chunk of the nibble within that row.
     row: int
     chunk: int
-    #: Thread whose metadata register holds the nibble, or lane of tensor memory; and lowest bit of the nibble.
+    #: Thread whose metadata register holds the nibble, or lane of tensor memory that holds it; and lowest bit of the
+    #: nibble.
     lane: int
     low_bit: int
     column: int | None = None  #: Column of tensor memory; None if registers hold the metadata
@@ -106,19 +107,19 @@ class MetadataError(Error):
         super().__init__(f"undefined metadata at {place}: nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}")
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
-        """Rebuild the error from its fields, so that worker processes can pickle it."""
+        """Rebuild the error from its fields when it is unpickled, so that worker processes can send it."""
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
-        """Return the same error with another batch index."""
+        """Return a copy of the error with another batch index."""
         return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
 
 
 def shown(value: object) -> str:
-    """Return the text of any value for an error message: one line, cut off after 100 characters."""
+    """Return the text of any value for an error message: one line of at most about 100 characters."""
     try:
         text = _SHORT.repr(value)
-    except Exception:  # `__repr__` fails, or an integer has too many digits to print
+    except Exception:  # Python cannot convert the value to text: `__repr__` fails, or an integer has too many digits.
         return f"a value of type {type(value).__name__}"
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}..."

@@ -1,4 +1,4 @@
-"""Build steps that pyproject.toml cannot express: files from other folders, and a compiled library for one platform.
+"""Build steps that pyproject.toml cannot express: add files of other folders, and a compiled C++ library.
 
 With ``SPTC_LIBRARY=1`` a wheel brings libsptc and is for one platform. With ``SPTC_RECORDINGS=apart`` it lacks the
 recorded registers, which ``recordings/`` is a distribution of, and keeps what :mod:`sptc.isa.evidence` reads.
@@ -27,15 +27,15 @@ RECORDINGS_APART = os.environ.get("SPTC_RECORDINGS") == "apart"
 
 
 class Package(Distribution):
-    """Distribution with compiled files if the wheel includes the C++ library."""
+    """Distribution that counts as compiled if the wheel includes the C++ library."""
 
     def has_ext_modules(self) -> bool:
-        """Return whether the wheel is for one platform, because it has compiled files."""
+        """Return whether the wheel is specific to one platform, because it contains compiled files."""
         return WITH_LIBRARY
 
 
 class BuildPython(build_py):
-    """Build step that compiles the C++ library into the package, and omits recordings if they are distributed apart."""
+    """Build step that compiles the C++ library into the package, and omits recordings that are distributed apart."""
 
     def run(self) -> None:
         """Copy modules and data files, and add the compiled library."""
@@ -49,7 +49,7 @@ class BuildPython(build_py):
             folder = package / "native" / "lib"
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory() as scratch:
-                # The copied package writes the C++ sources, since the package itself generates one header.
+                # The package generates one C++ header, so the copied package is run to write the C++ sources.
                 words = [sys.executable, "-c", WRITE_SOURCES, str(package.parent.resolve()), scratch]
                 subprocess.run(words, cwd=scratch, check=True)
                 subprocess.run(["make", "--silent", "-j2", "build/libsptc.so"], cwd=scratch, check=True)
@@ -68,5 +68,5 @@ class BuildWheel(bdist_wheel):
 setup(
     distclass=Package,
     cmdclass={"build_py": BuildPython, "bdist_wheel": BuildWheel},
-    setup_requires=["numpy"] if WITH_LIBRARY else [],  # needed to generate a header with tables
+    setup_requires=["numpy"] if WITH_LIBRARY else [],  # package that is needed to generate a C++ header with tables
 )

@@ -1,1 +1,1 @@
-"""Instructions as Python functions: they check the operands and choose the back end that computes."""
+"""Python functions that compute instructions: each checks its operands and chooses a back end."""

@@ -1,4 +1,4 @@
-"""Table of back ends by name: software models, simulated hardware and the GPU, which compute instructions.
+"""Table of back ends by name. Software models, simulated hardware and the GPU are back ends that compute instructions.
 
 Each back end takes one frozen record of operands and returns one frozen record of results. No other module of the
 package distinguishes back ends by name.
@@ -24,7 +24,7 @@ class Backend(Protocol):
     """Protocol that every back end implements."""
 
     def make_ready(self, arch: str) -> None:
-        """Prepare the back end for an architecture; this is slow once, for example if hardware must be compiled.
+        """Prepare the back end for an architecture; the first call may be slow, for example to compile the hardware.
 
         Raises
         ------
@@ -75,8 +75,7 @@ class _Golden:
         return Product(multiply_by(instruction, self._numerics, MUX_OF_ARCHITECTURE[arch], operands))
 
 
-#: Module of each back end inside the package, its class, and the arguments of the class. Modules are imported on first
-#: use.
+#: Module, class and constructor arguments of each back end. Modules are imported on first use.
 _CLASSES = {
     "golden": ("api.backends", "_Golden"),
     "rtl": ("sim.engine.engine", "HardwareBackend", "verilator"),
@@ -87,7 +86,7 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of all back ends, and names of the back ends that model every architecture.
+#: Names of all back ends; then names of the back ends that model every architecture.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 
@@ -120,7 +119,7 @@ def backend(name: str | Backend) -> Backend:
 
 
 def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Instruction | None, arch: str) -> Backend:
-    """Return a back end that uses other numerics for an instruction; unchanged if `numerics` is None.
+    """Return a back end that uses the given numerics for an instruction; the same back end if `numerics` is None.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Back end ``cuda``: runs instructions on the GPU of this machine, on registers and shared memory."""
+"""Back end ``cuda``: executes instructions on this machine's GPU, with operands in registers and shared memory."""
 
 from ..errors import BackendError
 from ..gpu import device
@@ -12,13 +12,13 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend:
-    """Back end that uses the GPU; see :class:`sptc.api.backends.Backend`."""
+    """Back end that executes instructions on the GPU; see :class:`sptc.api.backends.Backend`."""
 
     def make_ready(self, arch: str) -> None:
-        """Do nothing, since kernels load fast, and a process that forks workers must not use the GPU."""
+        """Do nothing: GPU kernels load fast, and a process that forks workers must not use the GPU."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D on the GPU with as many instructions as the matrices need."""
+        """Compute D on the GPU by as many instructions as the matrices need."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
         return multiply_held(_execute, instruction, arch, operands)

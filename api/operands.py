@@ -1,4 +1,4 @@
-"""Operand checks that all instructions share, and computation of a batch in blocks."""
+"""Operand checks for all instructions, and computation of a batch in blocks of limited size."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ __all__ = [
 Registers = NDArray[np.uint32]
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Number of tiles computed at once, which limits the memory that a call needs besides operands and result.
+#: Number of tiles computed at once. It limits the memory of a call in addition to operands and result.
 _BLOCK_TILES = 1024
 
 
@@ -51,7 +51,7 @@ class Places(Protocol):
 
 
 def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
-    """Raise `error` unless `value` is one of the accepted strings."""
+    """Raise `error` unless `value` is one of the accepted texts."""
     if not is_word_of(value, accepted):
         raise error(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
 
@@ -77,7 +77,7 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: Inst
 
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
-    """Return the sparsity selector as a Python int, which can be a cache key. Raise if the instruction lacks it."""
+    """Return the sparsity selector as a Python int, which is hashable. Raise an error if the instruction has none."""
     if not is_integer(selector):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
@@ -162,7 +162,7 @@ def in_blocks(
     tails: Mapping[str, int] | None = None,
     block_tiles: int = _BLOCK_TILES,
 ) -> Registers:
-    """Broadcast the batch axes of operands and compute block by block, so that only one block is copied at a time.
+    """Broadcast the batch axes of operands and compute block by block, so that only one block of operands is copied.
 
     `tails` gives the number of axes behind the batch, by operand; by default those of registers.
     """
@@ -174,7 +174,7 @@ def in_blocks(
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
     axes = batch or (1,)
-    # A broadcast operand is a view with stride 0; only one block is copied at a time.
+    # A broadcast operand is a view with stride 0, and is copied one block of tiles at a time.
     views = {
         name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }

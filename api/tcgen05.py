@@ -42,9 +42,10 @@ from .operands import (
 
 __all__ = ["placement_of", "tcgen05_mma"]
 
-#: Smallest shared-memory descriptor: bit 46 is set in every descriptor. A smaller number is a tensor-memory address.
+#: Smallest value of a shared-memory descriptor, since bit 46 of each is set. A smaller value of operand A is a
+#: tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Number of images computed at once; the tensor memory of a CTA takes 256 KiB.
+#: Number of memory images computed at once; the tensor memory of one CTA takes 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -174,7 +175,7 @@ def tcgen05_mma(
 def _images(
     opcode: Opcode, placement: Placement, tmem: object, smem: object
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Check the images of tensor and shared memory; return them with the CTA axis of a pair behind the batch axes."""
+    """Check images of tensor and shared memory; return them with the axis of a CTA pair after the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -203,7 +204,7 @@ class _Execution:
     disabled: NDArray[np.bool_] | None
 
     def run(self, block: dict[str, Any]) -> NDArray[np.uint32]:
-        """Execute the instruction on a block of images; return tensor memory after the instruction."""
+        """Execute ``tcgen05.mma`` on a block of memory images; return tensor memory after the instruction."""
         opcode, instruction = self.opcode, self.descriptor.instruction
         batch = len(block["tmem"])
         tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
@@ -234,7 +235,7 @@ class _Execution:
 
     @property
     def _options(self) -> tuple[str, ...]:
-        """Names of the optional arguments in use, such as ``scale_input_d``."""
+        """Names of the optional arguments in use, for example ``scale_input_d``."""
         in_use = {
             "scale_input_d": self.scale_input_d != 0,
             "disable_output_lane": self.disabled is not None,
@@ -337,7 +338,7 @@ def placement_of(
 
 
 def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) -> None:
-    """Raise unless all operands in tensor memory start in one half of the lanes, if the layout of D uses halves."""
+    """Raise an error unless all operands in tensor memory start at the same lane, if D uses half of the lanes."""
     if layout.half_lanes:
         lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
         if len(set(lanes.values())) > 1:

@@ -15,7 +15,7 @@ from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_regis
 
 __all__ = ["multiply_held"]
 
-#: Function that executes an instruction once for each case of a batch of operands.
+#: Type of a function that executes an instruction once for each case of a batch of operands.
 Execute = Callable[[Instruction, str, HeldOperands], Product]
 _Value = TypeVar("_Value")
 _CORE_MATRIX_BYTES = 128
@@ -23,7 +23,7 @@ _CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Compute D by a function that executes one instruction; large matrices take several instructions.
+    """Compute D by a function that executes one instruction; large matrices need several instructions.
 
     `execute` runs one instruction on each case of a batch. Operands that came from registers and shared memory are
     passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
@@ -41,13 +41,13 @@ def multiply_held(execute: Execute, instruction: Instruction, arch: str, operand
 
 
 def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
-    """Return all values as a tuple, or None if one of the values is None."""
+    """Return all values as a tuple; None if any value is None."""
     present = tuple(value for value in values if value is not None)
     return present if len(present) == len(values) else None
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Yield the step flags of all matrices of a batch, concatenated over all tiles."""
+    """Yield the undefined-metadata flags of each step for all matrices of a batch, concatenated over all tiles."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None
@@ -69,7 +69,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         return filled.reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat an operand for all tiles of a row or of a column that share it."""
+        """Repeat an operand for all tiles in a row or column that share the operand."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 

@@ -1,4 +1,4 @@
-"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: simulate top-level modules of the hardware and count cycles."""
+"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: simulate top-level hardware modules and count clock cycles."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ class RegisterBackend:
         self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D with as many instructions as the matrices need, issued back to back."""
+        """Compute D by as many instructions as the matrices need, issued without idle cycles between them."""
         if self.name not in tops_of(instruction, arch):
             raise refusal(self.name, instruction, arch)
         return multiply_held(self._execute, instruction, arch, operands)
@@ -64,7 +64,7 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
     return Product(d, flags, cycles)
 
 
-#: Functions by back end name: one compiles the top-level module, the other executes an instruction on it.
+#: Functions by back end name: the first compiles the top-level module, the second executes an instruction on it.
 _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
     "warp": (warp_for, _on_warp),
     "warpgroup": (lambda arch: warpgroup(), _on_warpgroup),
@@ -72,7 +72,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return the undefined-metadata flags, shape (cases, panels of B, m, 16), as one record for each panel."""
+    """Return undefined-metadata flags, shape (cases, panels of B, m, 16), as one record for each panel."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)

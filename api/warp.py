@@ -32,7 +32,7 @@ from .operands import (
 
 __all__ = ["evidence", "mma", "mma_tiles", "numerics"]
 
-#: Number of accumulator tiles that software models compute at once.
+#: Number of accumulator tiles that a software model computes at once.
 _BLOCK_TILES = 1024
 #: Type of a block-scale operand: scale data, byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]
@@ -269,7 +269,7 @@ def mma_tiles(
 
 
 def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, str, Backend]:
-    """Return the instruction, the architecture with the numerics of the target, and the back end."""
+    """Return the instruction, the architecture with the numerics of the target, and the back end that computes."""
     parsed = resolve(text, arch, family="mma").instruction
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")

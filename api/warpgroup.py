@@ -115,8 +115,8 @@ def wgmma(
         if parsed.sparse:
             nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
-        # The sign of B is applied behind the mux, after an undefined nibble has combined halves of two tf32 elements;
-        # measured on an H200.
+        # The sign of B is applied after the multiplexer, which combines halves of two tf32 elements if the nibble is
+        # undefined; measured on an H200.
         if imm_scale_a != imm_scale_b:
             stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         matrices = MatrixOperands(
@@ -141,7 +141,7 @@ def wgmma_chain(
     backend: str | Backend = "golden",
     **immediates: Any,
 ) -> Registers:
-    """Compute consecutive dense ``wgmma`` on the same accumulators, with the result of repeated calls of :func:`wgmma`.
+    """Compute consecutive dense ``wgmma`` on the same accumulators; the result equals repeated calls of :func:`wgmma`.
 
     Models compute all as one product; other back ends execute each instruction.
 
@@ -215,7 +215,7 @@ def _immediates(
     imm_scale: tuple[int, int],
     imm_trans: tuple[int, int],
 ) -> Immediates:
-    """Check the immediate operands of a ``wgmma`` and return them."""
+    """Check the immediate operands of a ``wgmma`` (scale and transposition) and return them."""
     if not isinstance(scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(scale_d)}")
     for name, value in zip(("imm_scale_a", "imm_scale_b"), imm_scale, strict=True):

@@ -1,4 +1,4 @@
-"""Matrix products computed instruction by instruction and block by block, on one back end or several.
+"""Matrix products computed instruction by instruction and block by block, on one or several back ends.
 
 ``sptc.gemm`` is also the function :func:`sptc.gemm.multiply.gemm`. An import of a module of this package would replace
 a function of the same name in ``sptc``. Therefore the package itself is callable.
@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _function() -> Any:
-    from .multiply import gemm  # The function is imported at the first call, as the package itself is.
+    from .multiply import gemm  # The function is imported at the first call, so that `import sptc` stays fast.
 
     return gemm
 
@@ -28,7 +28,7 @@ class _Callable(ModuleType):
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        """Documentation of ``sptc.gemm`` and its signature, since `help` prints no signature of a package."""
+        """Documentation and signature of ``sptc.gemm``, since `help` prints no signature for a package."""
         first, rest = str(_function().__doc__).split("\n", 1)
         named = [str(parameter) for parameter in self.__signature__.parameters.values()]
         named.insert(3, "*")  # behind a, b and c

@@ -1,4 +1,4 @@
-"""Block scales given in Python: their codes, and the instructions that take them.
+"""Block scales that Python code passes: conversion to codes, and the instructions that accept the scales.
 
 Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the format of the instruction.
 They may also be floats that the format of the instruction holds. The elements are given separately, as stored. A value
@@ -27,29 +27,29 @@ _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 
 @dataclass(frozen=True, eq=False)
 class BlockScales:
-    """Block scales of both factors."""
+    """Block scales of both factors of a product."""
 
-    #: Block scales as codes (uint8) or values (float64), shapes (..., M, blocks) and (..., N, blocks). A block is the
-    #: elements along K that share a scale.
+    #: Block scales as codes (uint8) or values (float64), shapes (..., M, blocks) and (..., N, blocks). A block consists
+    #: of the elements along K that share a scale.
     a: NDArray
     b: NDArray
     format: str | None  #: Format of the scale codes; None if the scales are plain bytes or values
 
     def formats(self) -> tuple[str, ...]:
-        """Return the possible formats of the block scales; plain bytes may have any format."""
+        """Return the possible formats of the block scales; scales given as plain bytes may have any format."""
         if self.format:
             return (self.format,)
         arrays = [array for array in (self.a, self.b) if array.dtype != np.uint8]
         return tuple(name for name in _FORMAT_OF.values() if all(_encoded(array, name) is not None for array in arrays))
 
     def of_vector(self) -> "BlockScales":
-        """Add an axis of one column to the scales of a vector B."""
+        """Add an axis of length one, for the only column, to the block scales of a vector B."""
         return replace(self, b=self.b[..., None, :])
 
     def checked(
         self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return the block scales of one product as an instruction takes them: left factor, right factor.
+        """Return the block scales of one product in the operand form of an instruction: left factor, right factor.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ def scaled_instructions(
         i for scale in formats for i in instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scale)
     ]
     matching = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
-    if not scales.format:  # NVFP4 has shorter blocks of elements than MXFP4
+    if not scales.format:  # NVFP4 has shorter blocks of elements per scale than MXFP4.
         matching.sort(
             key=lambda i: (i.scale_format and i.scale_format.name) != ("ue4m3" if i.scale_size == 4 else "ue8m0")
         )

@@ -1,4 +1,4 @@
-"""Candidate ways of summation for a search, likely ones first. Ways of summation with equal bits are left out."""
+"""Candidate ways of summation for a search, likely ones first. Candidates that give the same bits appear only once."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -17,15 +17,15 @@ from .ways import GROUP_SCALINGS, INTERLEAVES, Way, combine, instruction_named
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
-#: Attributes of a way of summation, by name.
+#: Attributes of a way of summation, by attribute name.
 _Words = dict[str, Any]
-#: Numbers of slices of K to try: few slices first; many slices are less likely than promoted partial sums.
+#: Numbers of slices of K to try. Few slices are tried first; many slices are less likely than promoted partial sums.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 #: Numbers of instructions per promoted partial sum to try.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
 #: Numbers of instructions per K tile to try.
 _TILES = (1, 2, 4, 8)
-#: Workers of stream-K: SM counts of the GPUs of an architecture.
+#: Numbers of stream-K workers to try: the SM counts of GPUs, by architecture.
 _WORKERS = {
     "sm_80": (108, 56),
     "sm_86": (84, 82, 72, 10),
@@ -34,24 +34,25 @@ _WORKERS = {
     "sm_100": (148, 152),
     "sm_120": (170, 188),
 }
-#: Rows and columns of output tiles of stream-K.
+#: Rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders in which slices of stream-K are added, and minimum K tiles of a slice.
+#: Orders of adding stream-K slices to try, and minimum number of K tiles in a slice to try.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
-#: Maximum number of stream-K ways that are generated, and of those with distinct bits that are tried.
+#: Maximum number of stream-K ways of summation that are generated, and maximum number of those with distinct bits that
+#: are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of likely kinds of ways of summation, which are tried with all instructions before all other kinds.
+#: Number of likely kinds of ways of summation; these are tried with all instructions before all other kinds.
 _LIKELY = 3
-#: Maximum number of ways of summation that are recorded as equal by construction to one that was tried.
+#: Maximum number of ways of summation with equal bits that are recorded together with the one that was tried.
 _MOST_ALIKE = 8
-#: Numbers of bits of slice numbers for which trees in every order of the bits are tried.
+#: Widths in bits of slice numbers for which a tree is tried in every order of the bits.
 _BITS = (2, 3, 4, 5)
-#: Maximum number of slices of K for which all orders of addition are tried.
+#: Maximum number of slices of K for which every order of addition is tried.
 _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
-    """Give equal numbers to sums with equal bits. Addition of floats is commutative but not associative.
+    """Assign equal numbers to sums with equal bits. Addition of floats is commutative but not associative.
 
     A chain is the sequence of its steps (see :mod:`sptc.isa.numerics`), however many of them an instruction has.
 
@@ -71,7 +72,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for a way of summation, and no earlier way has the same bits."""
+        """Return whether K is long enough for a way of summation, and no way passed earlier has the same bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -118,7 +119,7 @@ class Expressions:
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
             steps = chain_of_way[:, None] * number + np.arange(number)
-            # Interleaving decides which elements a step has, by the K of its instruction.
+            # The K of the instruction and its interleaving decide which elements a step has.
             interleaved = way.interleave and (way.interleave, way.parsed.k)
             self._chains[name] = self._number((way.convert_a, way.convert_b, interleaved, step, steps.tobytes()))
         return self._chains[name]
@@ -154,7 +155,7 @@ class Expressions:
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return the properties that determine the bits of a step of an instruction, and its number of steps."""
+    """Return the properties that determine the result bits of a step of an instruction, and its number of steps."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0
@@ -169,7 +170,7 @@ def candidates(
     variants: Sequence[_Words] = ({},),
     group: int = 0,
 ) -> Iterator[Way]:
-    """Yield ways of summation to try, likely ones first, one for each set of ways with equal bits.
+    """Yield ways of summation to try, likely ones first; of several ways with equal bits, only one is yielded.
 
     Parameters
     ----------
@@ -237,13 +238,13 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return attributes of ways of summation with group scales; `instructions` is their number per group, or 0."""
+    """Return attributes of ways of summation with group scales; `instructions` is the number per group, or 0."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
     whole = [{**words, "promote": instructions} for words in scalings]
     shorter = [number for number in _PROMOTIONS if number < instructions and instructions % number == 0]
-    # Slices of K consist of whole groups, so that chains begin and end with a group.
+    # Slices of K consist of whole scale groups, so that chains begin and end with a group.
     split = [{**words, "tile": words["tile"] * instructions} for words in _slices()]
     orders: list[_Words] = [{"order": order} for order in ("reverse", "tree", "halves")]
     orders += [{name: result} for name in ("workspace", "running") if result in ("f16", "bf16")]
@@ -261,7 +262,7 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
 
 
 def _trees(bits: int) -> Iterator[str]:
-    """Yield the orders of trees over the bits of the numbers of 2^bits slices."""
+    """Yield every order of the bits of slice numbers in which 2^bits slices can be added as a tree."""
     return (" ".join(["tree", *order]) for order in permutations(map(str, range(bits))))
 
 
@@ -274,7 +275,7 @@ def _slices() -> Iterator[_Words]:
 def streams(
     instructions: Sequence[Instruction], plain: Way, expressions: Expressions, workers: int | None = None
 ) -> Iterator[Way]:
-    """Yield a limited number of stream-K schedules with distinct bits, as ways of summation.
+    """Yield a limited number of stream-K schedules, each with other result bits, as ways of summation.
 
     Parameters
     ----------
@@ -307,7 +308,7 @@ def streams(
 
 
 def any_order(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:
-    """Yield ways of summation whose slices are added in any order; see :func:`candidates`."""
+    """Yield ways of summation that add their slices in an arbitrary order; see :func:`candidates`."""
     for split, i in product(range(3, _MOST_IN_ANY_ORDER + 1), instructions):
         for name in ("", plain.result) if plain.result in ("f16", "bf16") else ("",):
             way = replace(plain, instruction=str(i), split_k=split, order="any", workspace=name, running=name)

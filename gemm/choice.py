@@ -1,4 +1,4 @@
-"""Default choices: the instruction that a library would use, and the fastest available back end."""
+"""Default instruction, as a library would choose it, and default back end, the fastest that is available."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +15,7 @@ from ..isa.text import is_word_of
 
 __all__ = ["fastest", "formats_of", "instructions_alike", "instructions_for"]
 
-#: Accumulator types of float instructions (False) and integer instructions (True), the usual type first.
+#: Accumulator types by whether the instruction is an integer instruction, the usual type first.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 
 
@@ -23,7 +23,7 @@ _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 def instructions_for(
     fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None, scales: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return instructions of a format that differ in their bits, starting with the likely choice of a library.
+    """Return instructions of a format that differ in their result bits, starting with the likely choice of a library.
 
     Instructions of tensor cores come before emulated ones, then the latest family, the usual accumulator, and large K.
 
@@ -53,7 +53,7 @@ def instructions_for(
 
 
 def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
-    """Return instructions that give the same bits as `i` by construction, one of each family and kind of sparsity."""
+    """Return instructions with the same result bits as `i` by construction, one per family and kind of sparsity."""
     instructions, modelled = dict[object, Instruction](), target_named(arch).arch
     scales = i.scale_format.name if i.scale_format else None
     for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):
@@ -64,7 +64,7 @@ def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
 
 
 def formats_of(fmt: str) -> tuple[str, str]:
-    """Return the formats of A and B from one format, or from both with a comma between them.
+    """Return the formats of A and B from one format name, or from two names separated by a comma.
 
     Raises
     ------

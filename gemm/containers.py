@@ -1,4 +1,4 @@
-"""Codes, their containers in an instruction, and their types in numpy and ``ml_dtypes``."""
+"""Codes of elements, the containers of codes in an instruction, and element types of numpy and ``ml_dtypes``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from ..tensors.element_types import named_dtype
 
 __all__ = ["FORMAT_OF", "accumulator_codes", "in_containers", "out_of_containers", "typed"]
 
-#: Format of the elements by type of numpy or ``ml_dtypes``.
+#: Element format by type of numpy or ``ml_dtypes``.
 FORMAT_OF = {
     "float16": "f16",
     "bfloat16": "bf16",
@@ -25,7 +25,7 @@ FORMAT_OF = {
     "int4": "s4",
     "uint4": "u4",
 }
-#: Type of numpy or ``ml_dtypes`` by format of the elements, including formats of accumulators.
+#: Type of numpy or ``ml_dtypes`` by element format, including formats of accumulators.
 _TYPE_OF = {fmt: name for name, fmt in FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 
 
@@ -51,7 +51,7 @@ def typed(codes: NDArray, fmt: Format) -> NDArray:
 
 
 def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
-    """Return the codes of an accumulator, given as numbers or codes of the instruction's accumulator type.
+    """Return the codes of an accumulator that is given as numbers, or as codes of the instruction's accumulator type.
 
     Raises
     ------

@@ -14,7 +14,7 @@ __all__ = ["diagnose"]
 
 
 def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
-    """Search for the way of summation or, if none is exact, for the fault that gives every bit of a result.
+    """Search for the way of summation that gives every bit of a result, or else for the fault that gives every bit.
 
     Parameters
     ----------
@@ -49,5 +49,5 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     return replace(diagnosis, differing=np.reshape(diagnosis.differing, shape), nearest=identification.nearest)
 
 
-# Signature for help(): it lists the keyword arguments one by one.
+# Signature for help(), which lists the keyword arguments one by one.
 diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis)  # type: ignore[attr-defined]

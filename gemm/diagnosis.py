@@ -1,4 +1,4 @@
-"""Diagnosis of a wrong product: outputs that differ, the fault that explains them, and outputs left unexplained."""
+"""Diagnosis of a wrong product: which outputs differ, which fault explains them, and which remain unexplained."""
 
 import re
 from dataclasses import asdict, dataclass, field
@@ -19,7 +19,7 @@ from .ways import Way
 
 __all__ = ["Diagnosis", "Miss", "Output", "Remaining", "correct_result", "diagnosis_of"]
 
-#: Words that are exchanged if the product is computed transposed.
+#: Words that are exchanged in texts if the transposed product is computed.
 _EXCHANGED = {
     "row": "column", "rows": "columns", "A": "B", "down": "across",
     "column": "row", "columns": "rows", "B": "A", "across": "down",
@@ -28,10 +28,10 @@ _EXCHANGED = {
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One output of a product, with everything needed to compute it."""
+    """One output of a product, with all data that are needed to compute it again."""
 
-    way: Way  #: Way of summation. Stream-K is replaced by the slices of this output.
-    factors: Factors  #: Operands of the output: one row and one column of the product as it is computed
+    way: Way  #: Way of summation. Stream-K is replaced by the K slices of this output.
+    factors: Factors  #: Operands of the output: one row of A and one column of B of the product as it is computed
     epilogue: Epilogue  #: Epilogue of this output
 
     def stored(self, total: NDArray) -> int:
@@ -41,14 +41,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Miss:
-    """Differences between the result of a way of summation and a given result."""
+    """Differences between a given result and the result of one way of summation."""
 
     way: Way
     differing: int  #: Number of outputs that differ from the given result
-    #: Row and column of the first output that differs.
+    #: Row and column of the first output that differs from the given result.
     row: int
     column: int
-    #: Code of this output in the given result, and its code by the way of summation.
+    #: Code of the first output that differs, in the given result and by the way of summation.
     wanted: int
     got: int
     output: Output = field(repr=False, compare=False)  #: The first output that differs, with its operands
@@ -64,7 +64,7 @@ class Remaining:
     expected: int  #: Code of the output by the nearest explanation
 
     def in_words(self, result: str) -> str:
-        """Return the row and column of the output, both codes and both numbers as text; `result` is the type."""
+        """Return row and column of the output, both codes and both numbers as text; `result` is the result type."""
         fmt = FORMATS[result]
         one, other = decode_codes(np.array([self.result, self.expected], np.uint32), fmt)
         digits = fmt.bits // 4
@@ -85,7 +85,8 @@ class Diagnosis:
     remaining: int  #: Number of outputs that are not explained
     way: Way | None  #: Way of summation of the correct product
     first: Remaining | None  #: The first output that is not explained; None if all outputs are explained
-    #: The nearest way of summation, with the operands of the first output that differs from it; None if a way is exact.
+    #: The nearest way of summation, with the operands of the first output that differs from it; None if a way of
+    #: summation is exact.
     nearest: Miss | None = None
 
     def record(self) -> dict[str, Any]:
@@ -115,13 +116,13 @@ class Diagnosis:
 
 
 def correct_result(way: Way, shape: tuple[int, ...]) -> Diagnosis:
-    """Return the verdict on a result that a way of summation reproduces in every bit."""
+    """Return the diagnosis of a result that a way of summation reproduces in every bit."""
     text = f"correct: all {int(np.prod(shape))} outputs have every bit of a way of summation"
     return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, way, None)
 
 
 def diagnosis_of(problem: Problem) -> Diagnosis:
-    """Search for the fault that explains a result which no way of summation reproduces."""
+    """Search for the fault that explains a result that no way of summation reproduces."""
     (found, extent), wanted, way = explain(problem), problem.wanted, problem.ways[0]
     correct = problem.setting.codes(way) if found is None else found.correct
     differs = correct != wanted
@@ -147,14 +148,14 @@ def diagnosis_of(problem: Problem) -> Diagnosis:
 
 
 def _where(differs: NDArray[np.bool_]) -> str:
-    """Return how many outputs differ, and in which rows and columns."""
+    """Return as text how many outputs differ, and in which rows and columns."""
     rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
     places = describe_set(rows, len(differs), "rows")[0], describe_set(columns, differs.shape[1], "columns")[0]
     return f"{differs.sum()} of {differs.size} outputs differ, in {places[0]} and {places[1]}"
 
 
 def _oriented(found: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of a transposed product with rows and columns, and A and B, as in the caller's product."""
+    """Return the diagnosis of a transposed product with rows and columns, and A and B, of the caller's product."""
     if not (found.way and found.way.swapped):
         return found
     text = re.sub(r"\b(rows?|columns?|A|B|down|across)\b", lambda match: _EXCHANGED[match[1]], found.text)

@@ -1,4 +1,4 @@
-"""Epilogue of a matrix product: bit-exact operations on a sum before it is stored.
+"""Epilogue of a matrix product: bit-exact operations on each sum before it is stored.
 
 All operations are f32 under IEEE rules, round to nearest even (RNE), in this order. Steps without a parameter are left
 out:
@@ -38,7 +38,7 @@ __all__ = [
     "to_codes",
 ]
 
-#: Type of numpy or ``ml_dtypes`` by result type.
+#: Type of numpy or ``ml_dtypes`` by name of the result type.
 RESULTS = {
     "f32": "float32",
     "f16": "float16",
@@ -61,16 +61,16 @@ class Epilogue:
     #: Scales of the rows of A, shape (M, 1), and scales of the columns of B, shape (1, N).
     scale_a: NDArray[np.float32] | None = None
     scale_b: NDArray[np.float32] | None = None
-    alpha: float = 1.0  #: Factor of the product (alpha)
-    #: Factor of C (beta), and the matrix C.
+    alpha: float = 1.0  #: Factor alpha of the product
+    #: Factor beta of C, and the matrix C.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
-    bias: NDArray[np.float32] | None = None  #: Bias that is added to the scaled product
+    bias: NDArray[np.float32] | None = None  #: Bias that is added to the product after scaling
     relu: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether the epilogue leaves sums unchanged."""
+        """Whether the epilogue has no operation and leaves sums unchanged."""
         arrays = (self.scale_a, self.scale_b, self.c, self.bias)
         return all(array is None for array in arrays) and self.alpha == 1 and not self.relu
 
@@ -81,14 +81,14 @@ class Epilogue:
                 check_shape(name, array, shape)
 
     def mapped(self, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> "Epilogue":
-        """Return an epilogue after applying a function to each of its arrays."""
+        """Return the epilogue with a function applied to each of its arrays."""
         scale_a, scale_b, c, bias = (
             None if array is None else change(array) for array in (self.scale_a, self.scale_b, self.c, self.bias)
         )
         return replace(self, scale_a=scale_a, scale_b=scale_b, c=c, bias=bias)
 
     def take(self, shape: tuple[int, int], rows: slice | NDArray, columns: slice | NDArray) -> "Epilogue":
-        """Return the epilogue for some rows and columns of a product of this shape."""
+        """Return the epilogue for some rows and columns of a product with the given shape."""
         return self.mapped(lambda array: np.broadcast_to(array, shape)[rows][:, columns])
 
     def turned(self, shape: tuple[int, int]) -> "Epilogue":
@@ -96,7 +96,7 @@ class Epilogue:
         return self.mapped(lambda array: np.broadcast_to(array, shape).T)
 
     def exactly(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Apply the epilogue in float64, as the reference for errors."""
+        """Apply the epilogue in float64, to compute the reference for errors."""
         with np.errstate(over="ignore", invalid="ignore"):
             for scale in (self.scale_a, self.scale_b):
                 sums = sums if scale is None else sums * scale
@@ -110,7 +110,7 @@ class Epilogue:
         return self.scale_a is not None and self.scale_b is not None
 
     def apply(self, sums: NDArray, scale_order: str = "a then b") -> NDArray:
-        """Apply all steps but the last rounding to float32 or int32 sums; `scale_order`: see :data:`SCALE_ORDERS`."""
+        """Apply all steps except the last rounding to float32 or int32 sums; see :data:`SCALE_ORDERS`."""
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -149,7 +149,7 @@ def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the factors of the last multiplication by two scales; `order` is one of :data:`SCALE_ORDERS`."""
+    """Return both factors of the last multiplication of a sum by two scales; `order` is one of :data:`SCALE_ORDERS`."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)

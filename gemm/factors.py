@@ -1,4 +1,4 @@
-"""Operands of a product as an instruction takes them: codes, metadata and scales."""
+"""Operands of a product in the form of an instruction: codes, metadata and scales."""
 
 from dataclasses import dataclass, replace
 
@@ -25,13 +25,13 @@ class Sparse:
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands of a product in the form of an instruction, padded with zeros along K to whole instructions."""
+    """Both operands of a product in an instruction's form, padded with zeros along K to whole instructions."""
 
     instruction: Instruction
     #: Codes of A and B in containers, shapes (M, stored K) and (K, N).
     a: NDArray
     b: NDArray
-    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks)
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles of A, shape (M, chunks)
     #: Block scales of A and B, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
@@ -61,7 +61,7 @@ class Factors:
         return a * left, b * right.T
 
     def interleaved(self, bits: int) -> "Factors":
-        """Return the operands with the elements along K in the order in which interleaved instructions take them.
+        """Return the operands with their elements along K reordered as interleaved instructions read them.
 
         Two instructions take `bits` in turn; 32 bits of elements of 16 bits, with a K of 16:
 

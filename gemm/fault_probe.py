@@ -1,4 +1,4 @@
-"""The problem of a wrong product, its explanation, and the sample of outputs on which faults are tried."""
+"""Records of a wrong product and of its explanation, and the sample of outputs on which faults are tried."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,49 +14,49 @@ from .ways import Way
 
 __all__ = ["KINDS", "LEAST", "PROBE", "Explanation", "Probe", "Problem", "chosen", "is_gross", "near", "numbers"]
 
-#: Kinds of faults.
+#: Kinds of faults that a diagnosis can name.
 KINDS = (
     "outputs in other places", "operand read from other places", "metadata", "slice of K", "accumulator", "scale", "C",
     "bias", "type", "rounding of operands", "rounding of the result", "special values",
 )  # fmt: skip
-#: Rows and columns of the sample on which faults are tried.
+#: Number of rows and columns of the sample of outputs on which faults are tried.
 PROBE = (6, 8)
-#: Smallest number of wrong outputs that a fault may explain.
+#: Minimum number of wrong outputs that a fault must explain.
 LEAST = 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
-    """A result that no way of summation reproduces."""
+    """A result that no way of summation reproduces, with the data to search its fault."""
 
     setting: Setting  #: Operands and epilogue, in the orientation in which the product is computed
     wanted: NDArray  #: Codes of the result, in the orientation in which the product is computed
-    ways: Sequence[Way]  #: Ways of summation, the nearest first
+    ways: Sequence[Way]  #: Ways of summation that were tried, the nearest first
     instructions: Sequence[Instruction]
-    #: Yields a text and the operands, rounded in another way from the numbers that the caller gave.
+    #: Yields the operands with the caller's numbers rounded in another way, and a text for each rounding.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
-    more_ways: Callable[[], Iterator[Way]]  #: Yields further ways of summation for a fault that comes near
+    more_ways: Callable[[], Iterator[Way]]  #: Yields further ways of summation, to combine with a near fault
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The nearest explanation of a result."""
+    """The fault that comes nearest to explaining a result."""
 
     kind: str  #: Kind of the fault, one of :data:`KINDS`
     text: str
     way: Way  #: Way of summation of the product with the fault
     codes: NDArray  #: Codes of the product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
-    bits: float  #: Bits of the free parameters of the fault
+    bits: float  #: Information content in bits of the free parameters of the fault
     is_exact: bool  #: Whether the fault gives every bit of the result and has few free parameters
 
     def remaining(self, wanted: NDArray) -> int:
-        """Return the number of outputs that are not explained."""
+        """Return the number of outputs that the fault does not explain."""
         return int((self.codes != wanted).sum())
 
 
 def is_gross(problem: Problem) -> bool:
-    """Return whether some outputs are further from the nearest way of summation than its rounding errors allow."""
+    """Return whether some outputs are further from the nearest way of summation than rounding errors can explain."""
     way = problem.ways[0]
     fmt = FORMATS[way.result]
     correct, values = (decode_codes(codes, fmt) for codes in (problem.setting.codes(way), problem.wanted))
@@ -65,7 +65,7 @@ def is_gross(problem: Problem) -> bool:
 
 
 class Probe:
-    """A small sample of the outputs that differ, on which faults are computed."""
+    """A small sample of the outputs that differ from the correct product, on which faults are computed."""
 
     def __init__(self, problem: Problem, differs: NDArray[np.bool_]) -> None:
         self._problem, self._fmt = problem, FORMATS[problem.ways[0].result]
@@ -76,11 +76,11 @@ class Probe:
         self._values = self._all[place]
 
     def grid(self, fault: Fault) -> Grid:
-        """Return the outputs of the sample if the kernel has a fault."""
+        """Return the sample of outputs as computed by a kernel with the fault."""
         return Grid(fault.change(self._problem.setting), self._rows, self._columns)
 
     def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
-        """Return the fraction of sample outputs to which a fault comes near, and its total distance from all."""
+        """Return the fraction of sample outputs to which a fault comes near, and the sum of its distances from all."""
         way = fault.change_way(way) if fault.change_way else way
         found = decode_codes(self.grid(fault).codes(way), self._fmt)
         close = near(found, self._values, self._all)[self.differs]
@@ -89,7 +89,7 @@ class Probe:
 
 
 def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return rows and columns of a sample, evenly spread among those with the most outputs that differ."""
+    """Return rows and columns of a sample, evenly spread over the rows and columns in which most outputs differ."""
     counts = differs.sum(1)
     likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
     down = likely[np.unique(np.linspace(0, len(likely) - 1, min(rows, len(likely))).astype(np.intp))]
@@ -100,7 +100,7 @@ def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray
 
 
 def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which numbers are so near to given values that only rounding separates them."""
+    """Return a mask of numbers that are so near to given values that rounding can explain the difference."""
     finite = np.abs(every[np.isfinite(every)])
     typical = float(np.median(finite)) if finite.size else 0.0
     tolerance = np.maximum(np.abs(values) / 8, typical / 24)
@@ -108,7 +108,7 @@ def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray
 
 
 def numbers(setting: Setting, i: Instruction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return A, expanded with its zeros, and B as float64 numbers, multiplied by their block scales."""
+    """Return A, expanded with zeros, and B as float64 numbers; both are multiplied by their block scales."""
     stored, b = decode_codes(setting.a, i.a), decode_codes(setting.b, i.b)
     a = setting.with_zeros(stored)
     if setting.scales and i.scale_format and i.span:

@@ -1,4 +1,4 @@
-"""Search for the fault of a kernel that gives every bit of its result.
+"""Search for the fault of a kernel that explains every bit of its wrong result.
 
 A fault is a small change: of operands, of the epilogue, of how results are stored, or of where they stand. Each is
 first computed for a few outputs that differ (a probe), by one way of summation; the right fault comes near there even
@@ -31,32 +31,31 @@ from .ways import Way
 
 __all__ = ["explain"]
 
-#: Rows and columns of the sample on which slices of K are fitted.
+#: Number of rows and columns of the sample on which the counts of K slices are fitted.
 _SAMPLE = (96, 96)
-#: Fraction of the sample outputs to which a fault must come near, and number of near faults that are tried with all
+#: Minimum fraction of sample outputs to which a fault must come near, and number of near faults that are tried with all
 #: ways of summation.
 _CLOSE, _TRIED = 0.85, 8
-#: Fraction of the wrong outputs that come near the correct product if only roundings differ.
+#: Minimum fraction of wrong outputs that come near the correct product if the kernel differs only in roundings.
 _FINE = 0.98
-#: Largest numbers of ways of summation that are tried with a result stored in another way, with outputs in other
-#: places, and with a fault that comes near.
+#: Maximum numbers of ways of summation that are tried: for other storing of results, for outputs at other places, and
+#: for a fault that comes near.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
-#: Largest factor of the numbers of ways of summation, if the scales may be multiplied in several orders.
+#: Maximum factor by which more ways of summation are tried if scales of A and B may be multiplied in several orders.
 _MOST_ORDERS = 3
-#: A conversion to tf32 is tried only if the distance of its product from the result is at most this multiple of the
-#: least distance.
+#: Tolerance: a conversion to tf32 is tried only if its product's distance from the result is at most this multiple of
+#: the least distance.
 _MOST_ERROR = 16
-#: Bits that select one fault and one way of summation among all, the margin of an explanation, and the bits of evidence
-#: required per bit.
+#: Bits to select a fault and a way of summation; required margin in bits; required bits of evidence per selected bit.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Largest number of rows or columns for which every row or column is tried in place of each.
+#: Maximum number of rows (or columns) for which each one is replaced by every other one as a trial.
 _SOLVED = 512
-#: Largest number of outputs of a row or column that are compared with another row or column.
+#: Maximum number of outputs in a row or column that are compared with another row or column.
 _LINE = 64
 
 
 def explain(problem: Problem) -> tuple[Explanation | None, str]:
-    """Return the fault that gives every bit of a result, or the fault that leaves the fewest outputs unexplained.
+    """Return the fault that explains every bit of a result, else the fault that leaves the fewest outputs unexplained.
 
     The explanation is None if no fault explains any output that differs. The text states what was searched.
     """
@@ -65,7 +64,7 @@ def explain(problem: Problem) -> tuple[Explanation | None, str]:
 
 
 class _Examination:
-    """State of a search for faults."""
+    """State of a search for the fault of a kernel."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.setting, self.wanted = problem, problem.setting, problem.wanted
@@ -75,11 +74,11 @@ class _Examination:
         self._known_ways = [*problem.ways]
         tried = {*problem.ways}
         self._more_ways = (way for way in problem.more_ways() if way not in tried)
-        self.tried = 0  # number of faults tried on the sample of outputs
+        self.tried = 0  # number of faults that were tried on the sample of outputs
         self._is_limited = False  # whether some ways of summation were not tried
         self._conversions = [*dict.fromkeys((way.convert_a, way.convert_b) for way in problem.ways)]
         self._orders = min(_MOST_ORDERS, len({(way.scale_order, way.group_scaling) for way in problem.ways}))
-        self._near: list[Fault] = []  # faults that come near on the sample of outputs, the nearest first
+        self._near: list[Fault] = []  # faults that come near the result on the sample of outputs, nearest first
         self.values = decode_codes(self.wanted, self.fmt)
 
     def correct(self, way: Way) -> NDArray:
@@ -115,14 +114,14 @@ class _Examination:
         return self.best
 
     def extent(self) -> str:
-        """Return in words how many faults and ways of summation were tried."""
+        """Return a text that states how many faults and ways of summation were tried."""
         ways = f"the first {_NEAR_WAYS * self._orders} ways" if self._is_limited else "all ways"
         return (
             f"{self.tried} faults of operands, scales and sums were tried, the nearest of them by {ways} of summation"
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return an explanation of the whole result, or of the rows and columns that differ; None if there is none.
+        """Return an explanation of the whole result, or of its wrong rows and columns; None if there is none.
 
         Parameters
         ----------
@@ -158,26 +157,26 @@ class _Examination:
         return None
 
     def _evidence(self, correct: NDArray, wanted: NDArray) -> float:
-        """Return the bits of evidence: the distances between wrong and correct codes, in bits."""
+        """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
         one, other = (self._ordinals(part) for part in (correct, wanted))
         return float(np.log2(1 + np.abs(one - other)).sum())
 
     def _ordinals(self, codes: NDArray) -> NDArray[np.int64]:
-        """Return integers in the same order as the numbers that the codes stand for."""
+        """Return integers that sort like the numbers that the codes represent."""
         wide = codes.astype(np.int64)
         sign = 1 << self.fmt.bits - 1
         if self.fmt.is_integer:
             return np.where(wide & sign, wide - 2 * sign, wide)
         return np.where(wide & sign, -(wide & sign - 1), wide)
 
-    # Faults of the stored result: other roundings, and outputs in other places.
+    # Faults of the stored result: other roundings, and outputs stored at other places.
 
     def _sample(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return rows and columns with many outputs that differ."""
+        """Return the rows and columns in which many outputs differ."""
         return chosen(self.differs, *_SAMPLE)
 
     def _stored(self) -> Iterator[Explanation]:
-        """Try other roundings of the result and other codes of special values."""
+        """Try faults by which the result is rounded differently or special values have other codes."""
         places = [chosen(self.differs, *PROBE), self._sample()]
         grids = [(Grid(self.setting, *place), self.wanted[np.ix_(*place)]) for place in places]
         for way in self._ways() if self._is_fine else islice(self._every_way(), _STORED_WAYS * self._orders):
@@ -194,7 +193,7 @@ class _Examination:
                     yield explanation
 
     def _moved(self) -> Iterator[Explanation]:
-        """Look for the outputs of the correct product in other places."""
+        """Try faults by which outputs of the correct product are stored at other rows and columns."""
         rows, columns = self._sample()
         grid, known = Grid(self.setting, rows, columns), np.unique(self.wanted)
 
@@ -227,7 +226,7 @@ class _Examination:
         return [explanation] if explanation else []
 
     def _by_other_ways(self, found: Moved, nearest: Explanation) -> Iterator[Explanation]:
-        """Try a permutation of outputs with further ways of summation that give the outputs it leaves unexplained."""
+        """Try a permutation of outputs with further ways of summation, to explain outputs that it does not explain."""
         left = np.flatnonzero(nearest.codes.ravel() != self.wanted.ravel())
         if not 0 < 4 * len(left) < self.wanted.size:
             return
@@ -246,7 +245,7 @@ class _Examination:
     # Faults of operands, which change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
-        """Yield faults of operands, metadata, scales and epilogue; fewer if only roundings differ."""
+        """Yield faults of operands, metadata, scales and epilogue; fewer if differences are as small as roundings."""
         setting, i = self.setting, self.problem.instructions[0]
         if i.a.name == "tf32":
             yield from rounded_words(setting)
@@ -272,7 +271,7 @@ class _Examination:
             self.tried += 1
             try:
                 score, far = probe.distance(fault, self.problem.ways[0])
-            except OperandError:  # The chains of the way of summation cross the groups of the fault.
+            except OperandError:  # Chains of the way of summation cross the scale groups of the fault.
                 continue
             if far == 0 and (found := self._whole(fault, self.problem.ways[0])):
                 yield found
@@ -289,7 +288,7 @@ class _Examination:
             yield from self._by_ways(fault, probe)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
-        """Yield ways of summation with likely conversions: those tried before, then further ones unless `few`."""
+        """Yield ways of summation with likely conversions to tf32: those tried before, then others unless `few`."""
         most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
         for way in self.problem.ways if few else self._every_way():
             if conversions is None or (way.convert_a, way.convert_b) in conversions:
@@ -300,7 +299,7 @@ class _Examination:
                 yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield the ways of summation that were tried before, then further ones; each further one is generated once."""
+        """Yield the ways of summation that were tried before, then others, each of which is generated only once."""
         place = 0
         while place < len(self._known_ways) or self._know_further_way():
             yield self._known_ways[place]
@@ -321,7 +320,7 @@ class _Examination:
         return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
 
     def _by_ways(self, fault: Fault, probe: Probe, few: bool = False) -> Iterator[Explanation]:
-        """Yield the explanations by a fault, with the ways of summation that give the most outputs of a sample."""
+        """Yield explanations by a fault, with the ways of summation that reproduce the most outputs of a sample."""
         grid, wanted, differs = probe.grid(fault), probe.wanted, probe.differs
         best, most, tried = None, 0, 0
         rest: tuple[Grid, NDArray] | None = None
@@ -333,7 +332,7 @@ class _Examination:
             seen.add(changed)
             try:
                 equal = int((grid.codes(changed) == wanted)[differs].sum())
-            except OperandError:  # the chains of the way do not fit the changed K or the changed groups
+            except OperandError:  # chains do not fit the K or the scale groups of the fault
                 continue
             if equal > most:
                 best, most = way, equal
@@ -341,7 +340,8 @@ class _Examination:
                 continue
             if found := self._whole(fault, way):
                 yield found
-                # A further way of summation must also give some outputs that the present one leaves unexplained.
+                # A further way of summation is useful only if it gives some outputs that the present one leaves
+                # unexplained.
                 rows, columns = chosen(found.codes != self.wanted, *PROBE)
                 rest = Grid(fault.change(self.setting), rows, columns), self.wanted[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -350,17 +350,17 @@ class _Examination:
             yield found
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Explain the whole product by a fault; None if the product is correct by the way that the fault changed."""
+        """Explain the whole product by a fault; None if the fault's way of summation gives the correct product."""
         setting, changed = fault.change(self.setting), fault.change_way(way) if fault.change_way else way
         codes = setting.codes(changed)
         if changed != way and setting is not self.setting:
-            with suppress(OperandError):  # chains of the changed way may cross the groups of the correct product
+            with suppress(OperandError):  # its chains may cross the scale groups of the correct product
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
 
     def _slices(self) -> Iterator[Explanation]:
-        """Fit how many times each slice of K is added to the sum."""
+        """Fit how many times a kernel added each slice of K to the sum, and try that as a fault."""
         target = sums_before(self.setting.epilogue, self.values)
         if target is None:
             return
@@ -395,7 +395,7 @@ class _Examination:
                     yield found
 
     def _carried(self, way: Way, tiles: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray:
-        """Return the product if each output tile begins from the accumulator of the tile before it."""
+        """Return the product of a kernel whose output tiles begin from the accumulator of the previous tile."""
         i, codes = way.parsed, np.empty_like(self.wanted)
         raw = replace(way, result=i.d.name)
         start = None
@@ -406,17 +406,17 @@ class _Examination:
             start = tile.codes(raw)
         return codes
 
-    # Rows or columns that have the metadata or the scales of another row or column.
+    # Faults by which rows or columns use the metadata or the scales of another row or column.
 
     def _lines(self) -> Iterator[Explanation]:
-        """Search the row or column from which metadata, scales, C or bias of each row or column were taken."""
+        """Search, for each row or column, the other row or column whose metadata, scales, C or bias the kernel used."""
         for array in line_arrays(self.setting):
             if self.wanted.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
                 for way in self._line_ways():
                     yield from self._solved(array, way)
 
     def _line_ways(self) -> Iterator[Way]:
-        """Yield the nearest way of summation, then that of the nearest explanation, which tells similar rows apart."""
+        """Yield the nearest way of summation, then that of the best explanation, which can distinguish similar rows."""
         yield self.problem.ways[0]
         if self.best and self.best.way != self.problem.ways[0]:
             yield self.best.way
@@ -436,7 +436,7 @@ class _Examination:
             yield from self._by_ways(fault, Probe(self.problem, self.differs))
 
     def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:
-        """Return the row of `codes` nearest to `values`, or `own` unless another row is much nearer."""
+        """Return the row of `codes` that is nearest to `values`, or `own` unless the nearest row is much nearer."""
         far = np.abs(decode_codes(codes, self.fmt) - values)
         distances = np.where(np.isfinite(far), far, 0).sum(1)
         nearest = int(distances.argmin())

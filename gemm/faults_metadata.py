@@ -20,7 +20,7 @@ _Nibbles = NDArray[np.uint8]
 
 
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
-    """Yield faults by which the whole metadata of A is wrong.
+    """Yield faults by which all metadata of A is wrong in the same manner.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def _fault(text: str, nibbles: _Nibbles) -> Fault:
 
 
 def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield wrong maps of metadata rows: of the whole matrix, and of the rows of warps and tiles."""
+    """Yield wrong maps of metadata rows: within the whole matrix, and within the rows of a warp or of a tile."""
     yield from named_maps(rows)
     every = np.arange(rows)
     for size in (8, 16, 32, 64, 128):
@@ -71,7 +71,7 @@ def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
 
 
 def _tables() -> Iterator[tuple[str, NDArray]]:
-    """Yield tables that replace each metadata nibble by another nibble."""
+    """Yield tables of wrong nibbles: each table replaces each of the 16 metadata nibbles by another nibble."""
     every = np.arange(16, dtype=np.uint8)
     yield "metadata of zeros: every nibble is 0x0", np.zeros_like(every)
     for value in (0x4, 0xE, 0x8, 0x9, 0xC, 0xD, 0x6, 0xF, 0x5, 0xA, 0x1):
@@ -88,7 +88,7 @@ def _tables() -> Iterator[tuple[str, NDArray]]:
 
 
 def _orders(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
-    """Yield metadata that is written in one memory layout and read in another."""
+    """Yield metadata that was written in one memory layout and read in another."""
     rows, chunks = nibbles.shape
     every = np.arange(rows * chunks, dtype=np.uint32).reshape(rows, chunks)
     orders: dict[str, NDArray[np.intp]] = {"row by row": every.astype(np.intp)}
@@ -129,7 +129,7 @@ def _atoms(bits: int) -> Iterator[tuple[str, Atom]]:
 
 
 def _positions(every: NDArray[np.uint32], atom: Atom) -> NDArray[np.intp]:
-    """Return the index of the nibble at each place of memory, by laying out the digits of the indices in atoms."""
+    """Return the index of the nibble at each memory address, for metadata that is laid out in atoms."""
     total = np.zeros(every.size, np.intp)
     for digit in range(0, max(1, int(every.max()).bit_length()), 4):
         octets = to_atoms((every >> np.uint32(digit) & np.uint32(15)).astype(np.uint8), atom)

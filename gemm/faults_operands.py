@@ -1,4 +1,4 @@
-"""Faults of operands: elements read from other places, taken for another type, or rounded in another way."""
+"""Faults of operands: elements are read from wrong places, interpreted as another type, or rounded differently."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,18 +22,18 @@ from .ways import Way, instruction_named
 
 __all__ = ["k_maps", "layouts", "rounded_otherwise", "rounded_words", "types"]
 
-#: Types that a kernel may confuse, by type.
+#: Types as which a kernel may misread elements, by true type.
 _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
 }  # fmt: skip
-#: Sizes of the blocks along K that a fault may move, in instructions.
+#: Block sizes along K for faults that exchange or repeat blocks, in instructions.
 _BLOCKS = (1, 2, 4, 8)
 _READ = "operand read from other places"
 
 
 def types(i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which elements of A, elements of B, or block scales are taken for another type."""
+    """Yield faults by which elements of A, elements of B, or block scales are interpreted as another type."""
     if i.scale_format:
         scale = i.scale_format.name
         other = "ue4m3" if scale == "ue8m0" else "ue8m0"
@@ -48,7 +48,7 @@ def types(i: Instruction) -> Iterator[Fault]:
 
 
 def _retyped(way: Way, a: str, b: str) -> Way:
-    """Return a way of summation with an instruction of other types; unchanged if there is no such instruction."""
+    """Return a way of summation with the instruction for other types; unchanged if no such instruction exists."""
     i = way.parsed
     old, new = f".{i.a.name}.{i.b.name}", f".{a}.{b}"
     for d in ("f32", "f16", "s32"):
@@ -57,7 +57,7 @@ def _retyped(way: Way, a: str, b: str) -> Way:
 
 
 def _with_instruction(way: Way, old: str, new: str) -> Way:
-    """Return a way of summation with part of its instruction's name replaced; unchanged if none has the name."""
+    """Return a way of summation with part of its instruction's name replaced; unchanged if the name does not exist."""
     try:
         return replace(way, instruction=str(instruction_named(way.instruction.replace(old, new), way.arch)))
     except Error:
@@ -65,13 +65,13 @@ def _with_instruction(way: Way, old: str, new: str) -> Way:
 
 
 def _transposed(matrix: NDArray, as_read: bool) -> NDArray:
-    """Return a matrix that is read, or was stored, in the memory order of its transpose."""
+    """Return a matrix as read by a kernel that mistakes its memory order for the order of its transpose."""
     rows, columns = matrix.shape
     return matrix.reshape(columns, rows).T if as_read else np.ascontiguousarray(matrix.T).reshape(rows, columns)
 
 
 def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which A or B is read from memory in another layout."""
+    """Yield faults by which A or B is read from memory in another layout than it was written."""
     for as_read in (True, False):
         how = "read" if as_read else "stored"
 
@@ -116,7 +116,7 @@ def _exchanged(setting: Setting, name: str, size: int) -> Setting:
 
 
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
-    """Yield faults by which A or B, or its metadata, is read from another block along K.
+    """Yield faults by which blocks of A, of B, or of metadata are read from another position along K.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def _through_f16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format]) -> Iterator[tuple[str, Any, NDArray]]:
-    """Yield A and B rounded to the instruction's formats in other ways, with a text for each rounding.
+    """Yield A and B rounded to the instruction's formats in other rounding modes, with a text for each rounding.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def _toward_zero(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64
 
 
 def _away(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Round to nearest, ties away from zero, by rounding the next float64 number away from zero."""
+    """Round to nearest, ties away from zero. For this, the next float64 number away from zero is rounded."""
     return decode_codes(_encoded(np.nextafter(values, np.copysign(np.inf, values)), fmt), fmt)
 
 

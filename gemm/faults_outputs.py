@@ -1,4 +1,4 @@
-"""Faults after the sums: outputs stored in other places, and results rounded or encoded in another way."""
+"""Faults after the sums: outputs are stored at wrong places, or results are rounded or encoded differently."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from .ways import Way
 
 __all__ = ["Moved", "finishes", "moved"]
 
-#: Sizes of tiles, in rows and in columns, that may be moved as a whole or permuted inside.
+#: Tile sizes, as rows and columns, for faults that move whole tiles or permute outputs inside a tile.
 _SIZES = (8, 16, 32, 64, 128, 256)
 #: Codes of NaN that a kernel may store in f32; narrower types store the high bits of the code.
 _NANS = {
@@ -28,27 +28,27 @@ _NANS = {
     "a negative canonical NaN": 0xFFFFFFFF,
     "zero": 0,
 }
-#: Largest number of outputs of a tile within which a permutation is searched.
+#: Maximum number of outputs in a tile for which permutations inside the tile are searched.
 _MOST_POSITIONS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A product whose outputs are stored in other places."""
+    """A product whose outputs are stored at wrong places."""
 
-    text: str  #: Text that names the outputs and their places
-    #: For each place of the result, the index of the output that is stored there, row by row; -1 for a zero.
+    text: str  #: Text that names the outputs that move, and where they are stored
+    #: Index of the output that is stored at each place of the result, row by row; -1 for a zero.
     index: NDArray[np.intp]
-    bits: float  #: Bits that select the permutation
+    bits: float  #: Information content in bits of the permutation
 
     def applied(self, correct: NDArray) -> NDArray:
-        """Return a product with its outputs stored in these places."""
+        """Return a product with its outputs stored at the places of this permutation."""
         moved: NDArray = np.where(self.index < 0, correct.dtype.type(0), correct.ravel()[self.index])
         return moved.reshape(correct.shape)
 
 
 def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Yield permutations of the outputs of a correct product that come near a result.
+    """Yield permutations of the outputs of a correct product that come near a given result.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -
 
 
 def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match rows regardless of the order of their outputs, then match columns."""
+    """Match rows regardless of the order of the outputs in each row, then match columns."""
     index = sources(correct.map(lambda x: np.sort(x, 1)), y.map(lambda x: np.sort(x, 1)))
     if (index < 0).any():
         return
@@ -105,13 +105,13 @@ def _cut(matrix: NDArray, height: int, width: int) -> NDArray:
 
 
 def _flat(matrix: NDArray, height: int, width: int, turned: bool = False) -> NDArray:
-    """Return an array with one row of outputs for each tile; each tile is transposed first if `turned`."""
+    """Return an array in which each row holds the outputs of one tile; each tile is transposed first if `turned`."""
     tiles = _cut(matrix, height, width)
     return (tiles.swapaxes(1, 2) if turned else tiles).reshape(len(tiles), -1)
 
 
 def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArray[np.bool_]) -> NDArray:
-    """Return an array with one row for each position in a tile, which holds that output of some of the tiles."""
+    """Return an array with a row for each position in a tile: the outputs at this position in some of the tiles."""
     return cut(matrix)[tiles].T
 
 
@@ -129,7 +129,7 @@ def _sizes(shape: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match whole tiles that are stored in other places, the largest tiles first, unchanged or transposed."""
+    """Match whole tiles that are stored at wrong places, the largest tiles first, unchanged or transposed."""
     shape = every.shape
     for height, width in _sizes(shape)[-2::-1]:
         across = shape[1] // width
@@ -175,7 +175,7 @@ def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iter
 
 
 def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[str, float]:
-    """Return a permutation of the outputs of a tile as text, and the bits that select it."""
+    """Return a permutation of the outputs in a tile as text, and the information content of the permutation in bits."""
     every = np.arange(height * width).reshape(height, width)
     for text, candidate in (("stored", every.T.ravel()), ("read", every.reshape(width, height).T.ravel())):
         if np.array_equal(index, candidate):
@@ -196,7 +196,7 @@ def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[st
 
 
 def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
-    """Yield wrong methods of storing results: kind of the fault, text, and the function that stores.
+    """Yield wrong methods of storing results: kind of the fault, text, and function that converts sums to codes.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def _cut_f32(bits: int) -> Finish:
 
 
 def _away(values: NDArray, way: Way) -> NDArray:
-    """Round to nearest, ties away from zero. Both neighbours of the number are compared with it."""
+    """Round to nearest, ties away from zero, by comparing a number with both of its neighbours."""
     low = to_codes(values, way.result, "RZ")
     near = to_codes(values, way.result)
     fmt = FORMATS[way.result]

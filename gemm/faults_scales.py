@@ -1,4 +1,4 @@
-"""Faults of scales, C and bias: ignored, applied in another way, or read from other places."""
+"""Faults of scales, C and bias: they are ignored, applied wrongly, or read from wrong places."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from .ways import Way
 
 __all__ = ["LineArray", "epilogue_faults", "line_arrays", "scale_faults"]
 
-#: Powers of two in maps of rows and columns, and in maps of blocks along K.
+#: Powers of two for index maps of rows and columns; then powers of two for index maps of blocks along K.
 _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 #: Number of rows or columns that share one group scale in block-wise scaling.
 _SHARED = 128
-#: Instructions per promoted partial sum, for faults by which the accumulator is not cleared.
+#: Numbers of instructions per promoted partial sum, for faults in which the accumulator is not cleared.
 _PROMOTIONS = (1, 2, 4, 8, 16)
 
 _Applied = dict[str, NDArray]
@@ -42,21 +42,21 @@ def _array_names(setting: Setting) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True, eq=False)
 class LineArray:
-    """An operand array that has entries for each row (axis 0) or each column (axis 1) of the product."""
+    """An operand array with entries for each row (axis 0) or each column (axis 1) of the product."""
 
     kind: str
     name: str
     axis: int
-    move: Callable[[Setting, Setting], Setting]  #: Returns the first argument with this array of the second argument
+    move: Callable[[Setting, Setting], Setting]  #: Returns the first setting with this array of the second
 
     def with_lines(self, setting: Setting, index: Index) -> Setting:
-        """Return a setting whose row or column p has the entries of row or column ``index[p]``."""
+        """Return a product in which row or column p uses the array entries of row or column ``index[p]``."""
         places = [np.arange(size) for size in setting.shape]
         places[self.axis] = index
         return self.move(setting, setting.take(places[0], places[1]))
 
     def line_against_all(self, setting: Setting, line: int, others: Index) -> Setting:
-        """Return one row of a product (or column) as many times as there are rows, each with the entries of one row."""
+        """Return copies of one row (or column) of a product, each with the array entries of another row or column."""
         count = setting.shape[self.axis]
         places = [others, others]
         places[self.axis] = np.arange(count)
@@ -112,7 +112,7 @@ def _fault(kind: str, text: str, **arrays: object) -> Fault:
     return Fault(kind, text, partial(_changed, **arrays))
 
 
-# Faults of the epilogue.
+# Kinds of faults of the epilogue.
 
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
@@ -161,7 +161,7 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
-    """Return f32 scales changed by common mistakes of kernels. The keys are texts that follow the name of the scale."""
+    """Return f32 scales changed by common mistakes of kernels, by texts that complete a sentence about the scale."""
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         bits = np.asarray(scale, np.float32).view(np.uint32)
         power = bits & np.uint32(0xFF800000)
@@ -178,7 +178,7 @@ def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
 
 
 def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[tuple[str, Index]]:
-    """Yield the maps of :func:`named_maps`, and maps from each index to the first index or the number of its block."""
+    """Yield the index maps of :func:`named_maps`, and maps of each index to the first index or to its block number."""
     every, seen = np.arange(count), set()
     for text, index in named_maps(count, powers=powers):
         seen.add(index.tobytes())
@@ -189,18 +189,18 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
                 yield text, index
 
 
-# Faults of block scales and group scales.
+# Kinds of faults of block scales and group scales.
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Scales of one factor: a row for each line of the factor or for 128 lines, a column for each block along K."""
+    """Scales of one factor: a row for one line (or 128 lines) of the factor, a column for each block along K."""
 
     name: str  #: Name of the factor, A or B
     line: str  #: Noun for one row of the table, such as "row" or "column"
     array: NDArray
-    applied: _Applied  #: Scales changed by common mistakes of kernels, by text
-    put: Callable[[Setting, NDArray], Setting]  #: Returns the operands with another table of scales
+    applied: _Applied  #: Scales changed by common mistakes of kernels, by text of the mistake
+    put: Callable[[Setting, NDArray], Setting]  #: Returns the product with another table of scales
 
 
 def scale_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
@@ -282,7 +282,7 @@ def _put(setting: Setting, tables: list[_Table], arrays: list[NDArray]) -> Setti
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return scales read from other blocks along K, or read in another memory layout than they were written."""
+    """Return scales read from other blocks along K, or read in another memory layout than that of writing."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes that of {noun} {text}"] = array[:, index]
@@ -316,7 +316,7 @@ def _layouts(rows: int, blocks: int) -> dict[str, Index]:
 
 
 def _tile_faults(tables: list[_Table]) -> Iterator[Fault]:
-    """Yield faults by which one scale for 128 rows or columns is applied to blocks of another size."""
+    """Yield faults by which a scale that belongs to 128 rows or columns is applied to a block of another size."""
     for one in tables:
         if not one.line.startswith("block"):
             continue
@@ -333,7 +333,7 @@ def _spread(setting: Setting, table: _Table, index: Index) -> Setting:
 
 
 def _grouping_faults(setting: Setting) -> Iterator[Fault]:
-    """Yield faults by which the group index advances too early, or one group's scale is applied to the whole sum."""
+    """Yield faults of kernels that advance the scale group too early, or apply one group's scale to the whole sum."""
     groups = setting.groups
     assert groups
     count = len(groups.a)
@@ -355,13 +355,13 @@ def _regrouped(setting: Setting, length: int, index: Index) -> Setting:
 
 
 def _cut_chains(length: int, way: Way) -> Way:
-    """Return a way of summation whose chains are at most as long as a group."""
+    """Return a way of summation whose chains are not longer than a scale group."""
     k = way.parsed.k
     return way if way.promote * k <= length else replace(way, promote=max(1, length // k))
 
 
 def _uncleared_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which each promoted partial sum still contains the partial sums before it."""
+    """Yield faults of kernels whose promoted partial sums still contain the earlier partial sums."""
     for number in _PROMOTIONS:
         if setting.groups is None or setting.groups.length % (number * i.k) == 0:
             text = f"the accumulator is not cleared after its promotion, every {number} instructions"

@@ -1,4 +1,4 @@
-"""Faults of the sum along K: slices missing or added twice, accumulators not cleared or not kept."""
+"""Faults of sums along K: slices are missing or added twice, accumulators are not cleared or are lost."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,16 +15,16 @@ from .setting import Fault, Setting
 
 __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
-#: Rows and columns of output tiles whose accumulators may be carried over to the next tile.
+#: Numbers of rows and columns of output tiles that may begin from the accumulator of the tile before them.
 _TILES = (8, 16, 32, 64, 128, 256)
 #: Tolerance: largest accepted distance between a fitted count and an integer.
 _NEAR = 0.2
-#: Columns that a kernel may read beyond the end of K: at most one K tile.
+#: Numbers of columns that a kernel may read beyond the end of K: at most one K tile.
 _BEYOND = (8, 16, 32, 64, 128)
 
 
 def sums_before(epilogue: Epilogue, values: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return the sums before the epilogue, computed back from the result; None if the epilogue cannot be undone."""
+    """Return the sums before the epilogue, recomputed from the result; None if the epilogue is not invertible."""
     if epilogue.relu or epilogue.alpha == 0:
         return None
     for addend, factor in ((epilogue.bias, 1.0), (epilogue.c, epilogue.beta)):
@@ -36,7 +36,7 @@ def sums_before(epilogue: Epilogue, values: NDArray[np.float64]) -> NDArray[np.f
 
 
 def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float64]:
-    """Return the sum of each slice of `unit` columns of K for each output, with its scales: (slices, outputs)."""
+    """Return the scaled sum of each slice of `unit` columns of K for each output, shape (slices, outputs)."""
     (a, b), groups, parts = numbers(setting, i), setting.groups, []
     for k in range(0, setting.k, unit):
         total = a[:, k : k + unit] @ b[k : k + unit]
@@ -47,7 +47,7 @@ def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float6
 
 
 def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Fit how many times each slice of K is added to the result; None if there are too few outputs.
+    """Fit how many times each slice of K is added to the result; None if there are too few outputs for the fit.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
-    """Yield faults by which each slice of K is added as many times as fitted.
+    """Yield faults by which each slice of K is added as often as a fit of the result shows.
 
     Parameters
     ----------
@@ -101,14 +101,14 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
     for index in variants:
         index = index.astype(np.intp)
         if setting.groups and setting.groups.with_blocks(unit, index) is None:
-            continue  # A group would then hold elements with different scales.
+            continue  # With another slice length, a scale group would hold elements with different scales.
         names = ("a", "nibbles", "b", "scales", "groups")
         change = partial(Setting.with_blocks, unit=unit, index=dict.fromkeys(names, index))
         yield Fault(kind, text, change, bits=bits)
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text on how many times slices of K are added, and the kind of the fault."""
+    """Return a text that states how often slices of K are added, and the kind of the fault."""
     words = []
     for count in np.unique(counts[counts != 1]):
         places = np.flatnonzero(counts == count)
@@ -138,7 +138,7 @@ def _again(setting: Setting, size: int) -> Setting:
 
 
 def _longer(setting: Setting, size: int, columns: bool) -> Setting:
-    """Return operands with `size` more columns along K, taken from the next row; zeros follow the last row."""
+    """Return operands with `size` more columns along K, read from the next row; zeros follow the last row."""
     following = replace(
         setting,
         a=np.vstack([setting.a[1:], np.zeros_like(setting.a[:1])]),

@@ -1,4 +1,4 @@
-"""Folder of an unfinished matrix product: its options, its operands, and its finished blocks."""
+"""Folder of an unfinished matrix product: options, operands, and finished blocks of outputs."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,9 @@ class ProductFolder:
         self.path, self.wanted = path, dict(wanted)
         self.problem: Problem | None = None
         self.done: dict[int, Block] = {}
-        self._journal = Journal(path, "product", _OURS)  # the whole folder is removed, so it must hold own files only
+        self._journal = Journal(
+            path, "product", _OURS
+        )  # the whole folder is removed later, so it may hold only files of the product
         try:
             self._read()
         except BaseException:
@@ -82,17 +84,17 @@ class ProductFolder:
                 raise self._journal.damaged(index) from None
 
     def begin(self, problem: Problem) -> None:
-        """Record a product whose operands are prepared."""
+        """Record a matrix product whose operands are prepared."""
         self._journal.begin({"wanted": self.wanted, "problem": problem.record()})
         self.problem = problem
 
     def add(self, block: Block) -> None:
-        """Record a finished block. Its outputs must already be written to the result file."""
+        """Record a finished block. The caller must already have written the block's outputs to the result file."""
         self._journal.write({block.index: block.record()})
         self.done[block.index] = block
 
     def blocks(self, count: int) -> Iterator[int]:
-        """Yield the indices of unfinished blocks."""
+        """Yield the indices of the blocks that are not yet computed."""
         return (index for index in range(count) if index not in self.done)
 
     def finish(self, output: Path) -> None:

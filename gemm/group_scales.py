@@ -20,21 +20,22 @@ from .ways import GROUP_SCALINGS, Way
 
 __all__ = ["GroupScales", "added_group", "check_groups", "group_scales_of", "grouped_way"]
 
-#: Lengths of a group along K in elements, likely ones first, and number of rows of A or columns of B in a block.
+#: Group lengths along K in elements, likely ones first; then number of rows of A or columns of B in a block with one
+#: scale.
 _LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
 
 
 @dataclass(frozen=True, eq=False)
 class GroupScales:
-    """Group scales of both factors."""
+    """Group scales of both factors of a product."""
 
     #: Group scales of A and of B, in shapes that broadcast to (groups, M, N).
     a: NDArray[np.float32]
     b: NDArray[np.float32]
-    length: int  #: Length of a group, in elements along K
+    length: int  #: Number of elements along K that share a group scale
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "GroupScales":
-        """Return the scales of some rows and columns of the product."""
+        """Return the group scales of some rows and columns of the product."""
 
         def of(array: NDArray[np.float32]) -> NDArray[np.float32]:
             array = array if array.shape[1] == 1 else array[:, rows]
@@ -47,7 +48,7 @@ class GroupScales:
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
-        """Return the group scales after blocks of `unit` elements along K are moved; -1 stands for a block of zeros.
+        """Return the group scales after blocks of `unit` elements along K were moved; index -1 means a block of zeros.
 
         None if a group would consist of blocks of several groups.
         """
@@ -61,7 +62,7 @@ class GroupScales:
         return replace(self, a=self.a[taken], b=self.b[taken])
 
     def group_of(self, chain: NDArray[np.intp], k: int) -> int:
-        """Return the index of the group that contains a chain; `k` is the K of the chain's instruction.
+        """Return the index of the group that contains a chain; `k` is the K of one instruction of the chain.
 
         Raises
         ------
@@ -77,7 +78,7 @@ class GroupScales:
         return first // self.length
 
     def product(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the scaled product of two matrices in float64, as the reference for errors."""
+        """Return the product of two matrices with their group scales in float64, as the reference for errors."""
         total = np.zeros((len(a), b.shape[1]))
         for group, start in enumerate(range(0, len(b), self.length)):
             part = slice(start, start + self.length)
@@ -89,7 +90,7 @@ class GroupScales:
 def added_group(
     total: NDArray[np.float32], part: NDArray[np.float32], groups: GroupScales, group: int, scaling: str
 ) -> NDArray[np.float32]:
-    """Scale the result of a chain and add it to the sum of a slice.
+    """Multiply the result of a chain by its group scales and add it to the sum of a slice.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def group_scales_of(
     k: int,
     span: int = 0,
 ) -> tuple[GroupScales | None, Epilogue]:
-    """Return the group scales given by the caller, or None, and the epilogue without these scales.
+    """Return the group scales among the caller's scales, or None, and the epilogue without group scales.
 
     The scales of the epilogue are group scales if they have their shapes, for groups of 128 or of `span` elements, and
     do not broadcast to the product.
@@ -160,7 +161,7 @@ def group_scales_of(
 
 
 def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: int) -> bool:
-    """Return whether the scales of an epilogue can only be group scales, judged by their shapes."""
+    """Return whether the scales of an epilogue can only be group scales because of their shapes."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
     try:
@@ -171,7 +172,7 @@ def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: in
 
 
 def _length(k: int, groups: int, span: int) -> int:
-    """Return the length of a group, in elements along K."""
+    """Return the number of elements along K that share a group scale."""
     for length in (span, *_LENGTHS):
         if length and -(-k // length) == groups:
             return length
@@ -181,7 +182,7 @@ def _length(k: int, groups: int, span: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of every row of A or column of B, shape (lines, groups), or one set for all, shape (1, groups)."""
+    """Return scales of every row of A or column of B, shape (lines, groups), or (1, groups) if all lines share them."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):
@@ -193,7 +194,7 @@ def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> ND
 
 
 def grouped_way(way: Way, groups: GroupScales | None) -> Way:
-    """Return a way of summation in which missing attributes for group scales have their defaults."""
+    """Return a way of summation with default values for missing attributes of group scales."""
     if groups is None:
         return way
     promote = way.promote or max(1, groups.length // way.parsed.k)
@@ -201,7 +202,7 @@ def grouped_way(way: Way, groups: GroupScales | None) -> Way:
 
 
 def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
-    """Check that a way of summation has arithmetic for group scales, and that a chain ends with each group.
+    """Check that a way of summation defines how group scales are applied, and that a chain ends at each group's end.
 
     Raises
     ------

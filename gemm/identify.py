@@ -34,15 +34,15 @@ from .ways import CONVERSIONS, Way
 
 __all__ = ["Identification", "identify"]
 
-#: Fields of the nearest miss in a record, besides its way of summation.
+#: Fields of the nearest way of summation with other results in a JSON record, besides the way.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Number of printed ways of summation that have the same bits by construction.
+#: Maximum number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
-#: Conversions of A and B to tf32, likely ones first.
+#: Conversions of A and B to tf32 to try, likely ones first.
 _CONVERSIONS = (
     *((one, one) for one in CONVERSIONS), *(pair for one in CONVERSIONS[1:] for pair in ((one, ""), ("", one)))
 )  # fmt: skip
-#: Formats that kernels on small tiles widen to f16 in registers, which is exact.
+#: Formats whose elements some kernels with small tiles convert exactly to f16 in registers.
 _WIDENED = {"e4m3", "e5m2"}
 #: A conversion is tried only if its median error against float64 is at most this multiple of the least error. In an f32
 #: result the error of a wrong conversion is a thousand times that of summation.
@@ -51,11 +51,11 @@ _MOST_ERROR = 16
 
 @dataclass(frozen=True)
 class Identification:
-    """Result of a search for the way of summation of a product."""
+    """Result of a search for a product's way of summation."""
 
     exact: bool  #: Whether a way of summation gives every bit of the result
-    way: Way | None  #: The first way of summation that gives every bit
-    #: Number of outputs that were compared with `way`, or with the nearest way of summation if none is exact.
+    way: Way | None  #: The first way of summation found that gives every bit
+    #: Number of outputs that were compared with `way`; or with the nearest way of summation if none is exact.
     compared: int
     #: The nearest way of summation with other results; its count is the number of outputs that distinguish it from an
     #: exact way. None if all other ways that were tried have equal results.
@@ -65,11 +65,11 @@ class Identification:
     #: of its own, as atomic additions do. It is never exact, since its results are not deterministic.
     possible: Way | None
     tried: int  #: Number of ways of summation that were tried
-    #: Other ways of summation with the bits of `way` for all operands, and other instructions with the bits of its
-    #: instruction.
+    #: Other ways of summation with the same bits as `way` for all operands; then other instructions with the same bits
+    #: as its instruction.
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  #: Sentences on how the operands were read and converted
+    notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted
     diagnosis: Diagnosis | None = None  #: If no way of summation is exact: the diagnosis of the result
 
     def record(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Identification:
         return "\n".join(lines)
 
     def _not_told_apart(self) -> str:
-        """Return a summary of what the search cannot distinguish."""
+        """Return a summary of the properties that the search cannot determine."""
         always = len(self.alike) + len(self.instructions_alike)
         return (
             f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways and "
@@ -231,7 +231,7 @@ def identify(
     epilogue, _ = oriented(plain, shape, epilogue, None)
     wanted = wanted.T if operands.swapped else wanted
     operands.scale(scales, groups)
-    operands.of(plain)  # This call checks the shapes of block scales.
+    operands.of(plain)  # The call checks the shapes of block scales.
     computes = with_numerics(fastest(backend, arch), numerics, plain.parsed if instruction else None, arch)
     search = Search(operands, np.ascontiguousarray(wanted), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
@@ -266,7 +266,7 @@ def identify(
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return the operands in the formats of an instruction, in the form that faults change."""
+    """Return the product's operands in the formats of an instruction, in the form that simulated faults change."""
     a, b, scales, groups = operands.unconverted(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
@@ -277,7 +277,7 @@ def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: B
 def _families(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> list[tuple[Instruction, ...]]:
-    """Return the instructions to try: the named one, or the sparse and the dense ones of a format.
+    """Return the instructions to try: the instruction that is named, or the sparse and dense instructions of a format.
 
     For integers, whose sums are exact, dense instructions are tried only in place of sparse ones.
     """
@@ -297,7 +297,7 @@ def _families(
 def _conversions(
     search: Search, plain: Way, left: NDArray | Compressed, right: NDArray, i: Instruction
 ) -> tuple[Sequence[tuple[str, str]], tuple[str, ...]]:
-    """Return the conversions of A and B to tf32 to try, likely ones first, and sentences on these conversions."""
+    """Return the conversions of A and B to tf32 to try, likely ones first, and sentences that explain the choice."""
     inexact = [
         name
         for name, value in (("A", left), ("B", right))
@@ -323,7 +323,7 @@ def _conversion_text(convert_a: str, convert_b: str) -> str:
 
 
 def _result_codes(y: NDArray, result: str) -> NDArray:
-    """Return the codes of a given result."""
+    """Return the codes of a result that the caller gives."""
     own, container = result_dtype(result), CONTAINERS[FORMATS[result].bits]
     raw = y.dtype.kind in "iuV" and y.dtype.type.__module__ != "ml_dtypes" and y.dtype.itemsize == own.itemsize
     if not (y.dtype == own or raw) or y.ndim not in (1, 2) or not y.size:
@@ -335,7 +335,7 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
 
 
 def _identification(found: Found, outputs: int, notes: tuple[str, ...], is_arch: bool) -> Identification:
-    """Return the result of a search, with rows and columns as in `y`."""
+    """Return the result of a search; its rows and columns refer to `y`."""
     near, way = found.nearest, found.way
     if near is not None and near.way.swapped:
         near = replace(near, row=near.column, column=near.row)

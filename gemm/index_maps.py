@@ -1,4 +1,4 @@
-"""Wrong index maps of kernels: sets of rows or columns, and the index that is read in place of each index.
+"""Wrong index maps of kernels, which read another row or column than intended, and texts for such maps.
 
 A map is an array `index`: place p holds what belongs to ``index[p]``.
 """
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 __all__ = ["Outputs", "describe_map", "describe_set", "listed", "named_maps", "sources"]
 
 Index = NDArray[np.intp]
-#: Powers of two that occur as sizes in kernels: rows of an atom, a warp, a warpgroup, a CTA tile.
+#: Powers of two that are sizes in kernels: rows of a layout atom, of a warp, of a warpgroup, of a CTA tile.
 _POWERS = tuple(1 << power for power in range(10))
-#: Largest number of indices or runs of indices that a text lists.
+#: Maximum number of indices, or of runs of indices, that a text lists.
 _LISTED = 6
 
 
@@ -54,7 +54,7 @@ def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple
 
 
 def describe_map(index: Index, noun: str) -> tuple[str, float]:
-    """Return a map of rows or columns as text, and the bits of its free parameters.
+    """Return a map of rows or columns as text, and the information content of its free parameters in bits.
 
     Parameters
     ----------
@@ -85,19 +85,19 @@ def describe_map(index: Index, noun: str) -> tuple[str, float]:
 
 
 def listed(items: Sequence[str], most: int = _LISTED) -> str:
-    """Return the first items with commas between them, and the number of further items."""
+    """Return the first items as text, separated by commas, and the number of further items."""
     return ", ".join(items[:most]) + (f", and {len(items) - most} more" if len(items) > most else "")
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a sentence that states how the rows or columns `where` are moved."""
+    """Return a sentence that states how the rows or columns in `where` are moved."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
 
 
 def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
-    """Return a set of indices below `count` as text, and the bits that select the set."""
+    """Return a set of indices below `count` as text, and the information content of the set in bits."""
     if len(places) == count:
         return f"all {count} {noun}", 0.0
     if not len(places):
@@ -119,28 +119,28 @@ def _runs(places: Index) -> str:
     return listed([str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs])
 
 
-#: Two rows of numbers count as near if their distance is at most this fraction of their length.
+#: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: Number of rows that are compared first. All rows are compared only if most of these have a near row.
+#: Number of rows that are compared first. All rows are compared only if most of the first rows have a near row.
 _FIRST = 16
-#: Largest number of distances between rows that are computed.
+#: Maximum number of distances between two rows that are computed.
 _MOST_DISTANCES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs of a product, as codes and as float64 numbers."""
+    """Outputs of a product, as codes and as float64 values."""
 
     codes: NDArray
     values: NDArray[np.float64]
 
     def map(self, change: Callable[[NDArray], NDArray]) -> "Outputs":
-        """Return the outputs after a function is applied to their codes and their numbers."""
+        """Return the outputs with a function applied to their codes and to their values."""
         return Outputs(np.ascontiguousarray(change(self.codes)), np.ascontiguousarray(change(self.values)))
 
 
 def sources(present: Outputs, wanted: Outputs) -> Index:
-    """Return for each row of `wanted` the index of an equal or a near row of `present`; -1 if there is none.
+    """Return for each row of `wanted` the index of an equal or near row of `present`; -1 if no row is near.
 
     The own index is preferred. Rows that are near are equal but for the rounding of another way of summation.
     """
@@ -159,7 +159,7 @@ def sources(present: Outputs, wanted: Outputs) -> Index:
 
 
 def _nearest(present: NDArray[np.float64], wanted: NDArray[np.float64]) -> Index:
-    """Return the nearest row of `present` for each row of `wanted`; -1 if it is not near."""
+    """Return for each row of `wanted` the index of the nearest row of `present`; -1 if that row is not near."""
     one, other = np.nan_to_num(present), np.nan_to_num(wanted)
     size = (other**2).sum(1)
     distances = (one**2).sum(1) + size[:, None] - 2 * other @ one.T

@@ -1,4 +1,4 @@
-"""Convert matrices given in Python to codes and metadata: numpy arrays, PyTorch tensors and compressed matrices.
+"""Convert Python matrices to codes and metadata: numpy arrays, PyTorch tensors and compressed matrices.
 
 The type of an array decides whether it holds codes or numbers. Codes: integers as wide as the format's container, raw
 bytes, and the format's own type (float16, the types of ``ml_dtypes``, int8; float32 for tf32, whose low bits the
@@ -42,12 +42,12 @@ __all__ = [
     "sparse_codes",
 ]
 
-#: Metadata nibble of padding chunks beyond K: legal under every rule and granularity.
+#: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
 FILLING = 0b0100
 
 
 def as_array(name: str, value: Any) -> NDArray:
-    """Return a numpy array unchanged, or the content of a PyTorch tensor, which may be on a GPU.
+    """Return a numpy array unchanged; copy a PyTorch tensor, which may be on a GPU, to a numpy array.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def as_array(name: str, value: Any) -> NDArray:
 
 
 def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | Compressed:
-    """Return a factor as an array, see :func:`as_array`; compressed matrices are returned unchanged.
+    """Return a factor as an array as by :func:`as_array`; a compressed matrix is returned unchanged.
 
     Parameters
     ----------
@@ -87,18 +87,18 @@ def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | C
 
 
 def own_format(array: NDArray) -> str | None:
-    """Return the format that an array's type implies, None if it implies none."""
+    """Return the element format that an array's type implies; None if the type implies no format."""
     return FORMAT_OF.get(array.dtype.name)
 
 
 def typed_codes(array: NDArray, name: str) -> NDArray:
-    """Return codes of fp8 in uint8 as numbers of the ``ml_dtypes`` type; any other array unchanged."""
+    """Return fp8 codes in uint8 as values of the ``ml_dtypes`` type; any other array unchanged."""
     types = {fmt: dtype for dtype, fmt in FORMAT_OF.items() if dtype.startswith("float8")}
     return array.view(np.dtype(types[name])) if name in types and array.dtype == np.uint8 else array
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
-    """Return the codes of an array; None if the array holds numbers."""
+    """Return the codes that an array holds; None if the array holds numbers."""
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
     if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
         is_code = True
@@ -118,7 +118,7 @@ def _is_extension(dtype: np.dtype) -> bool:
 
 
 def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
-    """Apply the policy for NaN to an array of codes."""
+    """Apply the caller's policy for NaN to an array of codes."""
     if fmt.specials is Specials.NONE or nan == "keep":
         return codes
     magnitudes = codes & codes.dtype.type((1 << fmt.container_bits - 1) - 1)
@@ -129,7 +129,7 @@ def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
 
 
 def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -> NDArray:
-    """Replace every NaN by 0 or raise an error, depending on the policy for NaN."""
+    """Replace every NaN by 0 or raise an error, depending on the caller's policy for NaN."""
     if not missing.any():
         return array
     if nan == "error":
@@ -139,7 +139,7 @@ def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -
 
 
 def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
-    """Return an array of numbers after checking its type and range."""
+    """Return an array of numbers after checks of its type and range."""
     if _is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
         array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
     elif array.dtype.kind not in "iu":
@@ -164,7 +164,7 @@ def _rounded(numbers: NDArray, fmt: Format, nan: str) -> NDArray:
 
 
 def check_matrix(name: str, array: NDArray, nan: str) -> None:
-    """Check that an array is a matrix and that the policy for NaN exists."""
+    """Check that an array is a matrix, and that the named policy for NaN exists."""
     if array.ndim != 2 or not array.size:
         raise OperandError(f"{name} must be a matrix with at least one element, not of shape {array.shape}")
     if nan not in NAN_POLICIES:
@@ -172,7 +172,7 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
 
 
 def converted(value: Any, fmt: Format, conversion: str) -> Any:
-    """Return a factor whose f32 numbers are rounded to tf32, as some kernels do before the instruction.
+    """Return a factor with f32 numbers rounded to tf32, as some kernels do in front of the instruction.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def converted(value: Any, fmt: Format, conversion: str) -> Any:
 
 
 def loses_bits(array: NDArray, fmt: Format) -> bool:
-    """Return whether a matrix of float32 or 32-bit codes has bits that tf32 drops."""
+    """Return whether a matrix of float32 or of 32-bit codes has nonzero bits that tf32 drops."""
     codes = _codes(array, fmt) if fmt.name == "tf32" else None
     if codes is None:
         return False
@@ -243,7 +243,7 @@ def sparse_codes(
     producer: str = "pytorch",
     progress: Progress | None = None,
 ) -> Sparse:
-    """Return the codes and the metadata of the left operand.
+    """Return the codes and the metadata of the left operand of a product.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def sparse_codes(
 
 
 def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
-    """Return integers that sort like the magnitudes of the codes; a zero gives 0."""
+    """Return integers that sort like the magnitudes that the codes represent; zero gives 0."""
     if fmt.is_integer:
         numbers = codes.astype(np.int64)
         return np.abs(numbers - ((numbers >> fmt.bits - 1 & fmt.signed) << fmt.bits)).astype(np.int32)
@@ -347,7 +347,7 @@ def factors(
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     padded_scales = [
         np.pad(one, ((0, 0), (0, count * (i.scale_size or 0) - one.shape[1]))) for one in scales or ()
-    ]  # padding elements are zero, so their scales do not matter
+    ]  # Padding elements are zero, so their block scales do not affect the product.
     scale_a, scale_b = padded_scales or (None, None)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, scale_a, scale_b, groups)
 

@@ -1,4 +1,4 @@
-"""Tiles in shared memory that are written in one layout and read in another, as permutations of elements.
+"""Tiles in shared memory that are written in one layout and read in another, as permutations of their elements.
 
 A tile has rows along M or N and a pitch along K (K-major), or the other way round (MN-major). A layout gives each unit
 of 16 bytes an address. If the reader assumes another layout than the writer, it gets at each place the unit that the
@@ -16,11 +16,11 @@ from ..isa.memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, Swizzle, unit_a
 __all__ = ["Misreading", "misreadings", "regathered"]
 
 _SWIZZLED = ("none", "32B", "64B", "128B")
-#: Number of bytes after which every swizzle pattern repeats.
+#: Period of every swizzle pattern in shared memory, in bytes.
 _PERIOD = 1024
-#: Bytes of a core matrix: 8 rows of one 16-byte unit.
+#: Size of a core matrix in bytes: 8 rows of one 16-byte unit.
 _CORE = 8 * UNIT_BYTES
-#: Bytes along K that one instruction reads from a row.
+#: Number of bytes along K that one instruction reads from each row.
 _STEP = 32
 
 
@@ -31,7 +31,7 @@ class Misreading:
     text: str
     rows: int  #: Number of rows of the tile
     width: int  #: Number of elements in a row of the tile
-    index: NDArray[np.intp]  #: For each place of the tile, the index of the element that is read there, row by row
+    index: NDArray[np.intp]  #: Index of the element that is read at each place of the tile, row by row
 
 
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
@@ -60,7 +60,7 @@ def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
 
 
 def regathered(matrix: NDArray, found: Misreading) -> NDArray:
-    """Return a matrix whose tiles are each misread; tiles at the edge are padded with zeros."""
+    """Return a matrix in which each tile is misread; tiles at the edge are padded with zeros."""
     rows, width = matrix.shape
     down, across = -rows % found.rows, -width % found.width
     whole = np.pad(matrix, ((0, down), (0, across))) if down or across else matrix
@@ -71,13 +71,13 @@ def regathered(matrix: NDArray, found: Misreading) -> NDArray:
 
 
 def _elements(units: NDArray[np.intp], bits: int) -> NDArray[np.intp]:
-    """Return the permutation of elements that follows from a permutation of 16-byte units."""
+    """Return the permutation of elements that corresponds to a permutation of 16-byte units."""
     per_unit = 8 * UNIT_BYTES // bits
     return (units.reshape(-1, 1) * per_unit + np.arange(per_unit)).ravel()
 
 
 def _read(written: NDArray[np.intp], read: NDArray[np.intp], size: int) -> NDArray[np.intp] | None:
-    """Return the index of the 16-byte unit at each address of the reader; None if an address holds no unit."""
+    """Return, for each address that is read, the index of the 16-byte unit there; None if an address holds no unit."""
     at = np.full(size // UNIT_BYTES, -1, np.intp)
     at[written // UNIT_BYTES] = np.arange(len(written))
     if read.max() >= size:
@@ -87,7 +87,7 @@ def _read(written: NDArray[np.intp], read: NDArray[np.intp], size: int) -> NDArr
 
 
 def _swizzles(width: int, bits: int) -> Iterator[Misreading]:
-    """Yield tiles with rows of 32, 64 or 128 bytes that are written in one swizzle and read in another."""
+    """Yield tiles with rows of 32, 64 or 128 bytes that are written with one swizzle and read with another."""
     addresses = np.arange(0, _PERIOD, UNIT_BYTES)
     for pitch in (128, 64, 32):
         elements = 8 * pitch // bits
@@ -116,7 +116,7 @@ def _majors(rows: int, width: int) -> Iterator[Misreading]:
 
 
 def _cores(rows: int, width: int, bits: int) -> Iterator[Misreading]:
-    """Yield tiles without swizzle that are read with another order of core matrices or with exchanged offsets."""
+    """Yield unswizzled tiles that are read with another order of core matrices or exchanged descriptor offsets."""
     for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
         for pitch in (32, 64, 128, 256):
             if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):
@@ -150,7 +150,7 @@ def _cores(rows: int, width: int, bits: int) -> Iterator[Misreading]:
 
 
 def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
-    """Yield swizzled tiles that are read 32 bytes along K at a time, through descriptors with wrong fields."""
+    """Yield swizzled tiles that are read in pieces of 32 bytes along K, through descriptors with wrong fields."""
     for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
         for pitch in (32, 64, 128):
             if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):

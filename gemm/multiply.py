@@ -1,4 +1,4 @@
-"""``sptc.gemm``: matrix products from Python, in a given way of summation."""
+"""Function ``sptc.gemm``: matrix products in Python by a given way of summation."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -64,7 +64,7 @@ def gemm(
     nan: str = "error",
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Multiply a structured-sparse matrix by a dense one, bit for bit as a kernel with a known way of summation.
+    """Multiply a structured-sparse matrix by a dense matrix with the same bits as a kernel of known way of summation.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def _one(
     prune: bool,
     nan: str,
 ) -> NDArray:
-    """Return the codes of the result of one product."""
+    """Return the result codes of one product."""
     i, (left, right, scales) = way.parsed, operands
     left, right = converted(left, i.a, way.convert_a), converted(right, i.b, way.convert_b)
     left, right, names = exchanged(way, left, right)

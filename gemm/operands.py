@@ -1,4 +1,4 @@
-"""Operands of a matrix product: convert matrices in files to the codes, metadata and scales of an instruction.
+"""Convert matrices in files to the operands of an instruction: codes, metadata and scales.
 
 Matrices are converted as by :func:`sptc.gemm`, see :mod:`sptc.gemm.matrices`. In addition, numbers are scaled: by block
 scales if the instruction has them, and by one scale per matrix if the format is an integer format and the numbers are
@@ -45,11 +45,11 @@ from .ways import Way
 
 __all__ = ["Choices", "ProductRequest", "generate", "output_operands", "prepare"]
 
-#: Quantisation recipe by format of block scales.
+#: Quantisation recipe for operands, by format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
-#: Numpy type by type of results and accumulators. Results without a numpy type are written as codes.
+#: Numpy type, by type of results and accumulators. Results without a numpy type are written as codes.
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
-#: Files whose tensors can be memory-mapped.
+#: Suffixes of files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
 
 
@@ -57,9 +57,9 @@ _MAPPED = (".npy", ".safetensors")
 class Choices:
     """Options for the conversion of matrices to operands of an instruction."""
 
-    prune: bool = False  #: Whether to prune A to its largest magnitudes; otherwise A must be sparse
-    producer: str = "pytorch"  #: Software whose metadata is used for chunks with few non-zeros
-    nan: str = "error"  #: Conversion of a NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
+    prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
+    producer: str = "pytorch"  #: Software whose metadata convention is used for chunks with few non-zeros
+    nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ class ProductRequest:
     """Two matrices to multiply, and the options of the product."""
 
     way: Way
-    #: The matrices; `b` may be a vector.
+    #: Sources of the two matrices; `b` may be a vector.
     a: Source
     b: Source
     choices: Choices = field(default_factory=Choices)  #: Options for the conversion to operands
-    rows: int | None = None  #: Number of rows of A to use, from the first; None for all
+    rows: int | None = None  #: Number of rows of A to use, starting at the first row; None for all rows
     #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
@@ -80,14 +80,14 @@ class ProductRequest:
     start: NDArray | None = None
     #: Block scales of the factors; with block scales, the matrices hold codes or values of unscaled elements.
     block_scales: BlockScales | None = None
-    #: Group scales of A and of B.
+    #: Group scales of A and of B, f32.
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
     numerics: Mapping[str, int] = field(default_factory=dict)  #: As in :class:`~sptc.gemm.product.Problem`
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
-    """Write two matrices of normally distributed numbers, and return their sources.
+    """Write two matrices of normally distributed random numbers, and return their sources.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return a file from which a given matrix can be memory-mapped. Other matrices are copied and expanded first."""
+    """Return a file from which a given matrix can be memory-mapped; other matrices are first copied and expanded."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -228,7 +228,7 @@ def _operands(
     progress: Progress | None,
     given_scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None,
 ) -> tuple[Factors, float]:
-    """Return the operands of an instruction, and the scale factor of their product.
+    """Return the operands of an instruction, and the scale factor of the whole product.
 
     With `given_scales`, the matrices are elements of these block scales; otherwise they are quantised as needed.
     """
@@ -280,7 +280,7 @@ def _save_dense(
 
 
 def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
-    """Return a compressed matrix, its scale and block scales; as numbers if its formats are not the instruction's."""
+    """Return a compressed matrix, its scale and block scales; as numbers unless its formats are the instruction's."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:
         return left.compressed, 1.0, None
@@ -313,12 +313,12 @@ def _quantised(
 
 
 def _numbers(array: NDArray, fmt: Format) -> NDArray:
-    """Return the values of an array of codes; an array of numbers is returned unchanged."""
+    """Return the values of an array of codes; return an array of numbers unchanged."""
     return exact_values(array, fmt) if holds_codes(array, fmt) else array
 
 
 def _filled(matrix: NDArray, multiple: int) -> NDArray:
-    """Pad a matrix with columns of zeros until a number divides its width."""
+    """Pad a matrix with columns of zeros until its width is a multiple of a number."""
     missing = -matrix.shape[1] % multiple
     return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
 

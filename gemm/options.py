@@ -1,4 +1,4 @@
-"""Convert the arguments of callers to an instruction, a way of summation, and an epilogue."""
+"""Convert Python arguments and command options to an instruction, a way of summation, and an epilogue."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -34,7 +34,7 @@ __all__ = [
     "way_of",
 ]
 
-#: Sets of formats that one instruction can multiply with each other.
+#: Sets of element formats that one instruction can multiply with each other.
 _MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
 _WORDS = {field.name: field.default for field in fields(Way)}
 
@@ -48,7 +48,7 @@ def chosen(
     accumulate: str | None = None,
     scales: str | None = None,
 ) -> Instruction:
-    """Return the instruction that the caller names, or the default instruction for a format.
+    """Return the instruction that the caller names, or else the default instruction for an element format.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def chosen(
 def all_chosen(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> tuple[Instruction, ...]:
-    """Return the instruction that the caller names, or all instructions of a format that differ in their bits.
+    """Return the instruction that the caller names, or else all instructions of a format with different result bits.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def way_of(
 
 
 def read_way(path: Path) -> Way:
-    """Read a way of summation from the output of ``sptc identify --json``, or from a file with the way alone.
+    """Read a way of summation from the output of ``sptc identify --json``, or from a file that holds only the way.
 
     Raises
     ------
@@ -174,13 +174,13 @@ def read_way(path: Path) -> Way:
 
 
 def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
-    """Return the format that the element types of both factors imply; None if they imply no format.
+    """Return the format that the element types of both factors imply; None if the types imply no format.
 
     Two formats that instructions multiply with each other are returned with a comma between them. Otherwise it is the
     first format: numbers of other types are rounded to it.
     """
     names = [own_format(array.stored if isinstance(array, Compressed) else array) for array in (left, right)]
-    # A uint8 array may hold numbers of u8, or codes of any narrow format.
+    # A uint8 array may hold numbers of type u8, or codes of any narrow format.
     known = [name for name in dict.fromkeys(names) if name and name != "u8"]
     if len(known) == 2 and any({*known} <= mixed for mixed in _MIXED):
         return ",".join(known)
@@ -257,7 +257,7 @@ def epilogue_of(
 
 
 def along_m(addend: NDArray) -> NDArray:
-    """Return an addend of a matrix-vector product, whose only axis is M, as a column."""
+    """Return an addend of a matrix-vector product, whose only axis has length M, as a column."""
     return addend[:, None] if addend.ndim == 1 else addend
 
 
@@ -297,7 +297,7 @@ def oriented(
 
 
 def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str, str]]:
-    """Return the sparse factor and the dense factor, exchanged if the way of summation says so, and their names.
+    """Return the sparse and the dense factor with their names; they are exchanged if the way of summation requires it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``sptc.pack`` and ``sptc.random_metadata``: put matrices into the registers and memory of an instruction."""
+"""Functions ``sptc.pack`` and ``sptc.random_metadata``: copy matrices into an instruction's registers and memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ from .matrices import as_array, dense_codes, sparse_codes
 
 __all__ = ["pack", "random_metadata"]
 
-#: Maximum number of tiles for which metadata is drawn.
+#: Maximum number of tiles for which random metadata is drawn.
 _MOST_TILES = 1 << 16
 
 
@@ -197,12 +197,12 @@ def _check_shape(name: str, array: NDArray, tail: tuple[int, ...], i: Instructio
 
 
 def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options: Any) -> NDArray:
-    """Apply a function of a matrix to a batch, whose matrices are stacked along the rows."""
+    """Apply a function of one matrix to a batch of matrices, which are stacked along the rows for it."""
     return function(name, array.reshape(-1, array.shape[-1]), *options).reshape(array.shape)
 
 
 def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.uint8] | None]:
-    """Return the stored elements of A in containers, and the metadata of a sparse instruction."""
+    """Return the stored elements of A in containers, and the metadata if the instruction is sparse."""
     if nibbles is not None or isinstance(a, Compressed):
         if nibbles is not None and isinstance(a, Compressed):
             raise OperandError("a is compressed and has its own nibbles: give no others")
@@ -239,7 +239,7 @@ def _check_nibbles(i: Instruction, nibbles: NDArray[np.uint8], stored: NDArray, 
 
 
 def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.uint8], int, int] | None:
-    """Return codes, byte id and thread id of block scales (ids only for ``mma``); None without block scales."""
+    """Return codes of block scales, with byte id and thread id for ``mma``; None without block scales."""
     if i.scale_size is None:
         if value is not None:
             raise OperandError(f"{i} has no block scales and takes no {name}")

@@ -1,4 +1,4 @@
-"""Factors (a probe) for which ways of summation differ most, so that few outputs of a kernel identify its way."""
+"""Generate factors (a probe) whose products identify the way of summation of a kernel by few outputs."""
 
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -23,19 +23,19 @@ from .ways import Way
 
 __all__ = ["Probe", "probe", "write_probe"]
 
-#: Number of ways of summation that are compared, and rows and columns of the compared outputs.
+#: Maximum number of ways of summation that are compared, and number of rows and columns of the compared outputs.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
-#: Distributions of the matrices: the range of exponents around zero, and whether the second half of K cancels the
+#: Distributions of the random factors: the range of exponents around zero, and whether the second half of K cancels the
 #: first, so that mainly rounding errors remain.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
 _MOST_ELEMENTS = 1 << 25
-#: Numpy type of each format.
+#: Numpy type for the elements of each format.
 _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Factors of a probe, and counts of the ways of summation that they distinguish."""
+    """Factors of a probe, and the number of ways of summation that the factors distinguish."""
 
     #: Codes of the factors, shapes (M, K) and (K, N); A is structured-sparse.
     a: NDArray
@@ -63,7 +63,7 @@ def probe(
     arch: str = "sm_90",
     seed: int = 0,
 ) -> Probe:
-    """Draw factors from several distributions and return those that distinguish the most ways of summation.
+    """Draw random factors from several distributions; return the factors that distinguish the most ways of summation.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _drawn(
 
 
 def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
-    """Write ``a.npy`` and ``b.npy``, and return a description as JSON values.
+    """Write the factors as ``a.npy`` and ``b.npy``, and return a description as JSON values.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Matrix products in a way of summation, computed block by block and compared between back ends and with float64.
+"""Matrix products by a way of summation, computed block by block, and compared between back ends and with float64.
 
 While a product is computed, a folder holds the operands as codes, the addends of the sums, the result, and a record of
 the finished blocks. An interrupted product can therefore be resumed, and memory holds no more than one block. A block
@@ -51,11 +51,11 @@ ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
     *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", *_GROUPS, "d",
 )  # fmt: skip
-#: Rows and columns of a block.
+#: Number of rows and of columns of a block of outputs.
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
-#: Powers of ten by which relative errors are counted, from less than 10**-12 to more than 10**4.
+#: Limits of the ranges in which relative errors are counted, as powers of ten: below 10**-12 to above 10**4.
 DECADES = np.arange(-12, 5)
-#: Reference of each kind of errors, as labels of a histogram.
+#: Label in a histogram for the reference of each kind of errors.
 _REFERENCES = {
     "arithmetic": "operands as computed with",
     "whole": "A and B as given",
@@ -65,17 +65,17 @@ _REFERENCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A product whose operands are prepared; see :mod:`sptc.gemm.operands`."""
+    """A matrix product whose operands are prepared in files; see :mod:`sptc.gemm.operands`."""
 
     folder: str  #: Folder with the operands of the product
     way: Way
     shape: tuple[int, int, int]  #: M, N and K
     all_rows: int  #: Rows of the given A. M may be smaller: only the first M rows are multiplied.
-    #: Sources of the matrices as given, without compression.
+    #: Sources of the matrices as the caller gave them, without compression.
     a: Source
     b: Source
     scale: float  #: Scale factor of the sums: the product of the scale of A and the scale of B
-    backends: tuple[str, ...]  #: Names of the back ends, whose results must agree. The result is that of the first one.
+    backends: tuple[str, ...]  #: Names of the back ends, whose results must agree. The first back end gives the result.
     dense: bool  #: Whether to multiply the unpruned A with the dense instruction too, to compare errors
     #: Factors of the epilogue: alpha and beta.
     alpha: float = 1.0
@@ -88,24 +88,24 @@ class Problem:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns of the sums. If the factors are exchanged, these are the transpose of the product."""
+        """Number of rows and columns of the sums, which are the product's transpose if the factors are exchanged."""
         m, n, _ = self.shape
         return (n, m) if self.way.swapped else (m, n)
 
     @property
     def all_size(self) -> tuple[int, int]:
-        """Rows and columns of the sums for all rows of A."""
+        """Number of rows and columns of the sums for all rows of A."""
         n = self.shape[1]
         return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
 
     def added(self) -> tuple[Epilogue, NDArray | None]:
-        """Return the epilogue, and the codes of the initial accumulator."""
+        """Return the epilogue of the product, and the codes of the initial accumulator."""
         arrays = {name: self.array(f"epilogue_{name}") for name in _ADDED}
         epilogue = Epilogue(alpha=self.alpha, beta=self.beta, relu=self.relu, **arrays)
         return oriented(self.way, (self.all_rows, self.shape[1]), epilogue, self.array("start"))
 
     def array(self, name: str) -> NDArray | None:
-        """Return a memory-mapped array of the folder; None if the array does not exist."""
+        """Return an array of the product's folder, memory-mapped; None if the array does not exist."""
         path = Path(self.folder) / f"{name}.npy"
         return _mapped(str(path)) if path.exists() else None
 
@@ -122,7 +122,7 @@ class Problem:
         return None if a is None or b is None else GroupScales(a, b, self.group_length)
 
     def backend(self, name: str, i: Instruction) -> Backend:
-        """Return the back end of this name, with the numerics of the problem for an instruction."""
+        """Return the back end with a given name, with the numerics of the problem for an instruction."""
         changed = numerics(i, self.way.arch).replace(**self.numerics) if self.numerics else None
         return with_numerics(backend(name), changed, i, self.way.arch)
 
@@ -140,12 +140,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of results, compared with a product in float64."""
+    """Errors of results relative to a product in float64."""
 
-    #: Largest magnitude and sum of the magnitudes of the finite errors.
+    #: Largest magnitude of the finite errors, and sum of their magnitudes.
     largest: float
     total: float
-    #: Largest magnitude and sum of the magnitudes of the product in float64.
+    #: Largest magnitude and sum of magnitudes of the float64 product.
     largest_reference: float
     total_reference: float
     #: Number of outputs per power of ten of the relative error, see :data:`DECADES`; exact outputs first.
@@ -153,7 +153,7 @@ class Errors:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], reference: NDArray[np.float64]) -> "Errors":
-        """Return the errors of values against a reference."""
+        """Return the errors of values relative to a reference."""
         finite = np.isfinite(values) & np.isfinite(reference)
         magnitude = np.abs(reference[finite])
         error = np.abs(values[finite] - reference[finite])
@@ -181,12 +181,13 @@ class Errors:
 
 @dataclass(frozen=True)
 class Block:
-    """Result of one block of outputs."""
+    """Result of the computation of one block of outputs."""
 
     index: int
     outputs: int  #: Number of outputs in the block
-    mismatches: int  #: Outputs of other back ends that differ from those of the first one
-    #: First mismatch: name of the back end, row, column, code of this back end, code of the first back end.
+    mismatches: int  #: Number of outputs that other back ends compute differently than the first one
+    #: First mismatch between two back ends: name of the other back end, row, column, its code, and the code of the
+    #: first back end.
     first: tuple[str, int, int, int, int] | None
     #: ``arithmetic``: errors against the product of the quantised and pruned operands. ``whole``: errors against the
     #: product of the matrices as given. ``dense``: errors of the dense instruction against the same product.
@@ -226,12 +227,12 @@ def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
 
 
 def dense_instruction(i: Instruction) -> Instruction:
-    """Return the dense instruction that computes as many products as a sparse instruction."""
+    """Return the dense instruction with the same number of products as a sparse instruction."""
     return replace(i, sparse="", k=i.stored_k)
 
 
 def block_count(problem: Problem) -> int:
-    """Return the number of blocks of the outputs."""
+    """Return the number of blocks into which the outputs are divided."""
     rows, columns = problem.size
     return -(-rows // BLOCK_ROWS) * -(-columns // BLOCK_COLUMNS)
 
@@ -243,7 +244,7 @@ def instruction_count(problem: Problem) -> int:
 
 
 def compute_block(problem: Problem, index: int) -> Block:
-    """Compute a block, write it into the result file, and compare back ends and errors.
+    """Compute a block of outputs, write it into the result file, and return comparisons of back ends and errors.
 
     Parameters
     ----------
@@ -292,7 +293,7 @@ def _mapped(path: str) -> NDArray:
 
 
 def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
-    """Compare a block with a float64 computation of the same expression, and return the errors."""
+    """Compare a block with the same expression computed in float64, and return the errors."""
     way, i, (rows, columns) = problem.way, problem.way.parsed, part
     epilogue, start = problem.added()
     is_sum = epilogue.is_empty and start is None
@@ -310,7 +311,8 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
         if problem.dense:
             scale = problem.array("dense_scale")
             assert scale is not None
-            # A dense instruction has half the K: twice the instructions give slices and chains of the same elements.
+            # A dense instruction has half the K of the sparse one. Twice the number of instructions gives slices and
+            # chains of the same elements.
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
             of_dense = problem.factors(dense_instruction(i), "dense_").take(rows, columns)
             c = None if start is None else start[rows, columns]
@@ -322,7 +324,7 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
 
 
 def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]:
-    """Return a block of the product of the matrices as given, in float64."""
+    """Return a block of the float64 product of the matrices as the caller gave them."""
     i, (a, b) = problem.way.parsed, (source.read() for source in (problem.a, problem.b))
     assert isinstance(a, np.ndarray)
     assert isinstance(b, np.ndarray)
@@ -336,7 +338,7 @@ def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]
 
 
 def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
-    """Draw a histogram of relative errors: the share of outputs per decade.
+    """Draw a histogram of relative errors: the share of outputs in each power of ten.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Search for a way of summation: try candidates on a sample of outputs, then on all outputs."""
+"""Search for a way of summation: candidates are tried on a sample of outputs, then on all outputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,25 +30,26 @@ from .ways import Way
 
 __all__ = ["Found", "Operands", "Search", "searched"]
 
-#: Largest number of multiplications in the sample on which candidates are tried, and of its rows and columns.
+#: Maximum number of multiplications, of rows and of columns of the sample of outputs on which candidates are tried.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Rows and columns of the part of the sample on which candidates are tried first, and number of candidates that are
-#: tried on the whole sample in any case, so that a nearest way of summation is known.
+#: Number of rows and columns of the part of the sample on which candidates are tried first; and number of candidates
+#: that are always tried on the whole sample, so that a nearest way of summation is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
-#: Number of ways of summation that are compared on all outputs to find the next best or the nearest, and number of
-#: further ones that are tried on the sample for this.
+#: Number of ways of summation that are compared on all outputs to find the next best or the nearest; and number of
+#: further ways that are tried on the sample for this comparison.
 _RIVALS, _TRIED_BESIDE = 4, 400
-#: Number of ways of summation that are tried before the search for faults, if results differ by more than roundings.
+#: Number of ways of summation that are tried before the search for faults, if the errors are larger than rounding
+#: errors.
 _BEFORE_FAULTS = 40
 #: Number of multiplications above which a product is large. Only one next best way of summation is then compared on all
 #: outputs.
 _LARGE = 1 << 33
-#: Outputs per batch when all orders of adding the slices are tried.
+#: Number of outputs in a batch when all orders of adding the slices are tried.
 _ORDERED_OUTPUTS = 2048
 
 
 class Operands:
-    """Factors of a product. They are converted to the operands of an instruction when it is first tried.
+    """Factors of a product, which are converted to an instruction's operands when the instruction is first tried.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ class Operands:
         self._scales: BlockScales | None = None
         self._groups: GroupScales | None = None
         self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
-        self.swapped = False  #: Whether B is the sparse factor.
+        self.swapped = False  #: Whether B is the structured-sparse factor.
         try:
             self._sparse_of(first, "")
         except SparsityError as error:
@@ -90,7 +91,7 @@ class Operands:
                 raise error from None
 
     def scale(self, scales: BlockScales | None, groups: GroupScales | None) -> None:
-        """Set the block scales and group scales of A and B."""
+        """Set the block scales and group scales of A and B for the search."""
         self._scales, self._groups = scales, groups.turned() if groups and self.swapped else groups
 
     def _sparse_of(self, i: Instruction, conversion: str) -> Sparse:
@@ -117,12 +118,12 @@ class Operands:
     def unconverted(
         self, i: Instruction
     ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
-        """Return both factors in the formats of an instruction, not rounded to tf32, and all scales."""
+        """Return both factors in the formats of an instruction, not yet rounded to tf32, and all their scales."""
         scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
         return self._sparse_of(i, ""), self._dense_of(i, ""), scales, self._groups
 
     def of(self, way: Way) -> Factors:
-        """Return the operands of the instruction of a way of summation."""
+        """Return the operands for the instruction of a way of summation."""
         name = way.operands
         if name not in self._factors:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
@@ -134,12 +135,12 @@ class Operands:
 
 
 class Search:
-    """State of a search: operands by instruction, the given result, and the differences of each way of summation."""
+    """State of a search: operands of each instruction, the given result, and differences of each way of summation."""
 
     def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self._operands, self.wanted = operands, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Cached chains of the sample, of its first part, and of a small product.
+        #: Cached chain results of the sample, of its first part, and of a small product.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
@@ -155,7 +156,7 @@ class Search:
         self.tried = 0
 
     def of(self, way: Way) -> Factors:
-        """Return the operands of the instruction of a way of summation, for the sample."""
+        """Return the operands for the instruction of a way of summation, cut to the sample of outputs."""
         return self._operands.of(way)
 
     def instructions(self, instruction: str) -> int:
@@ -165,7 +166,7 @@ class Search:
         return self._counts[instruction]
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        """Return the chains of some outputs. Chains of the sample and of small products are cached."""
+        """Return the chain results of some outputs. Results for the sample and for small products are cached."""
         size = self.wanted[rows][:, columns].size
         if not isinstance(rows, np.ndarray) and size != self.wanted.size:
             return self._chains(way, rows, columns)
@@ -179,7 +180,7 @@ class Search:
         return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the sums of some outputs. The previous sums are reused if only the order of the scales differs."""
+        """Return the sums of some outputs. If only the order of the scales differs, the previous sums are reused."""
         plain, size = replace(way, scale_order="a then b"), self.wanted[rows][:, columns].size
         if not isinstance(rows, np.ndarray):
             return sums(way, self.chains(way, rows, columns))
@@ -188,12 +189,12 @@ class Search:
         return self._last[2]
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the codes of some outputs by a way of summation."""
+        """Return the codes of some outputs as a way of summation gives them."""
         epilogue = self._epilogue.take(self.wanted.shape, rows, columns)
         return stored(way, epilogue, self._sums(way, rows, columns))
 
     def sample(self, way: Way) -> int:
-        """Count the sample outputs that differ by a way of summation. One that is far off is not recorded."""
+        """Count the sample outputs in which a way of summation differs. A way that is far off is not recorded."""
         if way not in self.counts:
             self.tried += 1
             if self.tried > _WHOLLY and (far := self._glance(way)):
@@ -205,13 +206,13 @@ class Search:
         return int((self.codes(way, rows, columns) != self.wanted[rows][:, columns]).sum())
 
     def _glance(self, way: Way) -> int:
-        """Count the differing outputs in a small part of the sample; return 0 unless more than half of them differ."""
+        """Count differing outputs in a small part of the sample; return 0 unless more than half of them differ."""
         rows, columns = self._few
         far = self._differing(way, rows, columns)
         return far if 2 * far > len(rows) * len(columns) else 0
 
     def error(self, way: Way) -> float:
-        """Return the median error of the sample against a float64 product of the operands of a way of summation."""
+        """Return the median absolute error of the given result on the sample, against a float64 product."""
         exact = exact_product(self.of(way).take(self._rows, self._columns))
         exact = self._epilogue.take(self.wanted.shape, self._rows, self._columns).exactly(exact)
         values = decode_codes(np.ascontiguousarray(self.wanted[self._rows][:, self._columns]), FORMATS[way.result])
@@ -221,20 +222,20 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return the tried ways of summation: the nearest first if some come near, else in the order of the search."""
+        """Return the ways of summation that were tried: the nearest first if any comes near, else in search order."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
     def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
-        """Yield blocks that cover all outputs."""
+        """Yield blocks of rows and columns that together cover all outputs."""
         return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
 
     def equals(self, way: Way) -> bool:
-        """Return whether a way of summation gives every output."""
+        """Return whether a way of summation gives every output of the result."""
         return all(np.array_equal(self.codes(way, *part), self.wanted[part]) for part in self.parts(way))
 
     def miss(self, way: Way) -> Miss | None:
-        """Compare every output of a way of summation with the result; None if all are equal."""
+        """Compare every output of a way of summation with the result; None if all outputs are equal."""
         total, first = 0, None
         for rows, columns in self.parts(way):
             computed, expected = self.codes(way, rows, columns), self.wanted[rows, columns]
@@ -247,7 +248,7 @@ class Search:
         return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
 
     def _output(self, way: Way, row: int, column: int) -> Output:
-        """Return one output with its operands, in the orientation in which it is computed."""
+        """Return one output with its operands, oriented as the product is computed."""
         shape, all_factors = self.wanted.shape, self.of(way)
         tiles, ways = way.of_tiles(shape, all_factors.count)
         dealing = way.stream_k
@@ -256,7 +257,7 @@ class Search:
         return Output(ways[tile_way], all_factors.take(*place), self._epilogue.take(shape, *place))
 
     def is_possible(self, way: Way) -> bool:
-        """Return whether some order of adding the slices of K explains each output."""
+        """Return whether, for each output, some order of adding the slices of K gives the output."""
 
         def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
             expected = self.wanted[rows][:, columns]
@@ -281,7 +282,7 @@ def _of(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.fl
 
 
 def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
-    """Return the distinct sums of slices over all orders of addition, shape (outputs, sums), padded with NaN.
+    """Return the distinct sums of the slices over all orders of addition, shape (outputs, sums), padded with NaN.
 
     A set of slices has few distinct sums because of rounding. The sums of each set are therefore listed once, for all
     orders that lead to them.
@@ -312,7 +313,7 @@ def _distinct(values: NDArray) -> NDArray:
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search; the fields of :class:`~sptc.gemm.identify.Identification`."""
+    """Result of a search; the fields have the meanings as in :class:`~sptc.gemm.identify.Identification`."""
 
     way: Way | None
     nearest: Miss | None
@@ -332,7 +333,7 @@ def searched(
     group: int = 0,
     workers: int | None = None,
 ) -> Found:
-    """Try ways of summation until one gives every output; then find the next best, or the nearest and a fault.
+    """Try ways of summation until one gives every output; then find the next best, or else the nearest and a fault.
 
     Parameters
     ----------
@@ -377,7 +378,7 @@ def searched(
 
 
 def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of summation on all outputs; return the nearest that differs, and the equal ones."""
+    """Compare the best ways of summation on all outputs; return the nearest with differences, and those without."""
     near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

@@ -1,4 +1,4 @@
-"""The setting of a product, which faults of kernels change: its operands, its epilogue, and the storing of results."""
+"""Operands, epilogue and result conversion of a product, which simulated faults of kernels change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ from .ways import Way
 
 __all__ = ["Fault", "Finish", "Grid", "Setting"]
 
-#: Function that converts float32 or int32 results to the result type of a way of summation and returns codes.
+#: Function that converts float32 or int32 results to the result type of a way of summation, and returns codes.
 Finish = Callable[[NDArray, Way], NDArray]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Setting:
-    """Operands and epilogue of a product, in the orientation in which the product is computed."""
+    """Operands and epilogue of a product, oriented as the product is computed."""
 
     a: NDArray  #: Codes of A, shape (M, stored K)
     nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense A
@@ -40,7 +40,7 @@ class Setting:
     finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
     swapped: bool = False  #: The left operand is B of the caller. Epilogue and group scales keep the caller's names.
-    is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion
+    is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,11 +54,11 @@ class Setting:
 
     @property
     def has_scales_along_k(self) -> bool:
-        """Whether there are block scales or group scales."""
+        """Whether the operands have block scales or group scales."""
         return self.scales is not None or self.groups is not None
 
     def factors(self, way: Way) -> Factors:
-        """Return the operands for a way of summation. For a dense instruction, A is expanded with its zeros."""
+        """Return the operands for a way of summation. For a dense instruction, A is expanded with zeros."""
         i, a, nibbles = way.parsed, self.a, self.nibbles
         if nibbles is not None and i.granularity is None:
             a, nibbles = self.with_zeros(a), None
@@ -76,7 +76,7 @@ class Setting:
         return a
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Setting":
-        """Return the setting for some rows and columns of the product."""
+        """Return the setting for some rows and columns of the product, with all of K."""
         return replace(
             self,
             a=self.a[rows],
@@ -101,15 +101,15 @@ class Setting:
         return result
 
     def stored(self, values: NDArray, way: Way) -> NDArray:
-        """Return the codes of results as they are stored."""
+        """Return the codes of float32 or int32 results as the kernel stores them."""
         return self.finish(values, way) if self.finish else to_codes(values, way.result, way.rounding)
 
     def instead_of(self, setting: "Setting") -> "Setting":
-        """Return this setting in place of another one, as a fault does that changes operands."""
+        """Return this setting, in the form of a fault that replaces the operands of another setting."""
         return self
 
     def in_blocks(self, unit: int) -> "Setting":
-        """Return the setting with K padded by zeros to a multiple of `unit`."""
+        """Return the setting with K padded with zeros to a multiple of `unit`."""
         missing = -self.k % unit
         if not missing:
             return self
@@ -126,7 +126,7 @@ class Setting:
         )
 
     def with_blocks(self, unit: int, index: Mapping[str, NDArray[np.intp]]) -> "Setting":
-        """Return a setting in which blocks of `unit` columns along K are taken from other places.
+        """Return a setting in which blocks of `unit` columns along K are replaced by other blocks.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Setting:
 
 
 def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArray:
-    """Return an array with the blocks of each row in another order; `k` columns of A correspond to one row."""
+    """Return an array with the blocks of each row reordered; `k` columns of A correspond to one row of the array."""
     count, width = k // unit, array.shape[1] * unit // k
     if not width or width * count != array.shape[1]:
         return array
@@ -164,7 +164,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """A sample of the outputs of a product, some rows and columns, computed by any way of summation."""
+    """Some rows and columns of a product as a sample of its outputs, computed by any way of summation."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -172,7 +172,7 @@ class Grid:
         self._chains: dict[tuple[str, str, str, int], Chains] = {}
 
     def values(self, way: Way) -> NDArray:
-        """Return the results of the sample, float32 or int32, before they are stored."""
+        """Return the float32 or int32 results of the sample before they are converted and stored."""
         name, setting = way.operands, self.setting
         if name not in self._chains:
             self._chains[name] = Chains(
@@ -187,10 +187,10 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """A fault that a kernel may have."""
+    """A fault that a kernel may have, as a function that changes a correct product."""
 
-    kind: str  #: Kind of the fault, one of :data:`sptc.gemm.fault_probe.KINDS`
-    text: str  #: Text that names the fault, to follow "explained by: "
+    kind: str  #: Kind of fault, one of :data:`sptc.gemm.fault_probe.KINDS`
+    text: str  #: Text that names the fault and completes "explained by: "
     change: Callable[[Setting], Setting]  #: Function that returns the setting with the fault
-    change_way: Callable[[Way], Way] | None = None  #: Changes the way, for a type taken for another
-    bits: float = 0.0  #: Bits of free parameters that were fitted to the result
+    change_way: Callable[[Way], Way] | None = None  #: Function that changes the way of summation for another type
+    bits: float = 0.0  #: Information content in bits of the parameters fitted to the result

@@ -1,4 +1,4 @@
-"""Read dense or compressed matrices from files, for all commands with matrix products."""
+"""Read dense or compressed matrices from files, for all commands that compute matrix products."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +16,19 @@ from .tile_file import holds_tile, tile_matrix
 
 __all__ = ["Source", "read_factor"]
 
-#: Operand that each option reads from a file with the operands of one instruction (default).
+#: Name of the operand that each option reads by default from a file with the operands of one instruction.
 _OPERANDS = {"--a-tensor": "a", "--b-tensor": "b", "--y-tensor": "y"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix in a file."""
+    """Location of a matrix in a file: path, tensor name and transposition."""
 
     path: str
     tensor: str | None = None  #: Name of the tensor in the file
-    #: The file holds the transpose. Compressed matrices are compressed along K in any case.
+    #: Whether the file holds the transpose of the matrix. Compressed matrices are always compressed along K.
     transposed: bool = False
-    option: str = "a name"  #: Option that names the tensor, for messages
+    option: str = "a name"  #: Command option that names the tensor, for messages
 
     def read(self) -> NDArray | Checkpoint:
         """Return the matrix, memory-mapped if the file format allows it; a compressed matrix stays compressed.

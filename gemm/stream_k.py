@@ -1,4 +1,4 @@
-"""Stream-K: a fixed number of workers shares the output tiles, so that each output tile has its own slices of K.
+"""Stream-K schedules: a fixed number of workers shares the output tiles, and each output tile has its own K slices.
 
 The K tiles of all streamed output tiles form one line, output tile after output tile. The line is cut into one piece
 per worker. A cut within an output tile adds a slice of K to that tile:
@@ -24,8 +24,8 @@ from ..isa.text import is_word_of
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
-#: Output tiles that are streamed: all tiles; the tiles left after whole waves; or the tiles left and one whole wave
-#: more.
+#: Which output tiles are cut along K (streamed): all tiles; the tiles left after whole waves; or these and one whole
+#: wave.
 STREAMED = ("all", "one wave", "two waves")
 #: Order in which output tiles are numbered: along the rows of the grid of tiles, or along its columns.
 RASTERS = ("row-major", "column-major")
@@ -33,7 +33,7 @@ RASTERS = ("row-major", "column-major")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamK:
-    """Assignment of K tiles to the workers of stream-K.
+    """Stream-K schedule: assignment of K tiles to workers.
 
     Notes
     -----
@@ -43,13 +43,13 @@ class StreamK:
     """
 
     workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the streamed tiles
-    #: Output tile size in elements; with exchanged factors, that of the transposed product.
+    #: Rows and columns of an output tile in elements; with exchanged factors, of a tile of the transposed product.
     rows: int
     columns: int
-    streamed: str = "all"  #: Output tiles that are streamed, one of :data:`STREAMED`
-    first: bool = True  #: Whether the first output tiles are streamed, not the last
+    streamed: str = "all"  #: Which output tiles are streamed, one of :data:`STREAMED`
+    first: bool = True  #: Whether the first output tiles are streamed instead of the last
     raster: str = "row-major"  #: Numbering of output tiles, one of :data:`RASTERS`
-    #: Minimum K tiles of a slice. A cut closer to the border of an output tile is moved to the border.
+    #: Minimum number of K tiles in a slice. A cut closer to the border of an output tile is moved to the border.
     least: int = 1
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return the slices of K of every output tile.
+        """Return the slices of K for every output tile.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class StreamK:
         return _dealt(self, shape, k_tiles, cut)
 
     def streams(self, tiles: int) -> int:
-        """Return the number of streamed output tiles among `tiles` output tiles."""
+        """Return how many of `tiles` output tiles are streamed, that is, cut along K."""
         waves, rest = divmod(tiles, self.workers)
         if self.streamed == "all":
             return tiles

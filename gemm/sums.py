@@ -1,4 +1,4 @@
-"""Matrix products by a way of summation: chains of instructions on a back end, added under IEEE rules.
+"""Matrix products by a way of summation: a back end computes chains of instructions, which are added by IEEE rules.
 
 Chains of equal length form the batch of one call, so that many short chains cost no more than one long chain. Outputs
 are computed block by block, which bounds the memory besides operands and result.
@@ -24,7 +24,7 @@ from .ways import Way, combine
 
 __all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums"]
 
-#: Maximum number of chain results in memory, and maximum rows and columns of a block.
+#: Maximum number of chain results in memory; then maximum number of rows and of columns of a block.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
 #: Maximum number of bytes of chain results that are cached for other ways of summation.
 _KEPT_BYTES = 1 << 28
@@ -47,12 +47,12 @@ class Place:
         return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
 
     def take(self, rows: slice, columns: slice) -> "Place":
-        """Return the indices of some rows and columns of these outputs."""
+        """Return the indices of some rows and columns among these outputs."""
         return Place(self.rows[rows], self.columns[columns], self.shape)
 
 
 class Chains:
-    """Computes the results of chains of instructions, and caches them for other ways of summation.
+    """Computes the results of chains of instructions, and caches the results for other ways of summation.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Chains:
         self._bytes = 0
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Chains":
-        """Return the chains of some of the outputs, as a separate product with an empty cache."""
+        """Return the chains of some of the outputs as a separate object with an empty cache."""
         c = None if self._c is None else self._c[rows][:, columns]
         return Chains(self.factors.take(rows, columns), self._arch, self._computes, c, is_cleared=self._is_cleared)
 
@@ -175,7 +175,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield the rows and columns of outputs that share a way of summation, and that way; equal tile rows are merged."""
+    """Yield rows and columns of outputs with one way of summation, and this way; equal rows of tiles are merged."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
@@ -187,7 +187,7 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return the sum of each slice of K, rounded as it is added. Not for stream-K."""
+    """Return the sum of each slice of K, rounded to the type in which it is added. Not for stream-K."""
     parts = []
     for number, slice_chains in enumerate(way.slices(chains.factors.count)):
         results = chains.results(slice_chains, first=number == 0)
@@ -200,7 +200,7 @@ def slices(way: Way, chains: Chains) -> list[NDArray]:
 
 
 def _scaled_sum(way: Way, factors: Factors, chains: list[_Chain], results: NDArray) -> NDArray:
-    """Multiply the result of each chain by its group scales and add it to the sum of the slice, which begins at +0."""
+    """Multiply each chain result by its group scales and add it to the sum of the slice, which starts at +0."""
     assert factors.groups
     total = np.zeros(factors.shape, np.float32)
     for chain, result in zip(chains, results, strict=True):
@@ -215,7 +215,7 @@ def stored(way: Way, epilogue: Epilogue, total: NDArray) -> NDArray:
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
-    """Add two slices or running sums, and round to the type of running sums."""
+    """Add a slice to a running sum, or two slices; round the sum to the type of running sums."""
     total = _plus(one, other)
     return rounded_values(total, way.running) if way.running else total
 
@@ -228,7 +228,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 
 
 def check_way(way: Way, instructions: int) -> None:
-    """Check that a way of summation has one defined result and that K has enough instructions for it.
+    """Check that a way of summation defines one result, and that K has enough instructions for it.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def check_way(way: Way, instructions: int) -> None:
 
 
 def check_result(way: Way) -> None:
-    """Check that the types of a way of summation are compatible.
+    """Check that the operand and result types of a way of summation are compatible.
 
     Raises
     ------
@@ -262,7 +262,7 @@ def check_result(way: Way) -> None:
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and columns of blocks that are small enough for `chains` chain results per output."""
+    """Yield rows and columns of blocks that fit into memory with `chains` chain results per output."""
     columns = min(_COLUMNS, shape[1])
     rows = max(1, min(_ROWS, _HELD // (columns * chains)))
     for row in range(0, shape[0], rows):
@@ -278,7 +278,7 @@ def product(
     start: NDArray | None = None,
     place: Place | None = None,
 ) -> NDArray:
-    """Return a product by a way of summation, or some rows and columns of the product.
+    """Return a product by a way of summation, for all or for some rows and columns.
 
     Parameters
     ----------

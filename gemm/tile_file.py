@@ -1,4 +1,4 @@
-"""``sptc.save`` and ``sptc.load``: the operands of an instruction in a file, as every command reads them."""
+"""Functions ``sptc.save`` and ``sptc.load``: file of the operands of one instruction, which every command can read."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -22,7 +22,7 @@ from .unpack import unpack
 __all__ = ["holds_tile", "load", "save", "tile_instruction", "tile_matrix"]
 
 _COMMON = ("D", "arch", "metadata")
-#: Arguments of the Python function of each instruction family.
+#: Arguments of the Python function that computes an instruction, by instruction family.
 _ARGUMENTS = {
     "mma": ("a", "b", "c", "d", "e", "selector", "scale_a", "scale_b"),
     "wgmma": (
@@ -159,7 +159,7 @@ def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]
 
 
 def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays of a file under the names of arguments."""
+    """Return the arrays of a file under the names of Python arguments."""
     if family == "tcgen05":
         return arrays
     if family == "mma":
@@ -193,7 +193,7 @@ def _one_descriptor(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def holds_tile(names: Sequence[str]) -> bool:
-    """Return whether an ``.npz`` file with these members holds the operands of an instruction."""
+    """Return whether an ``.npz`` file with these array names holds the operands of an instruction."""
     return "instruction" in names and any(name in names for name in ("a", "A", "a_descriptor", "tmem"))
 
 

@@ -1,4 +1,4 @@
-"""``sptc.unpack``: read matrices out of the registers and memory of an instruction."""
+"""Function ``sptc.unpack``: extract matrices from the registers and memory of an instruction."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +31,7 @@ __all__ = ["Matrices", "unpack"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Matrices:
-    """Matrices of an instruction. A matrix that was not given is None. Leading axes are a batch."""
+    """Matrices of an instruction; None for a matrix whose registers were not given. Leading axes are a batch."""
 
     instruction: Instruction
     #: Stored elements of A in the type of numpy or ``ml_dtypes`` of their format, shape (..., m, stored K).
@@ -140,7 +140,7 @@ def unpack(
 
 
 def _refuse(instruction: str, operands: dict[str, Any]) -> None:
-    """Raise an error for the first given operand that the instruction does not have."""
+    """Raise an error if an operand is given that the instruction does not have."""
     for name, value in operands.items():
         if value is not None:
             raise OperandError(f"{instruction} has no operand {name}")

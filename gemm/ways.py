@@ -1,4 +1,4 @@
-"""Ways of summation: everything besides the operands that decides the bits of a matrix product.
+"""Ways of summation: everything except the operands that determines the bits of a matrix product.
 
 An output is a sum of chains along K. A tensor core computes a chain: the result of each instruction is the accumulator
 of the next. The results of chains are added in f32 under IEEE rules, round to nearest even (RNE):
@@ -52,8 +52,9 @@ __all__ = [
 ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
 #: Order of the instructions within a slice.
 K_ORDERS = ("ascending", "descending")
-#: Assignment of K tiles to slices. ``rounded up``: the same number to each, rounded up; the last gets the rest.
-#: ``balanced``: numbers that differ by at most one, the larger first. ``in turn``: one tile to each slice in turn.
+#: Assignment of K tiles to slices. ``rounded up``: the same number to each, rounded up; the last slice gets the
+#: remaining tiles. ``balanced``: numbers that differ by at most one, the larger first. ``in turn``: one tile to each
+#: slice in turn.
 CUTS = ("rounded up", "balanced", "in turn")
 #: Order in which the result of a chain is multiplied by its group scales, and its addition to the f32 accumulator.
 #: ``fused``: the last multiplication and the addition are one FMA. ``rounded``: the product is rounded first.
@@ -63,7 +64,7 @@ GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: none, the instruction drops the low 13 bits.
 #: ``cvt.rna``: to nearest, ties away from zero. ``cvt.rn``: to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
-#: Bits of an operand that two instructions take in turn, see :attr:`Way.interleave`.
+#: Widths in bits of the operand pieces that two instructions take in turn, see :attr:`Way.interleave`.
 INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
     "k_order": K_ORDERS,
@@ -82,19 +83,20 @@ Term = TypeVar("Term")
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way of summation: the order and the roundings of the sums of a product."""
+    """A way of summation: the order and the roundings of the additions in a matrix product."""
 
     #: Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
     #: the bits.
     instruction: str
-    arch: str = "sm_90"  #: Architecture whose numerics the instructions have
-    #: Number of slices of K, or the number of K tiles of each slice.
+    arch: str = "sm_90"  #: Architecture whose numerics the instructions use
+    #: Number of slices of K, or the numbers of K tiles of all slices.
     split_k: int | tuple[int, ...] = 1
     #: Order in which the results of slices are added, one of :data:`ORDERS` or a tree over bits.
     order: str = "in order"
     k_order: str = "ascending"  #: Order of the instructions within a slice, one of :data:`K_ORDERS`
     #: Bits of A and of B along K that two consecutive dense instructions take in turn, one of :data:`INTERLEAVES`.
-    #: Kernels of Triton that widen a narrow operand in registers do so. 0: each instruction takes successive elements.
+    #: Kernels of Triton that widen a narrow operand in registers use this interleaving. 0: each instruction takes
+    #: successive elements.
     interleave: int = 0
     #: Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
     #: 0: one chain per slice.
@@ -103,13 +105,13 @@ class Way:
     #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers, one of the
     #: first two.
     cut: str = "rounded up"
-    #: Assignment of work to the workers of stream-K. `split_k` is 1 then.
+    #: Assignment of work to the workers of stream-K. With stream-K, `split_k` is 1.
     stream_k: StreamK | None = None
     #: Type to which the result of each slice is rounded (RNE) before it is added; empty for no rounding.
     workspace: str = ""
     #: Type to which each running sum of slices is rounded (RNE), as if kept in the output; empty for f32.
     running: str = ""
-    swapped: bool = False  #: B is the sparse operand: the product is computed as (B^T A^T)^T
+    swapped: bool = False  #: Whether B is the sparse operand, so that (B^T A^T)^T is computed
     result: str = "f32"
     rounding: str = "RNE"  #: Rounding mode of the result: ``RNE``, or ``RZ`` (toward zero)
     group_scaling: str = ""  #: Arithmetic of group scales, one of :data:`GROUP_SCALINGS`; empty without group scales
@@ -181,11 +183,11 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """What decides how the operands are prepared; ways in which it is equal share their chains."""
+        """Attributes that determine how the operands are prepared; ways with equal values share their chains."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
-        """Return the way of summation of each output tile, with stream-K replaced by the slices of the tile.
+        """Return the way of summation of each output tile; a stream-K schedule becomes the K slices of the tile.
 
         Parameters
         ----------
@@ -207,7 +209,7 @@ class Way:
         return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
 
     def chains(self, shape: tuple[int, int], instructions: int) -> int:
-        """Return the largest number of chains of any output; arguments as for :meth:`of_tiles`."""
+        """Return the largest number of chains of any output; the arguments are as for :meth:`of_tiles`."""
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
@@ -221,7 +223,7 @@ class Way:
         """
         if self.interleave and instructions % 2:
             raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
-        tile = min(self.tile, instructions)  # A tile longer than K is cut to the length of K.
+        tile = min(self.tile, instructions)  # A K tile that is longer than K is cut to the length of K.
         tiles, chains = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):
             taken = (of_tiles[:, None] * tile + np.arange(tile)).ravel()
@@ -297,7 +299,7 @@ _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def _bits_of(order: object) -> tuple[int, ...]:
-    """Return the bits of slice numbers of a tree over bits, in the order of the additions; none for another order."""
+    """Return the slice-number bits of a tree in the order of the additions; empty if the order is no tree over bits."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
     bits = tuple(map(int, digits)) if all(word in _DIGITS for word in digits) else ()
@@ -310,7 +312,7 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add terms in a given order.
+    """Add terms in one of the orders of addition.
 
     Parameters
     ----------
@@ -346,7 +348,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
 
 
 def _over_bits(terms: list[Term], bits: tuple[int, ...], add: Callable[[Term, Term], Term]) -> Term:
-    """Add 2^n terms in a tree over the bits of their numbers."""
+    """Add 2^n terms in a tree that combines terms whose numbers differ in one bit."""
     if len(terms) != 1 << len(bits):
         raise OperandError(f"a tree over {len(bits)} bits adds {1 << len(bits)} slices, not {len(terms)}")
     parts = dict(enumerate(terms))
@@ -357,7 +359,7 @@ def _over_bits(terms: list[Term], bits: tuple[int, ...], add: Callable[[Term, Te
 
 @lru_cache(maxsize=256)
 def instruction_named(text: str, arch: str) -> Instruction:
-    """Return the instruction for matrix products that a text names, and check that `arch` has it.
+    """Return the instruction for matrix products that a text names; check that architecture `arch` supports it.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Execute instructions on a real GPU: kernels as PTX text, kernel launches, and measurements."""
+"""Execute instructions on a real GPU: PTX text of kernels, kernel launches, and measurements."""

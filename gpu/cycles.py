@@ -17,7 +17,7 @@ from .tables import written
 
 __all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
 
-#: Iterations of a short and of a long run. Their difference cancels the time to start and to end a run.
+#: Numbers of iterations of a short and of a long run. Their difference cancels the time to start and end a run.
 _TIMES = (64, 192)
 _RUNS = 5
 #: Number of tensor cores of an SM. Each tensor core serves a fourth of the warps.
@@ -25,11 +25,11 @@ _TENSOR_CORES = 4
 _WARPGROUP = 4
 _LANES = 32
 #: Values of N of ``wgmma`` that are measured; the largest N whose accumulators fit into the registers of three
-#: warpgroups; and N of a 128-byte pattern.
+#: warpgroups; and the N whose 16-bit elements fill a 128-byte swizzle pattern.
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _SMALL, _PATTERN = 128, 64
-#: Representative element formats. Other formats differ only in signedness, or in the split between exponent and
-#: fraction.
+#: Element formats that are measured. All other formats differ from one of them only in signedness, or in the split
+#: between exponent and fraction.
 ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
 #: Column names of the CSV table.
 COLUMNS = (
@@ -40,10 +40,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Cycles:
-    """Measured cycles of one loop."""
+    """Measured cycles of one loop of instructions."""
 
     loop: Loop
-    beside: Loop | None  #: Loop that ran at the same time on other warps
+    beside: Loop | None  #: Loop that ran concurrently on other warps
     #: Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all tensor cores, on the
     #: SM. Infinite if the other loop left no issue slot.
     cycles: float
@@ -106,7 +106,7 @@ def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loo
 
 
 def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
-    """Measure the cycles of a loop, and of a concurrent loop on other warps; return medians of a few runs.
+    """Measure the cycles of a loop and of a concurrent loop on other warps; return the medians of a few runs.
 
     Raise a `BackendError` if there is no GPU, or it cannot run the loops.
     """
@@ -124,7 +124,7 @@ def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
 
 
 def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the cycle and iteration counts of each warp in a short and in a long run, for a few repetitions."""
+    """Return cycle and iteration counts of each warp in a short and in a long run, for a few repetitions."""
     function = load_kernel(text, ENTRY)
     counts = cupy.zeros((warps, WORDS), cupy.uint64)
     results = cupy.zeros((warps, _LANES), cupy.uint32)
@@ -146,7 +146,7 @@ def _parts(loops: Sequence[Loop]) -> Iterator[slice]:
 
 
 def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slice, loop: Loop) -> float:
-    """Return the difference in cycles of the two runs, per additional instruction of a tensor core."""
+    """Return the additional cycles of the longer run per additional instruction of one tensor core."""
     cycles, rounds = (longer[part] - shorter[part]).mean(axis=0)
     sharing = max(1, loop.warps // _TENSOR_CORES)
     return float(cycles / (rounds * loop.group * sharing)) if rounds else np.inf

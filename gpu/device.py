@@ -1,4 +1,4 @@
-"""Access to the GPU of this machine through CuPy: its properties, and the execution of one instruction."""
+"""Access to this machine's GPU through CuPy: properties of the GPU, and execution of one instruction."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ from .ptx import ENTRY, kernel
 __all__ = ["Device", "device", "execute", "load_cupy", "load_kernel"]
 
 Registers = NDArray[np.uint32]
-#: Threads per CTA of a kernel. A CTA of ``wgmma`` is one warpgroup.
+#: Number of threads per CTA of a kernel. A CTA that executes ``wgmma`` is one warpgroup.
 _CTA_THREADS = 128
 _WORD_BYTES = 4
 _MODULE = Path("/proc/driver/nvidia/version")
@@ -33,7 +33,7 @@ class Device:
 
     name: str  #: Name of the GPU, as its driver reports it
     arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`
-    cuda: str  #: CUDA version of the GPU's driver
+    cuda: str  #: CUDA version that the GPU's driver supports
     driver: str  #: Version of the driver; empty if the system does not report it
 
 
@@ -49,7 +49,7 @@ def device() -> Device:
         cuda = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = str(error)
-    if reason:  # raised outside the handler, since a chained CuPy error may not be sent between processes
+    if reason:  # The error is raised outside the handler, since a chained CuPy error may not be picklable.
         raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({reason})")
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
@@ -90,7 +90,7 @@ def _launch(
     descriptors: tuple[int, int],
     image_bytes: int,
 ) -> Registers:
-    """Copy the operands to the GPU, run the kernel over all cases, and copy D back."""
+    """Copy the operands to the GPU, run the kernel for all cases, and copy D back."""
     cases, threads = len(arrays["c"]), instruction.threads
     memory = {name: cupy.asarray(array) for name, array in arrays.items()}
     d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)
@@ -104,7 +104,7 @@ def _launch(
 
 
 def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
-    """Return shared-memory images as padded 32-bit words, and the number of bytes per image."""
+    """Return shared-memory images as 32-bit words with padding, and the number of bytes per image."""
     size = -(-image.shape[-1] // _WORD_BYTES) * _WORD_BYTES
     padded = np.zeros((len(image), size), np.uint8)
     padded[:, : image.shape[-1]] = image
@@ -117,7 +117,7 @@ def _function(instruction: Instruction, arch: str, immediates: Immediates) -> An
 
 
 def load_kernel(text: str, entry: str) -> Any:
-    """Assemble PTX with the driver and return a kernel that can be launched."""
+    """Assemble PTX by the GPU driver and return a kernel that can be launched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(text, encoding="ascii")

@@ -11,13 +11,13 @@ from .loops import Loop, given_words
 __all__ = ["DISTRIBUTIONS", "numbers", "operands"]
 
 DISTRIBUTIONS = ("zeros", "ones", "positive", "normal", "small", "half", "bits")
-#: Factor that scales floats of a distribution before they are rounded to integers.
+#: Factor by which random floats are scaled before they are rounded to integers.
 _INTEGER_SCALE = 32
 _WORD, _LANES = 32, 32
 
 
 def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Draw numbers from a distribution; return their codes, rounded to nearest.
+    """Draw random numbers from a distribution; return their codes, rounded to nearest.
 
     The distributions are ``zeros``; ``ones``; ``normal``: variance 1; ``positive``: magnitudes of ``normal``;
     ``small``: ``normal`` times 2**-12 to 2**0; ``half``: ``normal``, with half of the numbers zero; and ``bits``:
@@ -50,7 +50,7 @@ def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.rand
 
 
 def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return the operands of a kernel as words in the layout of :func:`~sptc.gpu.loops.given_words`.
+    """Return random operands of a kernel as words in the layout of :func:`~sptc.gpu.loops.given_words`.
 
     For ``mma``, every second A is the preceding A with inverted signs. A and B have distributions from
     :data:`DISTRIBUTIONS`. The metadata is ``"random"`` (defined nibbles only) or ``"fixed"``; it is ignored for dense
@@ -66,7 +66,7 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
         return _packed(numbers(fmt, kind, (*shape, _WORD // i.container_bits), rng), fmt, i.container_bits)
 
     if i.family == "mma":
-        # Registers of one set of operands. In every second set, A is the preceding A with inverted signs.
+        # Registers of one set of operands. In every second set, A is the A of the preceding set with inverted signs.
         each = a_registers + b_fragment(i).registers
         for first in range(0, loop.operands * each, each):
             a, b = np.split(of_threads[first : first + each], [a_registers])
@@ -93,7 +93,7 @@ def _packed(codes: NDArray[np.uint32], fmt: Format, container_bits: int) -> NDAr
 
 
 def _opposite(words: NDArray[np.uint32], i: Instruction) -> NDArray[np.uint32]:
-    """Return words in which every element has the opposite sign."""
+    """Return element words with the sign of every element inverted."""
     if i.a.is_integer:
         return (-words.view(np.int8)).view(np.uint32).reshape(words.shape)
     return words ^ np.uint32(sum(1 << place for place in range(i.container_bits - 1, _WORD, i.container_bits)))

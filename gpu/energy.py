@@ -29,12 +29,13 @@ COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Distributions that are measured for less important formats.
+#: Operand distributions that are measured for less important element formats.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
-#: Iterations of a trial run that measures the time per iteration; seconds between start and first reading.
+#: Number of iterations of a trial run that measures the time per iteration; then seconds between the start of a loop
+#: and the first reading of its energy.
 _TRIAL, _SETTLING = 2000, 0.25
-#: Maximum seconds between two updates of a working energy counter.
+#: Maximum time in seconds between two updates of a working energy counter.
 _LONGEST_STEP = 5.0
 #: Number of loops between two measurements of the baseline power.
 _BETWEEN = 6
@@ -42,19 +43,19 @@ _BETWEEN = 6
 
 @dataclass(frozen=True)
 class Work:
-    """A loop for an energy measurement, with the distributions of its operands."""
+    """A loop of instructions for an energy measurement, with the distributions of its operands."""
 
     loop: Loop
     #: Distributions of A and B, keys in :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     a: str
     b: str
-    #: Metadata: ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
+    #: How metadata is drawn: ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
     metadata: str = "random"
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Measured energy of a loop."""
+    """Measured energy of a loop of instructions."""
 
     work: Work
     sms: int  #: Number of SMs that run the loop
@@ -72,7 +73,7 @@ class Energy:
 
 
 def works(arch: str) -> Iterator[Work]:
-    """Yield the loops that characterise the energy of an architecture's instructions.
+    """Yield the loops that are measured to characterise the energy of an architecture's instructions.
 
     They vary format, distribution, sparse or dense, and accumulators of 16 or 32 bits; for ``wgmma`` also N and the
     place of A.
@@ -96,7 +97,7 @@ def works(arch: str) -> Iterator[Work]:
                 yield from (Work(loop, "normal", "zeros"), Work(loop, "zeros", "normal"))
 
 
-#: Values of N of ``wgmma`` that are measured; the smaller values for f16 only.
+#: Values of N of ``wgmma`` that are measured; values below the largest are measured only for f16.
 _WIDEST, _NARROWER = 256, (8, 32, 64, 128)
 
 
@@ -112,7 +113,7 @@ def _is_chosen(i: Instruction) -> bool:
 
 
 class Meter:
-    """Runs loops on some SMs and measures the power of the GPU; each measurement takes a given number of seconds.
+    """Runs loops on some SMs and measures the GPU's power; each measurement takes a given number of seconds.
 
     The SMs in use, one CTA each, must be few enough that the GPU does not reach its power limit. Raise a `BackendError`
     if there is no GPU, its energy counter cannot be read, or it has fewer SMs.
@@ -127,14 +128,14 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure loops in order; measure the baseline power before, between and after the loops.
+        """Measure loops in order; also measure the baseline power before, between and after the loops.
 
         The generator draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """
         if not works:
             return
         idle = replace(works[0].loop, group=0)
-        self._run(works[0], rng)  # warm up, since a cold GPU uses less power
+        self._run(works[0], rng)  # Warm up the GPU before measuring, since a cold GPU uses less power.
         before = self._run(replace(works[0], loop=idle), rng)
         for first in range(0, len(works), _BETWEEN):
             some = works[first : first + _BETWEEN]
@@ -178,7 +179,7 @@ class Meter:
         return _Run(watts, temperature, seconds, cycles, rounds)
 
     def _watts(self) -> float:
-        """Return the mean power in W over the next seconds, between two updates of the energy counter."""
+        """Return the GPU's mean power in W over the next seconds, between two updates of the energy counter."""
         time.sleep(_SETTLING)
         first, begun = self._step()
         time.sleep(self._seconds - _SETTLING)

@@ -1,4 +1,4 @@
-"""PTX text of kernels that repeat an instruction and count its cycles.
+"""PTX text of kernels that execute an instruction repeatedly and count cycles.
 
 The warps of a CTA, on one SM, repeat the instruction on their own accumulators. Operands and shared memory are zero,
 which does not affect the cycles, or are inputs of the kernel. Further warps may run another instruction until the first
@@ -16,11 +16,11 @@ from .ptx import VERSION, group, indented, target
 __all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 
 ENTRY = "count_cycles"
-#: Number of 64-bit words that each warp writes: its cycles and its iterations.
+#: Number of 64-bit words that each warp writes: its cycle count and its iteration count.
 WORDS = 2
-#: Metadata word with nibbles that every rule defines.
+#: Metadata word whose nibbles are defined by every metadata rule.
 _LEGAL = "0x44444444"
-#: Alignment of the patterns of every swizzle, in bytes.
+#: Alignment in bytes that suits the patterns of every swizzle.
 _PATTERN_BYTES = 1024
 _LANES = 32
 
@@ -37,7 +37,7 @@ class Loop:
     operands: int = 1
     #: Number of instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
     group: int = 8
-    pending: int = 1  #: ``wgmma``: groups in flight while the next group is issued
+    pending: int = 1  #: ``wgmma``: number of commit groups in flight while the next is issued
     a_from: str = "registers"  #: Location of A: ``"registers"`` or ``"shared"``
     #: Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     swizzle: str = "128B"
@@ -51,7 +51,7 @@ class Loop:
 
 
 def given_words(loop: Loop) -> tuple[int, int]:
-    """Return the sizes of a loop's operands in 32-bit words: in shared memory, and in registers of a thread.
+    """Return sizes of a loop's operands in 32-bit words: in shared memory, and in the registers of one thread.
 
     The registers are those of A and B of every set of operands, and metadata. Each register is stored for all threads
     before the next.
@@ -63,7 +63,7 @@ def given_words(loop: Loop) -> tuple[int, int]:
 
 
 def kernel(loops: Sequence[Loop], arch: str) -> str:
-    """Return a PTX module with entry :data:`ENTRY`, in which each loop runs on warps of its own.
+    """Return a PTX module with entry :data:`ENTRY`, in which each loop runs on its own warps.
 
     The first loop runs for the given number of iterations, the others until the first is done. The parameters of the
     entry: the address where each warp writes :data:`WORDS` 64-bit numbers, the address where each thread writes a word,
@@ -105,7 +105,7 @@ def _size(loops: Sequence[Loop]) -> int:
 
 
 def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
-    """Yield code that fills shared memory, and computes the warp index and the image's address in 16-byte units."""
+    """Yield code that fills shared memory, and computes warp index and operand address (in 16-byte units)."""
     yield "mov.u32 %thread, %tid.x;"
     yield "and.b32 %lane, %thread, 31;"
     yield "shr.u32 %warp, %thread, 5;"
@@ -231,7 +231,7 @@ def _zeros(name: str, count: int) -> Iterator[str]:
 
 
 def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
-    """Yield code that loads given operands, or that computes small numbers unknown to the assembler.
+    """Yield code that loads given operands, or that computes small numbers that the assembler cannot predict.
 
     The assembler could otherwise merge equal operands or remove zeros.
     """

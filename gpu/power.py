@@ -1,4 +1,4 @@
-"""Energy counter of a GPU, read through NVIDIA's management library (NVML), which is part of the driver."""
+"""Read a GPU's energy counter through NVIDIA's management library (NVML), which is part of the driver."""
 
 import ctypes
 from typing import Any
@@ -9,7 +9,7 @@ from .device import load_cupy
 __all__ = ["EnergyCounter"]
 
 _LIBRARY = "libnvidia-ml.so.1"
-_TEMPERATURE = 0  #: NVML's index of the temperature sensor on the GPU die
+_TEMPERATURE = 0  #: NVML's index of the temperature sensor on the GPU chip
 
 
 class EnergyCounter:

@@ -26,15 +26,15 @@ __all__ = [
 ]
 
 ENTRY = "run"
-#: First PTX version with most of the instructions (CUDA 12.8), and the version with all of them.
+#: First PTX version that has most of the instructions (CUDA 12.8); then the first version that has all of them.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that need an architecture-specific target (``sm_90a``).
 _SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
-#: First PTX version of targets that are newer than :data:`VERSION`.
+#: First PTX version of each target that is newer than :data:`VERSION`.
 _VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
-#: Parameters of every kernel, as PTX text.
+#: Parameters that every kernel has, as PTX text.
 PARAMETERS = """\
   .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 e, .param .u64 scale_a, .param .u64 scale_b, .param .u64 d,
   .param .u64 descriptor_a, .param .u64 descriptor_b, .param .u32 image_bytes, .param .u32 threads"""
@@ -46,7 +46,7 @@ def target(arch: str) -> str:
 
 
 def version_and_target(name: str, least: str = VERSION) -> str:
-    """Return the first lines of a PTX module for an assembler target; `least` is the lowest PTX version to state."""
+    """Return the first lines of a PTX module for an assembler target, with a PTX version of at least `least`."""
     return f".version {max(least, _VERSIONS.get(name, VERSION))}\n.target {name}"
 
 
@@ -104,13 +104,13 @@ def _thread() -> Iterator[str]:
     yield "mov.u32 %local, %tid.x;"
     yield "mad.lo.u32 %thread, %cta, %size, %local;"
     yield "ld.param.u32 %limit, [threads];"
-    # Whole warps exit here: all threads of a warp belong to one case.
+    # Only whole warps exit here, since all threads of a warp belong to one case.
     yield "setp.ge.u32 %outside, %thread, %limit;"
     yield "@%outside bra done;"
 
 
 def _load(name: str, count: int) -> Iterator[str]:
-    """Yield code that loads the registers of one operand for each thread."""
+    """Yield code by which each thread loads its registers of one operand."""
     yield f".reg .b32 %{name}<{count}>;"
     yield from _address(name, count)
     for index in range(count):
@@ -182,7 +182,7 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
 
 
 def copied_image(threads: int) -> Iterator[str]:
-    """Yield code that copies the CTA's image into shared memory, one word per thread and pass, for the async proxy."""
+    """Yield code that copies the CTA's image into shared memory, and makes it visible to the async proxy."""
     yield ".reg .b32 %word, %shared;"
     yield "mov.u32 %first, image;"
     yield "ld.param.u32 %bytes, [image_bytes];"
@@ -206,7 +206,7 @@ def copied_image(threads: int) -> Iterator[str]:
 
 
 def moved_descriptors(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield code that adds the image's address, in units of 16 bytes, to the start address of descriptors."""
+    """Yield code that adds the image's address in 16-byte units to the start address field of descriptors."""
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"
     for name in names:

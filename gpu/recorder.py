@@ -1,4 +1,4 @@
-"""Record what an NVIDIA GPU computes: run `python record.py`, then send the file that it writes.
+"""Record results of an NVIDIA GPU: run `python record.py`, then send the file that it writes.
 
 This file needs Python 3.10 or newer with numpy, and the NVIDIA driver. It installs nothing, changes no setting and
 sends nothing. It holds small kernels (PTX) and their operands, compressed, in PACK. The results file names the GPU, the
@@ -29,34 +29,34 @@ __all__ = ["FORMAT", "Gpu", "RecordError", "main", "packed", "record", "unpacked
 #: Kernels and operands as text, which `sptc gpu pack` inserts.
 PACK = ""
 FORMAT = "sptc gpu record 1"
-#: Maximum size of the results file in bytes. Beyond it, the words of rows with the expected result are left out.
+#: Maximum size of the results file in bytes. If it is exceeded, result words that equal the expected words are omitted.
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-#: Operands whose addresses are parameters of a kernel, in order; the address of D follows.
+#: Operands whose addresses are kernel parameters, in order; the address of D is the next parameter.
 _POINTERS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 
 class RecordError(Exception):
-    """Error in one sentence: the GPU does not run a kernel, or there is no GPU."""
+    """Error that is reported in one sentence: the GPU cannot run a kernel, or there is no GPU."""
 
 
 def packed(manifest: dict[str, Any], arrays: dict[str, Any]) -> str:
-    """Return kernels and operands as compressed text, which is called a pack."""
+    """Return kernels and operands as compressed text; this text is called a pack."""
     file = io.BytesIO()
     np.savez(file, manifest=np.array(json.dumps(manifest)), **arrays)
     return base64.b85encode(lzma.compress(file.getvalue(), preset=9)).decode("ascii")
 
 
 def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the manifest and the arrays of a pack, the inverse of :func:`packed`."""
+    """Return the manifest (description of the kernels) and the arrays of a pack, the inverse of :func:`packed`."""
     with np.load(io.BytesIO(lzma.decompress(base64.b85decode(text)))) as archive:
         arrays = {name: archive[name] for name in archive.files}
     return json.loads(str(arrays.pop("manifest"))), arrays
 
 
 class Gpu:
-    """The first GPU of this machine, accessed through the driver's own library."""
+    """Access to the first GPU of this machine through the driver's own library."""
 
     def __init__(self) -> None:
         try:
@@ -174,7 +174,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
         if report:
             report(f"{number + 1} of {len(manifest['rows'])}")
     expected = [row.get("sha256") == wanted["sha256"] for row, wanted in zip(rows, manifest["rows"], strict=True)]
-    # rows with differences come first, since their words show the difference
+    # Kernels with unexpected results come first, since their result words show the difference.
     room = _MOST_BYTES - 1000 - sum(len(json.dumps(row)) + 4 for row in rows)
     for number in sorted(results, key=lambda number: (expected[number], number)):
         words = base64.b64encode(zlib.compress(results[number].tobytes(), 9)).decode("ascii")

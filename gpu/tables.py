@@ -8,7 +8,7 @@ __all__ = ["written"]
 
 
 def written(about: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return CSV text: the line `about`, which describes the GPU, the column names, and the rows."""
+    """Return CSV text: the line `about` that describes the GPU, then the column names, then the rows."""
     text = io.StringIO(newline="")
     text.write(f"# {about}\n")
     lines = csv.writer(text, lineterminator="\n")

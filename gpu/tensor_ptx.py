@@ -12,17 +12,17 @@ from .ptx import ENTRY, PARAMETERS, copied_image, group, indented, moved_descrip
 
 __all__ = ["RANGE", "ranges_of", "tensor_kernel"]
 
-#: Number of tensor-memory columns that one instruction loads or stores.
+#: Number of tensor-memory columns that one load or store instruction accesses.
 RANGE = 8
-#: Number of tensor-memory columns; the kernel allocates all of them.
+#: Number of columns of tensor memory; the kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Maximum number of barrier tests of some microseconds each; then the kernel gives up and stores D unchanged.
+#: Maximum number of tests of the barrier, which take some microseconds each. After them the kernel stores D unchanged.
 _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return the first columns in tensor memory of D, and of the metadata and the scales."""
+    """Return the first tensor-memory columns of D, of the metadata and of the block scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
@@ -133,7 +133,7 @@ def _body(opcode: Opcode, idesc: int, addresses: Mapping[str, int], n: int) -> I
 
 
 def _meet(opcode: Opcode) -> Iterator[str]:
-    """Yield code that waits for all threads of the CTA or pair, and orders their accesses to tensor memory."""
+    """Yield code that waits for all threads of the CTA or CTA pair, and orders their accesses to tensor memory."""
     yield "tcgen05.fence::before_thread_sync;"
     if opcode.cta_group == 2:
         yield from ("barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;")

@@ -9,14 +9,14 @@ from ..errors import OperandError
 
 __all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
 
-#: Callback ``progress(done, total)``, which counts rows of a matrix.
+#: Type of a callback ``progress(done, total)``; `done` and `total` are numbers of rows of a matrix.
 Progress = Callable[[int, int], None]
 
 BLOCK_ELEMENTS = 1 << 20
 
 
 def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iterator[slice]:
-    """Cut a matrix into blocks of whole rows of about :data:`BLOCK_ELEMENTS` elements.
+    """Cut a matrix into blocks of whole rows with about :data:`BLOCK_ELEMENTS` elements each.
 
     Parameters
     ----------
@@ -65,6 +65,6 @@ def in_float64(block: NDArray) -> NDArray[np.float64]:
 
 
 def place(found: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
-    """Return row and column, in the whole matrix, of the first true element in a block of rows."""
+    """Return row and column of the first true element in a block of rows, counted in the whole matrix."""
     row, column = np.unravel_index(int(found.argmax()), found.shape)
     return rows.start + int(row), int(column)

@@ -1,4 +1,4 @@
-"""Compressed matrices in files, with text metadata that describes how to read them."""
+"""Read and write compressed matrices in files, with text metadata that describes the format."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from .sparsify import expand, sparsify
 
 __all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
 
-#: Name of the numpy or ``ml_dtypes`` type by number format. Elements of other formats are stored as codes.
+#: Name of the numpy or ``ml_dtypes`` type by element format. Elements of other formats are stored as codes.
 _TYPES = {
     "f32": "float32",
     "f16": "float16",
@@ -37,11 +37,11 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix; if its stored values are quantised, also their codes and scales."""
+    """A compressed matrix; quantised stored values also have codes and scales."""
 
     #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format, or else are codes.
     compressed: Compressed
-    quantised: Quantised | None = None  #: Stored values of the matrix as codes with scales; None if not quantised
+    quantised: Quantised | None = None  #: Codes and scales of the stored values; None if not quantised
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
@@ -67,7 +67,7 @@ class Checkpoint:
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """View codes in the numpy or ``ml_dtypes`` type of their format; return codes if there is no such type."""
+    """Return codes as values of the numpy or ``ml_dtypes`` type of their format; unchanged if there is no such type."""
     name = _TYPES.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name else quantised.codes
 
@@ -104,7 +104,9 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
         text["element_format"] = quantised.format.name
         if quantised.scales is not None:
             assert quantised.scale_format
-            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # 128x4 scales are bytes
+            blocked = (
+                fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8
+            )  # block scales in 128x4 layout are bytes
             layout = options.scale_layout or ("rows" if blocked else fmt.scale_layout)
             arrays[fmt.scales] = SCALE_LAYOUTS[layout].pack(quantised.scales)
             text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block), "scale_layout": layout}

@@ -1,4 +1,4 @@
-"""Compressed structured-sparse matrices, checks of their metadata, and the errors of these checks."""
+"""Compressed structured-sparse matrices, and checks that their metadata is legal."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Compressed:
-    """A structured-sparse matrix as stored values and metadata nibbles.
+    """A structured-sparse matrix in compressed form: stored values and metadata nibbles.
 
     Raises
     ------
@@ -32,7 +32,7 @@ class Compressed:
         The shapes do not match, or a nibble is above 15.
     """
 
-    #: Stored elements, in the order of the indices in the nibbles; shape (rows, columns / 2).
+    #: Stored elements in the order in which the nibbles give their indices; shape (rows, columns / 2).
     stored: NDArray
     nibbles: NDArray[np.uint8]  #: Metadata nibbles, shape (rows, chunks)
     granularity: Granularity  #: Sparsity structure
@@ -57,7 +57,7 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Crowded:
-    """A chunk with more non-zero units than can be stored."""
+    """A chunk that has more non-zero units than the sparsity pattern can store."""
 
     #: Row and column of the first element of the chunk.
     row: int
@@ -89,7 +89,7 @@ class SparsityError(Error):
         )
 
     def __reduce__(self) -> tuple[type["SparsityError"], tuple[object, ...]]:
-        """Rebuild the error from its fields, so that worker processes can send it."""
+        """Rebuild the error from its fields when it is unpickled, so that worker processes can send it."""
         return SparsityError, (self.granularity, self.total, self.chunks, self.first)
 
 
@@ -112,7 +112,7 @@ class NibbleError(Error):
         )
 
     def __reduce__(self) -> tuple[type["NibbleError"], tuple[object, ...]]:
-        """Rebuild the error from its fields, so that worker processes can send it."""
+        """Rebuild the error from its fields when it is unpickled, so that worker processes can send it."""
         return NibbleError, (self.row, self.chunk, self.nibble, self.rule)
 
 
@@ -124,7 +124,7 @@ def structure(granularity: Granularity) -> tuple[int, int, int]:
 
 
 def natural_rule(granularity: Granularity) -> str:
-    """Return the most permissive metadata rule that suits a granularity: ``tf32`` or ``plain``."""
+    """Return the metadata rule that allows the most nibbles for a granularity: ``tf32`` or ``plain``."""
     return "tf32" if granularity.stored == 1 else "plain"
 
 

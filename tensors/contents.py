@@ -16,12 +16,12 @@ from .sparsify import expand
 
 __all__ = ["contents", "difference"]
 
-#: Formats without text metadata, which are recognised by the names of their arrays.
+#: Software formats without text metadata, which are recognised by their array names.
 _BY_NAME = ("marlin_24", "bitmask")
 
 
 def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
-    """Return, by tensor name, functions that read the dense values of the tensors of a file.
+    """Return, by tensor name, functions that each read the dense values of one tensor of a file.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
 
 
 def _prefixes(file: TensorFile, keys: tuple[str, ...]) -> list[str]:
-    """Return the name prefixes, with their dots, for which a file has all arrays of a format."""
+    """Return the name prefixes, including the dot, for which a file has all arrays of a software format."""
     first = [name.removesuffix(keys[0]) for name in file.names if f".{name}".endswith(f".{keys[0]}")]
     return [prefix for prefix in first if all(prefix + key in file.names for key in keys)]
 

@@ -23,7 +23,7 @@ _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 
 def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np.intp]:
-    """Return the position in CUTLASS 2.x of each word of row-major metadata.
+    """Return the position in the CUTLASS 2.x layout of each word of row-major metadata.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Atom:
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return an atom from the strides of the digits of the row (8, 2, rest) and of the column (half, 2, rest)."""
+    """Return an atom from memory strides of the digits of the row (8, 2, rest) and of the column (half, 2, rest)."""
     m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
     m0, m1, m2, k0, k1, k2 = strides
     logical = m % 8 * m0 + m // 8 % 2 * m1 + m // 16 * m2 + k % half * k0 + k // half % 2 * k1 + k // (2 * half) * k2

@@ -1,4 +1,4 @@
-"""Element types by name, and imports of optional packages that provide or read such types."""
+"""Element types by name, and imports of optional packages that provide element types or read files."""
 
 from typing import Any
 

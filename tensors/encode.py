@@ -1,4 +1,4 @@
-"""Conversion between numbers and codes: rounding from float64 to nearest even, and exact decoding."""
+"""Convert numbers to codes, rounded from float64 to nearest even, and decode codes exactly."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,8 +93,8 @@ def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np
     significands = np.ldexp(magnitudes, fmt.fraction_bits - exponents)
     base = (exponents - fmt.minimum_exponent) << fmt.fraction_bits
     if fmt.subnormals:
-        # The base is even, so even codes have even significands and rint() rounds ties to the even code. A carry out
-        # of the significand increments the exponent.
+        # `base` is even, so even codes have even significands and rint() rounds ties to the even
+        # code. A carry out of the significand increments the exponent.
         return base + np.rint(significands).astype(np.int64)
     # A format without fraction bits has no even neighbour; IEEE 754 takes the larger one.
     return base + (significands >= 1.5)
@@ -125,7 +125,7 @@ def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
             numbers -= (numbers >> (fmt.bits - 1)) << fmt.bits
         return numbers.astype(np.float64)
     if fmt.name == "f32":
-        with np.errstate(invalid="ignore"):  # the conversion makes a signalling NaN quiet
+        with np.errstate(invalid="ignore"):  # The conversion to float64 turns a signalling NaN into a quiet NaN.
             return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
     terms = decode(codes, fmt, precision_for(fmt), fmt.ignored_low_bits)
     values = terms.values.astype(np.float64)

@@ -21,11 +21,11 @@ from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matrix", "write_tensors"]
 
-#: Suffixes of files that can be written. Files with suffix ``.npy`` or ``.pt`` can only be read.
+#: Suffixes of files that can be read and written. Files with suffix ``.npy`` or ``.pt`` can only be read.
 SUFFIXES = (".safetensors", ".npz")
 
 _NO_WHOLE = "is no whole {} file"
-#: Name of the numpy or ``ml_dtypes`` type by safetensors type.
+#: Name of the numpy or ``ml_dtypes`` type by element type of safetensors.
 _SAFETENSORS_TYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -45,7 +45,7 @@ _SAFETENSORS_TYPES = {
 }
 #: Name of the ``.npz`` member that holds the text metadata as JSON.
 _METADATA = "__metadata__"
-#: Metadata key in an ``.npz`` file: element types that ``.npz`` cannot express, by tensor, as JSON.
+#: Metadata key in an ``.npz`` file whose JSON value gives, by tensor, element types that ``.npz`` cannot express.
 _TYPES = "types"
 
 
@@ -77,7 +77,7 @@ class TensorFile:
         return self._read(name)
 
     def only(self, word: str = "a name") -> str:
-        """Return the name of the only tensor in the file.
+        """Return the name of the only tensor in the file; raise an error if there are several.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # fail at once for a pipe, on which the library would block
+    with opened(path):  # A pipe raises an error here; the library would wait for its data.
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -1,4 +1,4 @@
-"""Memory layout of values, metadata and scales in marlin_24 checkpoints of vLLM.
+"""Memory layout of the values, metadata and scales of marlin_24 checkpoints, which vLLM reads.
 
 A weight (N, K) is compressed 2:4 along K; its codes are signed integers plus 8 or 128. Kernels read the values that a
 lane needs for ``mma.sp`` m16n8k32 as whole words, without ``ldmatrix``.
@@ -22,11 +22,12 @@ __all__ = [
     "unpack_marlin",
 ]
 
-#: Size of a block of the weight: rows, and stored columns.
+#: Size of a block of the weight matrix: number of rows, and number of stored columns.
 _ROWS, _STORED = 64, 16
 #: Number of chunks per 16-bit metadata word.
 _WORD = 4
-#: Memory order of the digits of :func:`_sizes`, by element width; the last digit is in the low bits of a word.
+#: Order in memory of the address digits of :func:`_sizes`, by element width; the last digit is in the low bits of a
+#: word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
     8: ("step", "block", "group", "quad", "row", "half", "low", "high"),
@@ -34,7 +35,7 @@ _ORDERS = {
 
 
 def _sizes(rows: int, stored: int) -> dict[str, int]:
-    """Return the mixed-radix digits of row n and stored column k, each with its number of values.
+    """Return the mixed-radix digits of row n and of stored column k, each with the number of values that it can have.
 
     n = 64 * block + 8 * group + 4 * half + row, and k = 16 * step + 8 * high + 2 * quad + low. Lane 4 * group + quad of
     a warp holds the element.
@@ -44,12 +45,12 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return the axis of each digit of a memory address, in memory order; :func:`_sizes` numbers the axes."""
+    """Return the array axis of each digit of a memory address, in memory order; axes are those of :func:`_sizes`."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 
 def _word_positions(rows: int, words: int) -> NDArray[np.intp]:
-    """Return the position in marlin_24 of each word of row-major metadata, shape (rows, words)."""
+    """Return the position in the marlin_24 layout of each word of row-major metadata, shape (rows, words)."""
     n = np.arange(rows).reshape(-1, 1)
     row = n // _ROWS * _ROWS + n % 4 // 2 * 32 + n % 64 // 8 * 4 + n % 2 * 2 + n % 8 // 4
     return swizzled_positions(row, np.arange(words).reshape(1, -1))
@@ -76,7 +77,7 @@ def marlin_bits(packed: NDArray, meta: NDArray) -> int:
 
 
 def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int) -> tuple[NDArray, NDArray]:
-    """Pack a compressed weight: return its values and metadata in the layout of marlin_24.
+    """Pack a compressed weight matrix: return its values and metadata in the layout of marlin_24.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int
 
 
 def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the stored values and nibbles of a weight, the inverse of :func:`pack_marlin`.
+    """Return the stored values and nibbles of a weight matrix, the inverse of :func:`pack_marlin`.
 
     Raises
     ------
@@ -132,13 +133,13 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return the row of the weight at each of 64 memory positions; with one scale per row, rows keep their order."""
+    """Return the weight row whose scale is at each of 64 memory positions; one scale per row keeps the order."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 
 
 def to_marlin_scales(scales: NDArray) -> NDArray:
-    """Return the scales of a weight in the layout that marlin_24 kernels read.
+    """Return the scales of a weight matrix in the layout that marlin_24 kernels read.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""PyTorch tensors of a running program or of a ``.pt`` file, from which only tensors are loaded.
+"""PyTorch tensors of a running program, and tensors loaded safely from ``.pt`` files.
 
 A ``.pt`` file is an archive with a pickle and the bytes of every storage. It is checked before PyTorch reads it
 (weights only). Its size must match its headers, and its pickle may only name the classes of tensors and of dictionaries
@@ -27,7 +27,7 @@ __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read
 
 #: Element types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: Allowed names in the pickle of plain tensors, in addition to storages and element types.
+#: Names that the pickle of plain tensors may use, in addition to storages and element types.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",
@@ -38,7 +38,7 @@ _ALLOWED = {
     "torch.storage UntypedStorage",
 }
 _SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
-#: Further allowed names in the pickle of semi-structured tensors.
+#: Further names that the pickle of semi-structured tensors may use.
 _ALLOWED |= {
     "torch device",
     "torch._tensor _rebuild_from_type_v2",
@@ -49,7 +49,7 @@ _ALLOWED |= {
 #: Attributes of a semi-structured tensor that hold plain tensors.
 _PARTS = ("packed", "meta", "packed_t", "meta_t", "compressed_swizzled_bitmask")
 _STORAGE_OR_TYPE = re.compile(r"[A-Za-z0-9]+Storage|bool|(u?int|b?float|complex)[0-9]+(_e[a-z0-9]+)?")
-#: Pickle opcodes that name or create objects; PyTorch's own files do not use them.
+#: Pickle opcodes that name or create objects and that do not occur in files of PyTorch.
 _OTHER_MAKERS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"}
 _PROGRAM_BYTES = 1 << 26
 
@@ -96,7 +96,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
         tensor = tensor.detach().cpu().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _FOREIGN:
-            torch: Any = sys.modules["torch"]  # if a tensor exists, PyTorch is already imported
+            torch: Any = sys.modules["torch"]  # If the value is a tensor, PyTorch has been imported already.
             words: NDArray = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8).numpy()
             return words.view(named_dtype(dtype))
         array: NDArray = tensor.numpy()
@@ -151,11 +151,11 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
 
 
 def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
-    """Expand a tensor that cuSPARSELt compressed, by the library and on its GPU; return a dense array."""
+    """Expand a tensor that cuSPARSELt compressed, by cuSPARSELt on the tensor's GPU; return a dense array."""
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
-            raise TypeError  # without its GPU, PyTorch would multiply by a unit matrix of this size
+            raise TypeError  # Without the GPU of the tensor, PyTorch would multiply by an identity matrix of this size.
         dense = tensor.to_dense()
     except (AttributeError, TypeError, RuntimeError):
         raise OperandError(
@@ -197,7 +197,7 @@ def read_weights(path: Path) -> dict[str, Any]:
                     raise ValueError(f"the data of a tensor of shape {tuple(tensor.shape)} have another size")
         except (FileError, OSError):
             raise
-        except Exception as error:  # a damaged file can raise any error of zip, pickle or PyTorch
+        except Exception as error:  # A damaged file can raise any error of the modules zip, pickle and PyTorch.
             reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
             raise FileError(f"{path} is no whole .pt file ({reason})") from None
     if not tensors:
@@ -206,13 +206,13 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def _semi_structured_allowed(torch: Any) -> Any:
-    """Allow PyTorch to load classes of semi-structured tensors, which PyTorch saves since version 2.5."""
+    """Allow PyTorch to load the classes of semi-structured tensors, which PyTorch 2.5 and later save."""
     kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
     return torch.serialization.safe_globals(kinds) if hasattr(torch.serialization, "safe_globals") else nullcontext()
 
 
 def _parts(tensor: Any, torch: Any) -> list[Any]:
-    """Return the plain tensors of which a tensor consists."""
+    """Return the plain tensors that make up a semi-structured tensor."""
     if not is_semi_structured(tensor):
         return [tensor]
     parts = [part for name in _PARTS if (part := getattr(tensor, name, None)) is not None]
@@ -222,7 +222,7 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
 
 
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
-    """Raise an error if an archive is too short or its pickle creates other objects than tensors; return its sizes."""
+    """Raise an error if a ``.pt`` archive is too short or its pickle creates more than tensors; return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
         raise ValueError("it is not a zip archive, which PyTorch writes since version 1.6")
@@ -253,7 +253,7 @@ def _is_of_tensors(name: str) -> bool:
 
 
 def _tensors(held: Any, torch: Any) -> dict[str, Any]:
-    """Return the tensors of a loaded object by name; visit each dictionary only once."""
+    """Return the tensors of an object loaded from a ``.pt`` file, by name; visit each dictionary only once."""
     tensors: dict[str, Any] = {}
     waiting, seen = [("", held)], set()
     while waiting:

@@ -19,11 +19,11 @@ NAN_POLICIES = ("error", "keep", "zero")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Quantisation recipe: how a matrix is scaled before its elements are cast."""
+    """Quantisation recipe: how the scales of a matrix are chosen before its elements are converted."""
 
     name: str  #: Name of the recipe, a key in :data:`RECIPES`
     meaning: str
-    elements: tuple[str, ...]  #: Element formats that the recipe supports; empty for all
+    elements: tuple[str, ...]  #: Element formats that the recipe supports; empty if it supports all
     block: int | None  #: Number of consecutive elements of a row that share a scale
     scale: str | None  #: Format of the block scales
     source: str  #: Document that defines the recipe
@@ -79,7 +79,7 @@ RECIPES: dict[str, Recipe] = {
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """A quantised matrix: codes of the elements, and scales."""
+    """A quantised matrix: codes of its elements, and scales."""
 
     #: Codes of the elements, each in the low bits of a uint8, uint16 or uint32, shape (rows, columns). Codes of tf32
     #: are float32 codes whose low 13 bits are zero.
@@ -88,11 +88,11 @@ class Quantised:
     #: Codes of the block scales as uint8, or uint16 for f16, shape (rows, blocks).
     scales: NDArray | None = None
     scale_format: Format | None = None
-    block: int | None = None  #: Number of elements per scale; the last block of a row may be shorter
+    block: int | None = None  #: Number of elements that share a scale; the last block of a row may be shorter
     tensor_scale: float | None = None  #: Scale of the whole matrix, a float32 value
 
     def dequantise(self, dtype: type = np.float32) -> NDArray:
-        """Return the dequantised values, computed in float64 and rounded to `dtype`."""
+        """Return the dequantised values of the matrix, computed in float64 and rounded to `dtype`."""
         values: NDArray = np.empty(self.codes.shape, dtype)
         for rows in row_blocks(self.codes.shape):
             exact = decode_codes(self.codes[rows], self.format)
@@ -184,7 +184,7 @@ def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[
 
 
 def _block_of(values: NDArray, rows: slice, nan: str, *, finite: bool) -> NDArray[np.float64]:
-    """Return rows in float64 after applying the NaN policy; with `finite`, infinities count as NaN."""
+    """Return rows in float64 after applying the NaN policy; with `finite`, infinities are treated like NaN."""
     exact = in_float64(values[rows])
     bad = ~np.isfinite(exact) if finite else np.isnan(exact)
     if nan != "keep" and bad.any():
@@ -205,7 +205,7 @@ def _largest(values: NDArray, nan: str, *, finite: bool) -> float:
 
 
 def _tensor_scale(largest: float, divisor: float) -> float:
-    """Return the scale of a matrix as a float32 value; 1 for a matrix of zeros."""
+    """Return the scale of a whole matrix as a float32 value; 1 for a matrix of zeros."""
     if not largest:
         return 1.0
     with np.errstate(over="ignore", under="ignore"):
@@ -230,7 +230,7 @@ def _container_bits(fmt: Format) -> int:
     return next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
 
 
-#: Function that returns the codes of block scales for the largest magnitudes of the blocks.
+#: Type of a function that returns the codes of block scales from the largest magnitudes of the blocks.
 Scaler = Callable[[NDArray[np.float64]], NDArray]
 
 
@@ -258,7 +258,7 @@ def _scaled(
         padded[bad] = 0
         of_blocks = scaler(np.abs(padded).max(-1))
         divisor = decode_codes(of_blocks, scale_format) * (1.0 if tensor_scale is None else tensor_scale)
-        # A block with a scale that is rounded to zero can only hold zeros.
+        # A block whose scale is rounded to zero can only represent zeros.
         zero = divisor == 0
         quotient = np.where(zero, 0, padded.transpose(2, 0, 1)) / np.where(zero, 1, divisor)
         part_codes = encode(quotient.transpose(1, 2, 0).reshape(len(exact), -1)[:, :columns], fmt, saturate=True)

@@ -11,13 +11,13 @@ from .marlin import from_marlin_scales, to_marlin_scales
 
 __all__ = ["SCALE_LAYOUTS", "ScaleLayout", "from_scale_blocks", "to_scale_blocks"]
 
-#: Size of a block in the 128 x 4 layout: rows, and scales per row.
+#: Size of a block in the 128 x 4 layout: number of rows, and number of scales per row.
 _HIGH, _WIDE = 128, 4
 
 
 @dataclass(frozen=True)
 class ScaleLayout:
-    """Memory layout of block scales, with functions for packing and unpacking."""
+    """Memory layout of block scales, with functions that pack scales into the layout and unpack them."""
 
     name: str  #: Name of the layout, a key in :data:`SCALE_LAYOUTS`
     meaning: str
@@ -29,7 +29,7 @@ class ScaleLayout:
 
 
 def to_scale_blocks(scales: NDArray) -> NDArray:
-    """Arrange block scales in blocks of 128 rows x 4 scales, padded with zeros.
+    """Arrange block scales in blocks of 128 rows x 4 scales, padded with zero bytes.
 
     Parameters
     ----------

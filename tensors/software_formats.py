@@ -1,4 +1,4 @@
-"""Memory formats that software uses for stored values and metadata: one record per format, with pack and unpack."""
+"""Memory formats of stored values and metadata in software: one record per format, with pack and unpack functions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ _FOUR_BIT_TYPES = ("int4", "uint4", "float4_e2m1fn")
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions:
-    """Packing options that only some software formats use."""
+    """Packing options that apply only to some software formats."""
 
     #: Option of format ``ptx``: instruction whose registers are filled (default: largest ``mma.sp`` of the element
     #: width).
@@ -50,16 +50,16 @@ class SoftwareFormat:
 
     name: str  #: Name of the format, a key in :data:`SOFTWARE_FORMATS`
     meaning: str
-    tensors: tuple[str, ...]  #: Names of the arrays of the format; scales are listed only if every file has them
+    tensors: tuple[str, ...]  #: Names of the format's arrays; an array of scales is listed only if every file has it
     #: Function ``pack(compressed, options)``: returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
     #: Function ``unpack(arrays, granularity, options)``: returns the compressed matrix. 4-bit elements are uint8 codes,
     #: elements of format ``ptx`` are codes of the element width.
     unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
     source: str  #: Document or source file that defines the layout
-    scales: str = "scales"  #: Name of the array of block scales
+    scales: str = "scales"  #: Name of the array that holds the block scales
     scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
-    #: Function ``implied(arrays)``: returns the text metadata that the arrays of a foreign file imply.
+    #: Function ``implied(arrays)``: returns the text metadata that follows from the arrays of a file by other software.
     implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 
 
@@ -79,7 +79,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for an element width; `fmt` may be a 4-bit or 6-bit format in a byte."""
+    """Return the largest ``mma.sp`` for an element width; `fmt` may be a 4-bit or 6-bit format in byte containers."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -122,7 +122,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
 
 
 def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
-    """Return the number of rows, and the number of chunks per row."""
+    """Return the number of rows of a matrix, and the number of chunks per row."""
     if stored.shape[1] % granularity.stored:
         raise OperandError(
             f"{granularity.name} stores a multiple of {granularity.stored} elements per row, not {stored.shape[1]}"

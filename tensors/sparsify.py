@@ -27,9 +27,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Producer:
-    """Metadata that a certain software writes for chunks with fewer non-zero units than stored units."""
+    """Metadata conventions of one software for chunks with fewer non-zero units than stored units."""
 
-    name: str  #: Name of the producer, a key in :data:`PRODUCERS`
+    name: str  #: Name of the software, a key in :data:`PRODUCERS`
     empty: int  #: Nibble of a 2:4 or 4:8 chunk in which all units are zero
     #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     single: tuple[int, int, int, int]
@@ -72,7 +72,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a table of nibbles, indexed by the set of non-zero units (bit u for unit u); 0 for too large sets."""
+    """Return a table of nibbles by the set of non-zero units (bit u stands for unit u); 0 if the set is too large."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -106,7 +106,7 @@ def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) ->
 
 
 class _Crowds:
-    """Counts chunks with more non-zero units than stored units, and records the first ten."""
+    """Counts the chunks that have more non-zero units than stored units, and records the first ten."""
 
     def __init__(self, granularity: Granularity) -> None:
         self.granularity = granularity
@@ -123,7 +123,7 @@ class _Crowds:
                 self.first.append(Crowded(rows.start + int(row), column, int(counts[row, chunk])))
 
     def check(self, chunks: int) -> None:
-        """Raise an error if any chunk has too many non-zero units; `chunks` is the number of all chunks."""
+        """Raise an error if any chunk has too many non-zero units; `chunks` is the total number of chunks."""
         if self.total:
             raise SparsityError(self.granularity, self.total, chunks, tuple(self.first))
 

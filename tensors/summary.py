@@ -1,4 +1,4 @@
-"""Summary of a compressed matrix: stored elements, chunks with few non-zeros, and undefined metadata nibbles."""
+"""Summary of a compressed matrix: numbers of stored elements, chunks with few non-zeros, and undefined nibbles."""
 
 from collections.abc import Mapping
 from typing import Any
