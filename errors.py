@@ -29,7 +29,7 @@ class Error(ValueError):
 class InstructionError(Error):
     """Error in a PTX instruction: it does not parse, or an architecture does not support it."""
 
-    text: str = ""  #: Instruction text that does not parse; empty for other errors
+    text: str = ""  #: Instruction text that cannot be parsed; empty for all other errors
     choices: str = ""  #: Numbered list of the instructions that match the search words; empty for other errors
 
 
@@ -38,7 +38,7 @@ class KernelError(Error):
 
     @property
     def line(self) -> int | None:
-        """Line number in the PTX text, from 1; None if the error has no line."""
+        """Number of the faulty line in the PTX text, counted from 1; None if the error has no line."""
         match = re.match(r"(?:deadlock: .*? at )?line (\d+)", str(self))
         return int(match[1]) if match else None
 
@@ -63,7 +63,7 @@ class FileError(Error):
 class NibblePlace:
     """Position of a metadata nibble in the matrix, and in the register or tensor memory that holds the nibble."""
 
-    batch: tuple[int, ...]  #: Index into the leading (batch) axes; empty if there is no batch
+    batch: tuple[int, ...]  #: Index of the nibble along the leading (batch) axes; empty if there is no batch
     #: Row of A and chunk of the nibble within that row.
     row: int
     chunk: int

@@ -21,7 +21,7 @@ __all__ = ["BACKENDS", "MODELS", "Backend", "backend", "with_numerics"]
 
 @runtime_checkable
 class Backend(Protocol):
-    """Protocol that every back end implements."""
+    """Protocol: methods that every back end must implement."""
 
     def make_ready(self, arch: str) -> None:
         """Prepare the back end for an architecture; the first call may be slow, for example to compile the hardware.
@@ -99,7 +99,7 @@ def _made(name: str) -> Backend:
 
 
 def backend(name: str | Backend) -> Backend:
-    """Return the back end with a given name.
+    """Return the back end that has the given name.
 
     Parameters
     ----------

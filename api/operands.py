@@ -39,11 +39,11 @@ class Places(Protocol):
 
     @property
     def lanes(self) -> NDArray[np.intp]:
-        """Lane of each nibble, in registers or in tensor memory."""
+        """Lane of each metadata nibble, in registers or in tensor memory."""
 
     @property
     def columns(self) -> NDArray[np.intp] | None:
-        """Tensor-memory column of each nibble; None for registers."""
+        """Tensor-memory column of each metadata nibble; None if registers hold the metadata."""
 
     @property
     def low_bits(self) -> NDArray[np.intp]:
@@ -100,7 +100,7 @@ def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tupl
 
 
 def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:
-    """Return a shared-memory image. Raise unless it is a uint8 array with every byte that the operand maps address."""
+    """Return a shared-memory image. Raise an error unless it is uint8 and has every byte that an operand occupies."""
     if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or smem.ndim < 1:
         raise OperandError(f"smem of {instruction} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
     for name, where in maps.items():

@@ -190,7 +190,7 @@ def _images(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Execution:
-    """One ``tcgen05.mma`` with checked operands, ready to run on memory images."""
+    """One ``tcgen05.mma`` whose operands are checked, ready for execution on memory images."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor
@@ -299,7 +299,7 @@ def placement_of(
     scales: dict[str, int | None],
     zero_column_mask: int | None,
 ) -> Placement:
-    """Return the memory maps of the operands for given addresses and descriptors.
+    """Return the index maps of the operands to memory for given addresses and descriptors.
 
     `operands` are the descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction; `scales` the
     addresses of `scale_a` and `scale_b`. The zero-column mask and the `OperandError` are those of :func:`tcgen05_mma`.
@@ -358,7 +358,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 def _shared(
     name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
 ) -> SharedMap:
-    """Return the map of operand A or B in shared memory; for B, without the first `shift` columns."""
+    """Return the index map of A or B to shared memory; the map of B leaves out the first `shift` columns."""
     i = descriptor.instruction
     if name == "a":
         fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a

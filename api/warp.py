@@ -39,7 +39,7 @@ ScaleOperand = tuple[Registers, int, int]
 
 
 def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
-    """Return the level of evidence for the model of an instruction on an architecture.
+    """Return the level of evidence that the model of an instruction on an architecture is bit-exact.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ class Expressions:
         return False
 
     def alike(self, way: Way) -> tuple[Way, ...]:
-        """Return the other ways of summation passed to :meth:`new` that have the same bits by construction."""
+        """Return other ways of summation, passed to :meth:`new`, that have the same bits by construction."""
         return tuple(other for other in self._seen.get(self.of(way), ()) if other != way)
 
     def _number(self, part: Hashable) -> int:
@@ -275,7 +275,7 @@ def _slices() -> Iterator[_Words]:
 def streams(
     instructions: Sequence[Instruction], plain: Way, expressions: Expressions, workers: int | None = None
 ) -> Iterator[Way]:
-    """Yield a limited number of stream-K schedules, each with other result bits, as ways of summation.
+    """Yield a limited number of stream-K schedules with different result bits, as ways of summation.
 
     Parameters
     ----------

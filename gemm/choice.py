@@ -15,7 +15,7 @@ from ..isa.text import is_word_of
 
 __all__ = ["fastest", "formats_of", "instructions_alike", "instructions_for"]
 
-#: Accumulator types by whether the instruction is an integer instruction, the usual type first.
+#: Accumulator types, the usual type first; key: whether the instruction is an integer instruction.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 
 
@@ -78,7 +78,7 @@ def formats_of(fmt: str) -> tuple[str, str]:
 
 
 def _bits_of(i: Instruction, arch: str) -> object:
-    """Return the properties of an instruction that determine the bits of its result, for given operand formats."""
+    """Return the properties of an instruction that determine its result bits, for operands of given formats."""
     return replace(numerics(i, arch), source=""), bool(i.sparse), i.k, i.span, i.d.name, i.satfinite
 
 

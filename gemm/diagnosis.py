@@ -32,7 +32,7 @@ class Output:
 
     way: Way  #: Way of summation. Stream-K is replaced by the K slices of this output.
     factors: Factors  #: Operands of the output: one row of A and one column of B of the product as it is computed
-    epilogue: Epilogue  #: Epilogue of this output
+    epilogue: Epilogue  #: Epilogue that is applied to this output
 
     def stored(self, total: NDArray) -> int:
         """Apply the epilogue to a float32 or int32 sum of shape (1, 1); return the code that is stored."""
@@ -44,7 +44,7 @@ class Miss:
     """Differences between a given result and the result of one way of summation."""
 
     way: Way
-    differing: int  #: Number of outputs that differ from the given result
+    differing: int  #: Number of outputs in which the way of summation differs from the given result
     #: Row and column of the first output that differs from the given result.
     row: int
     column: int
@@ -60,8 +60,8 @@ class Remaining:
 
     row: int
     column: int
-    result: int  #: Code of the output in the given result
-    expected: int  #: Code of the output by the nearest explanation
+    result: int  #: Code of the first unexplained output in the given result
+    expected: int  #: Code of the first unexplained output by the nearest explanation
 
     def in_words(self, result: str) -> str:
         """Return row and column of the output, both codes and both numbers as text; `result` is the result type."""
@@ -76,14 +76,14 @@ class Remaining:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Verdict on the result of a kernel."""
+    """Diagnosis of the result of a kernel: whether the result is correct, and the fault that explains it if not."""
 
-    explained: bool  #: Whether every bit of the result is explained, by a fault or by a correct way of summation
-    kind: str  #: ``correct``, a kind of :data:`sptc.gemm.fault_probe.KINDS`, or ``unexplained``
-    text: str  #: Text of the verdict
+    explained: bool  #: Whether a fault or a correct way of summation explains every bit of the result
+    kind: str  #: Kind of the diagnosis: ``correct``, a kind of :data:`sptc.gemm.fault_probe.KINDS`, or ``unexplained``
+    text: str  #: Text of the diagnosis for the user
     differing: NDArray[np.bool_]  #: Outputs that differ from the correct product, in the shape of the result
-    remaining: int  #: Number of outputs that are not explained
-    way: Way | None  #: Way of summation of the correct product
+    remaining: int  #: Number of outputs that the diagnosis does not explain
+    way: Way | None  #: Way of summation by which the correct product is computed
     first: Remaining | None  #: The first output that is not explained; None if all outputs are explained
     #: The nearest way of summation, with the operands of the first output that differs from it; None if a way of
     #: summation is exact.

@@ -49,8 +49,8 @@ RESULTS = {
     "s8": "int8",
 }
 _SATURATING = ("e4m3", "e5m2", "s8")
-#: Order of the multiplications of a sum by a scale of A and a scale of B, each rounded to f32. ``product``: both scales
-#: are multiplied by each other first.
+#: Order in which a sum is multiplied by a scale of A and a scale of B; each product is rounded to f32. ``product``: the
+#: two scales are multiplied by each other first.
 SCALE_ORDERS = ("a then b", "b then a", "product")
 
 
@@ -61,8 +61,8 @@ class Epilogue:
     #: Scales of the rows of A, shape (M, 1), and scales of the columns of B, shape (1, N).
     scale_a: NDArray[np.float32] | None = None
     scale_b: NDArray[np.float32] | None = None
-    alpha: float = 1.0  #: Factor alpha of the product
-    #: Factor beta of C, and the matrix C.
+    alpha: float = 1.0  #: Factor alpha by which the product A B is multiplied
+    #: Factor beta of the matrix C, and the matrix C, which is added.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
     bias: NDArray[np.float32] | None = None  #: Bias that is added to the product after scaling

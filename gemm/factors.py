@@ -44,7 +44,7 @@ class Factors:
 
     @property
     def count(self) -> int:
-        """Number of instructions along K."""
+        """Number of instructions along K of the product."""
         return len(self.b) // self.instruction.k
 
     def times_block_scales(

@@ -35,7 +35,7 @@ class Problem:
     instructions: Sequence[Instruction]
     #: Yields the operands with the caller's numbers rounded in another way, and a text for each rounding.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
-    more_ways: Callable[[], Iterator[Way]]  #: Yields further ways of summation, to combine with a near fault
+    more_ways: Callable[[], Iterator[Way]]  #: Yields further ways of summation to try with a near fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +45,10 @@ class Explanation:
     kind: str  #: Kind of the fault, one of :data:`KINDS`
     text: str
     way: Way  #: Way of summation of the product with the fault
-    codes: NDArray  #: Codes of the product with the fault
+    codes: NDArray  #: Result codes of the product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
     bits: float  #: Information content in bits of the free parameters of the fault
-    is_exact: bool  #: Whether the fault gives every bit of the result and has few free parameters
+    is_exact: bool  #: Whether the fault explains every bit and has few free parameters
 
     def remaining(self, wanted: NDArray) -> int:
         """Return the number of outputs that the fault does not explain."""
@@ -80,7 +80,7 @@ class Probe:
         return Grid(fault.change(self._problem.setting), self._rows, self._columns)
 
     def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
-        """Return the fraction of sample outputs to which a fault comes near, and the sum of its distances from all."""
+        """Return the fraction of sample outputs that a fault nearly reproduces, and the sum of its distances."""
         way = fault.change_way(way) if fault.change_way else way
         found = decode_codes(self.grid(fault).codes(way), self._fmt)
         close = near(found, self._values, self._all)[self.differs]

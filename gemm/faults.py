@@ -33,13 +33,13 @@ __all__ = ["explain"]
 
 #: Number of rows and columns of the sample on which the counts of K slices are fitted.
 _SAMPLE = (96, 96)
-#: Minimum fraction of sample outputs to which a fault must come near, and number of near faults that are tried with all
-#: ways of summation.
+#: Minimum fraction of sample outputs that a fault must nearly reproduce; then number of such faults that are tried with
+#: all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
-#: Minimum fraction of wrong outputs that come near the correct product if the kernel differs only in roundings.
+#: Minimum fraction of wrong outputs that are near the correct product if the kernel differs only in its roundings.
 _FINE = 0.98
-#: Maximum numbers of ways of summation that are tried: for other storing of results, for outputs at other places, and
-#: for a fault that comes near.
+#: Maximum numbers of ways of summation to try: with results stored differently, with outputs at other places, and with
+#: a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: Maximum factor by which more ways of summation are tried if scales of A and B may be multiplied in several orders.
 _MOST_ORDERS = 3
@@ -78,7 +78,7 @@ class _Examination:
         self._is_limited = False  # whether some ways of summation were not tried
         self._conversions = [*dict.fromkeys((way.convert_a, way.convert_b) for way in problem.ways)]
         self._orders = min(_MOST_ORDERS, len({(way.scale_order, way.group_scaling) for way in problem.ways}))
-        self._near: list[Fault] = []  # faults that come near the result on the sample of outputs, nearest first
+        self._near: list[Fault] = []  # faults that nearly reproduce the sample of outputs, nearest first
         self.values = decode_codes(self.wanted, self.fmt)
 
     def correct(self, way: Way) -> NDArray:
@@ -226,7 +226,7 @@ class _Examination:
         return [explanation] if explanation else []
 
     def _by_other_ways(self, found: Moved, nearest: Explanation) -> Iterator[Explanation]:
-        """Try a permutation of outputs with further ways of summation, to explain outputs that it does not explain."""
+        """Try a permutation of outputs with more ways of summation, to explain the outputs that still differ."""
         left = np.flatnonzero(nearest.codes.ravel() != self.wanted.ravel())
         if not 0 < 4 * len(left) < self.wanted.size:
             return
@@ -340,8 +340,7 @@ class _Examination:
                 continue
             if found := self._whole(fault, way):
                 yield found
-                # A further way of summation is useful only if it gives some outputs that the present one leaves
-                # unexplained.
+                # A further way of summation is useful only if it reproduces some outputs that the present way does not.
                 rows, columns = chosen(found.codes != self.wanted, *PROBE)
                 rest = Grid(fault.change(self.setting), rows, columns), self.wanted[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:

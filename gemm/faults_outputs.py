@@ -39,16 +39,16 @@ class Moved:
     text: str  #: Text that names the outputs that move, and where they are stored
     #: Index of the output that is stored at each place of the result, row by row; -1 for a zero.
     index: NDArray[np.intp]
-    bits: float  #: Information content in bits of the permutation
+    bits: float  #: Information content of the permutation, in bits
 
     def applied(self, correct: NDArray) -> NDArray:
-        """Return a product with its outputs stored at the places of this permutation."""
+        """Return a product whose outputs are stored at permuted places."""
         moved: NDArray = np.where(self.index < 0, correct.dtype.type(0), correct.ravel()[self.index])
         return moved.reshape(correct.shape)
 
 
 def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Yield permutations of the outputs of a correct product that come near a given result.
+    """Yield permutations of the outputs of a correct product that nearly reproduce a given result.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArra
 
 
 def _joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Return the matrix that consists of given tiles, the inverse of :func:`_cut`."""
+    """Return the matrix that consists of the given tiles, the inverse of :func:`_cut`."""
     _, height, width = tiles.shape
     cut = tiles.reshape(shape[0] // height, shape[1] // width, height, width)
     return cut.swapaxes(1, 2).reshape(shape)

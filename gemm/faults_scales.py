@@ -47,7 +47,7 @@ class LineArray:
     kind: str
     name: str
     axis: int
-    move: Callable[[Setting, Setting], Setting]  #: Returns the first setting with this array of the second
+    move: Callable[[Setting, Setting], Setting]  #: Copies this array from the second setting into the first
 
     def with_lines(self, setting: Setting, index: Index) -> Setting:
         """Return a product in which row or column p uses the array entries of row or column ``index[p]``."""
@@ -104,7 +104,7 @@ def _with_group_array(to: Setting, other: Setting, field: str) -> Setting:
 
 
 def _changed(setting: Setting, /, **arrays: object) -> Setting:
-    """Return the operands with other parameters of the epilogue."""
+    """Return the operands with some parameters of the epilogue replaced."""
     return replace(setting, epilogue=replace(setting.epilogue, **arrays))  # type: ignore[arg-type]
 
 
@@ -196,8 +196,8 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 class _Table:
     """Scales of one factor: a row for one line (or 128 lines) of the factor, a column for each block along K."""
 
-    name: str  #: Name of the factor, A or B
-    line: str  #: Noun for one row of the table, such as "row" or "column"
+    name: str  #: Name of the factor of the product, A or B
+    line: str  #: Noun for one row of the table of scales, such as "row" or "column"
     array: NDArray
     applied: _Applied  #: Scales changed by common mistakes of kernels, by text of the mistake
     put: Callable[[Setting, NDArray], Setting]  #: Returns the product with another table of scales
@@ -255,7 +255,7 @@ def _with_group_scales(setting: Setting, array: NDArray[np.float32], field: str,
 
 
 def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
-    """Yield faults of the scales of A, faults of the scales of B, and faults that both scales share."""
+    """Yield faults of the scales of A, faults of the scales of B, and faults that affect both scales."""
     changes = [{**one.applied, **_places(one, noun)} for one in tables]
     for one, changed in zip(tables, changes, strict=True):
         text = f"the {noun} scales of {one.name}"
@@ -282,7 +282,7 @@ def _put(setting: Setting, tables: list[_Table], arrays: list[NDArray]) -> Setti
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return scales read from other blocks along K, or read in another memory layout than that of writing."""
+    """Return scales that a kernel reads from wrong blocks along K, or in another memory layout than written."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes that of {noun} {text}"] = array[:, index]

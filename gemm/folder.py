@@ -110,5 +110,5 @@ class ProductFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Release the lock of the folder."""
+        """Release the lock of the product's folder."""
         self._journal.close()

@@ -44,7 +44,7 @@ class GroupScales:
         return replace(self, a=of(self.a), b=of(self.b))
 
     def turned(self) -> "GroupScales":
-        """Return the group scales of the transposed product; `a` still holds the scales of A."""
+        """Return the group scales of the transposed product; field `a` holds the scales of A as before."""
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":

@@ -34,7 +34,7 @@ from .ways import CONVERSIONS, Way
 
 __all__ = ["Identification", "identify"]
 
-#: Fields of the nearest way of summation with other results in a JSON record, besides the way.
+#: Fields that the JSON record has for the nearest way of summation with other results, in addition to the way itself.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Maximum number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
@@ -54,15 +54,16 @@ class Identification:
     """Result of a search for a product's way of summation."""
 
     exact: bool  #: Whether a way of summation gives every bit of the result
-    way: Way | None  #: The first way of summation found that gives every bit
+    way: Way | None  #: The first way of summation that was found to give every bit
     #: Number of outputs that were compared with `way`; or with the nearest way of summation if none is exact.
     compared: int
-    #: The nearest way of summation with other results; its count is the number of outputs that distinguish it from an
-    #: exact way. None if all other ways that were tried have equal results.
+    #: The nearest way of summation whose results differ; its count is the number of outputs that distinguish it from an
+    #: exact way. None if the results of all other ways that were tried are equal.
     nearest: Miss | None
-    equal: tuple[Way, ...]  #: Other ways of summation that give the same bits for these operands
-    #: If no way of summation is exact: a way that explains every output if each output may add its slices in an order
-    #: of its own, as atomic additions do. It is never exact, since its results are not deterministic.
+    equal: tuple[Way, ...]  #: Other ways of summation that give the same result bits for these operands
+    #: If no way of summation is exact: a way of summation that explains every output if the order of adding the slices
+    #: may differ from output to output, as atomic additions do. It is never exact, since its results are not
+    #: deterministic.
     possible: Way | None
     tried: int  #: Number of ways of summation that were tried
     #: Other ways of summation with the same bits as `way` for all operands; then other instructions with the same bits

@@ -85,7 +85,7 @@ def describe_map(index: Index, noun: str) -> tuple[str, float]:
 
 
 def listed(items: Sequence[str], most: int = _LISTED) -> str:
-    """Return the first items as text, separated by commas, and the number of further items."""
+    """Return the first items of a list as text, separated by commas, and the number of further items."""
     return ", ".join(items[:most]) + (f", and {len(items) - most} more" if len(items) > most else "")
 
 

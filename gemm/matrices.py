@@ -92,7 +92,7 @@ def own_format(array: NDArray) -> str | None:
 
 
 def typed_codes(array: NDArray, name: str) -> NDArray:
-    """Return fp8 codes in uint8 as values of the ``ml_dtypes`` type; any other array unchanged."""
+    """Return uint8 arrays of fp8 codes as values of the ``ml_dtypes`` type; return any other array unchanged."""
     types = {fmt: dtype for dtype, fmt in FORMAT_OF.items() if dtype.startswith("float8")}
     return array.view(np.dtype(types[name])) if name in types and array.dtype == np.uint8 else array
 
@@ -208,7 +208,7 @@ def loses_bits(array: NDArray, fmt: Format) -> bool:
 
 
 def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> NDArray:
-    """Return the codes of a matrix.
+    """Return the codes of a matrix, rounded to a format if the matrix holds numbers.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class Misreading:
 
 
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
-    """Yield wrong readings of a matrix whose rows are contiguous in memory.
+    """Yield the ways in which kernels misread a matrix whose rows are contiguous in memory.
 
     Parameters
     ----------

@@ -70,12 +70,12 @@ class ProductRequest:
     #: Sources of the two matrices; `b` may be a vector.
     a: Source
     b: Source
-    choices: Choices = field(default_factory=Choices)  #: Options for the conversion to operands
+    choices: Choices = field(default_factory=Choices)  #: Options for the conversion of the matrices to operands
     rows: int | None = None  #: Number of rows of A to use, starting at the first row; None for all rows
     #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
-    epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue, for all rows of A
+    epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue of the product, for all rows of A
     #: Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
     start: NDArray | None = None
     #: Block scales of the factors; with block scales, the matrices hold codes or values of unscaled elements.
@@ -269,7 +269,7 @@ def _operands(
 def _save_dense(
     folder: Path, left: NDArray | Checkpoint, right: NDArray, names: tuple[str, str], i: Instruction, choices: Choices
 ) -> None:
-    """Write the operands of the dense instruction."""
+    """Write the operands of the dense instruction into the folder."""
     if not isinstance(left, np.ndarray):
         raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")
     if not i.sparse:

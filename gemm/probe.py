@@ -46,7 +46,7 @@ class Probe:
     different: int
     #: Number of outputs that differ between the two ways of summation with the most similar distinct results.
     least: int
-    outputs: int  #: Number of outputs that were compared
+    outputs: int  #: Number of outputs that were compared between ways of summation
 
     def __str__(self) -> str:
         return (

@@ -45,8 +45,8 @@ __all__ = [
 
 _OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
 _ADDED, _GROUPS = ("c", "bias", "scale_a", "scale_b"), ("group_scale_a", "group_scale_b")
-#: Names of the arrays in a folder: operands of the instruction and of the dense one; addends of the sums; the matrices
-#: as given, if their files cannot be mapped; and the result.
+#: Names of the array files of a product: operands of the instruction, and of the dense instruction; addends of the
+#: sums; the caller's matrices, if their own files cannot be mapped; and the result.
 ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
     *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", *_GROUPS, "d",
@@ -70,7 +70,7 @@ class Problem:
     folder: str  #: Folder with the operands of the product
     way: Way
     shape: tuple[int, int, int]  #: M, N and K
-    all_rows: int  #: Rows of the given A. M may be smaller: only the first M rows are multiplied.
+    all_rows: int  #: Number of rows of the caller's A. M may be smaller: only the first M rows are multiplied.
     #: Sources of the matrices as the caller gave them, without compression.
     a: Source
     b: Source
@@ -81,7 +81,7 @@ class Problem:
     alpha: float = 1.0
     beta: float = 1.0
     relu: bool = False
-    group_length: int = 0  #: Length of a group with group scales, in elements along K; 0 without group scales
+    group_length: int = 0  #: Number of elements along K that share a group scale; 0 without group scales
     block_scaled: bool = False  #: Whether `a` and `b` are elements without their block scales
     #: Changes of the numerics of each instruction, as :meth:`~sptc.isa.numerics.Numerics.replace` takes them.
     numerics: dict[str, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Problem:
 
     @property
     def all_size(self) -> tuple[int, int]:
-        """Number of rows and columns of the sums for all rows of A."""
+        """Number of rows and columns of the sums, for all rows of the caller's A."""
         n = self.shape[1]
         return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
 
@@ -127,12 +127,12 @@ class Problem:
         return with_numerics(backend(name), changed, i, self.way.arch)
 
     def record(self) -> dict[str, Any]:
-        """Return the problem as JSON values."""
+        """Return the matrix product's description as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Problem":
-        """Return a problem from its JSON values, the inverse of :meth:`record`."""
+        """Return the description of a matrix product from its JSON values, the inverse of :meth:`record`."""
         sources = {name: Source(**record[name]) for name in ("a", "b")}
         tuples = {name: tuple(record[name]) for name in ("shape", "backends")}
         return cls(**{**record, **sources, **tuples, "way": Way.of_record(record["way"])})
@@ -185,16 +185,17 @@ class Block:
 
     index: int
     outputs: int  #: Number of outputs in the block
-    mismatches: int  #: Number of outputs that other back ends compute differently than the first one
-    #: First mismatch between two back ends: name of the other back end, row, column, its code, and the code of the
-    #: first back end.
+    mismatches: int  #: Number of outputs for which another back end gives other bits than the first
+    #: First mismatch between back ends: name of the other back end, row, column, its code, and the code of the first
+    #: back end.
     first: tuple[str, int, int, int, int] | None
-    #: ``arithmetic``: errors against the product of the quantised and pruned operands. ``whole``: errors against the
-    #: product of the matrices as given. ``dense``: errors of the dense instruction against the same product.
+    #: ``arithmetic``: errors against the float64 product of the quantised and pruned operands. ``whole``: errors
+    #: against the float64 product of the matrices as given. ``dense``: errors of the dense instruction against the
+    #: float64 product of the matrices as given.
     errors: dict[str, Errors]
 
     def record(self) -> dict[str, Any]:
-        """Return the block as JSON values."""
+        """Return the result of the block as JSON values."""
         return asdict(self)
 
     @classmethod

@@ -80,7 +80,7 @@ class Operands:
         self._scales: BlockScales | None = None
         self._groups: GroupScales | None = None
         self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
-        self.swapped = False  #: Whether B is the structured-sparse factor.
+        self.swapped = False  #: Whether B is the structured-sparse factor instead of A.
         try:
             self._sparse_of(first, "")
         except SparsityError as error:
@@ -160,7 +160,7 @@ class Search:
         return self._operands.of(way)
 
     def instructions(self, instruction: str) -> int:
-        """Return the number of instructions along K."""
+        """Return the number of instructions along K of the product."""
         if instruction not in self._counts:
             self._counts[instruction] = self.of(Way(instruction=instruction, arch=self._arch)).count
         return self._counts[instruction]

@@ -36,7 +36,7 @@ class Setting:
     scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None  #: Block scales, shapes (M, blocks) and (N, blocks)
     groups: GroupScales | None = None  #: Group scales
     epilogue: Epilogue
-    computes: Backend  #: Back end that computes the sums
+    computes: Backend  #: Back end that computes the sums of the product
     finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
     swapped: bool = False  #: The left operand is B of the caller. Epilogue and group scales keep the caller's names.
@@ -44,7 +44,7 @@ class Setting:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the product."""
+        """Shape of the product, (M, N)."""
         return len(self.a), self.b.shape[1]
 
     @property
@@ -126,7 +126,7 @@ class Setting:
         )
 
     def with_blocks(self, unit: int, index: Mapping[str, NDArray[np.intp]]) -> "Setting":
-        """Return a setting in which blocks of `unit` columns along K are replaced by other blocks.
+        """Return the operands of a kernel that reads other blocks of `unit` columns along K than intended.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class Grid:
         return setting.epilogue.apply(sums(way, self._chains[name]), way.scale_order)
 
     def codes(self, way: Way) -> NDArray:
-        """Return the codes of the results of the sample."""
+        """Return the result codes of the sample of outputs."""
         return self.setting.stored(self.values(way), way)
 
 

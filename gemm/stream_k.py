@@ -48,7 +48,7 @@ class StreamK:
     columns: int
     streamed: str = "all"  #: Which output tiles are streamed, one of :data:`STREAMED`
     first: bool = True  #: Whether the first output tiles are streamed instead of the last
-    raster: str = "row-major"  #: Numbering of output tiles, one of :data:`RASTERS`
+    raster: str = "row-major"  #: Order in which output tiles are numbered, one of :data:`RASTERS`
     #: Minimum number of K tiles in a slice. A cut closer to the border of an output tile is moved to the border.
     least: int = 1
 

@@ -34,12 +34,12 @@ _Chain = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Row and column indices of some outputs of a product."""
+    """Row and column indices of the outputs to compute."""
 
-    #: Row and column indices of the outputs.
+    #: Row and column indices of the outputs of a product.
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
-    shape: tuple[int, int]  #: Shape of the whole product
+    shape: tuple[int, int]  #: Shape of the whole product, (M, N)
 
     @classmethod
     def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":

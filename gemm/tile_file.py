@@ -34,13 +34,13 @@ _ARGUMENTS = {
         *("disable_output_lane", "zero_column_mask"),
     ),
 }  # fmt: skip
-#: Arguments that are arrays, by instruction family; all other arguments are numbers.
+#: Names of the arguments that are arrays, by instruction family; all other arguments are numbers.
 _ARRAYS = {
     "mma": ("a", "b", "c", "e", "D", "scale_a", "scale_b"),
     "wgmma": ("d", "a", "e", "smem", "D"),
     "tcgen05": ("tmem", "smem", "D"),
 }
-#: Arguments that change the result but are not matrices.
+#: Arguments, other than matrices, that change the result of an instruction.
 _SETTINGS = (
     *("arch", "metadata", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b", "enable_input_d"),
     *("scale_input_d", "disable_output_lane", "zero_column_mask"),
@@ -116,7 +116,7 @@ def _array(name: str, value: Any, is_array: bool) -> NDArray[Any]:
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """Load the operands of an instruction.
+    """Load the operands of an instruction from a file.
 
     Parameters
     ----------

@@ -36,9 +36,9 @@ class Matrices:
     instruction: Instruction
     #: Stored elements of A in the type of numpy or ``ml_dtypes`` of their format, shape (..., m, stored K).
     stored: NDArray | None = None
-    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles, shape (..., m, chunks)
+    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles of A, shape (..., m, chunks)
     b: NDArray | None = None  #: Shape (..., K, n)
-    #: Accumulator and result, shape (..., m, n).
+    #: Accumulator C and result D, shape (..., m, n).
     c: NDArray | None = None
     d: NDArray | None = None
     #: Codes of block scales, shapes (..., m, scales) and (..., n, scales).
@@ -47,7 +47,7 @@ class Matrices:
 
     @cached_property
     def a(self) -> NDArray | None:
-        """A, shape (..., m, K), with +0 for elements that are not stored; None if A or its metadata was not given.
+        """Matrix A, shape (..., m, K), with +0 for elements that are not stored; None without A or its metadata.
 
         Raises
         ------
@@ -158,7 +158,7 @@ def _gathered(name: str, value: Any, fragment: Fragment, i: Instruction) -> NDAr
 
 
 def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | None) -> NDArray:
-    """Return the codes of A or B."""
+    """Return the codes of A or B from registers or shared memory."""
     fmt = i.a if name == "a" else i.b
     if i.family == "mma" or isinstance(value, np.ndarray):
         if i.family != "mma" and name == "b":

@@ -46,18 +46,19 @@ __all__ = [
 
 #: Order in which the results of slices are added. ``in order``: from the first. ``reverse``: from the last. ``last
 #: first``: the last, then the others in order. ``tree``: neighbours in pairs, then neighbouring sums. ``halves``: the
-#: first half to the second half, repeatedly. ``any``: the arbitrary order of atomic additions. In addition, 2^n slices
-#: are added in a tree over the n bits of their numbers: in ``tree 1 2 0``, first those whose numbers differ in bit 1
-#: only. Reductions of Triton and XLA over registers, lanes and warps have such orders.
+#: first half to the second half, repeatedly. ``any``: the arbitrary order of atomic additions. Furthermore, 2^n slices
+#: can be added in a tree over the n bits of their numbers: with ``tree 1 2 0``, the slices whose numbers differ only in
+#: bit 1 are added first. Reductions of Triton and XLA over registers, lanes and warps have such orders.
 ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
-#: Order of the instructions within a slice.
+#: Order of the instructions within a slice of K.
 K_ORDERS = ("ascending", "descending")
 #: Assignment of K tiles to slices. ``rounded up``: the same number to each, rounded up; the last slice gets the
 #: remaining tiles. ``balanced``: numbers that differ by at most one, the larger first. ``in turn``: one tile to each
 #: slice in turn.
 CUTS = ("rounded up", "balanced", "in turn")
-#: Order in which the result of a chain is multiplied by its group scales, and its addition to the f32 accumulator.
-#: ``fused``: the last multiplication and the addition are one FMA. ``rounded``: the product is rounded first.
+#: Arithmetic of group scales: in which order the result of a chain is multiplied by its scales, and how it is added to
+#: the f32 accumulator. ``fused``: the last multiplication and the addition are one FMA. ``rounded``: the product is
+#: rounded first.
 GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded") for order in (
     "product", "a then b", "b then a"
 ))  # fmt: skip
@@ -89,7 +90,7 @@ class Way:
     #: the bits.
     instruction: str
     arch: str = "sm_90"  #: Architecture whose numerics the instructions use
-    #: Number of slices of K, or the numbers of K tiles of all slices.
+    #: Number of slices of K, or a sequence with the number of K tiles of each slice.
     split_k: int | tuple[int, ...] = 1
     #: Order in which the results of slices are added, one of :data:`ORDERS` or a tree over bits.
     order: str = "in order"

@@ -47,12 +47,12 @@ class Terms:
     classes: NDArray[np.float32] | None
 
     def take(self, rows: NDArray[np.intp]) -> "Terms":
-        """Return the terms at the given indices of the first axis."""
+        """Return the terms at given indices along the first axis."""
         classes = None if self.classes is None else self.classes.take(rows, axis=0)
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the same terms with an array of classes. Finite terms need one if the other operand has NaN or Inf."""
+        """Return the terms with an array of classes, which finite terms need if the other operand has NaN or Inf."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))

@@ -50,7 +50,7 @@ def fused_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf operands bypass the sum
+    # NaN and Inf operands bypass the exact sum
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -70,7 +70,7 @@ def fused_step(
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 
-    # Truncate the terms, sum exactly, round once
+    # Truncate the aligned terms, sum them exactly, round the sum once
     integer = np.int32 if numerics.alignment_bits <= _INT32_ALIGNMENT_BITS else np.float64
     truncated = round_terms(aligned, numerics.alignment, integer, negative)
     c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)

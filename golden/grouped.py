@@ -47,7 +47,7 @@ def grouped_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf operands bypass the sum
+    # NaN and Inf operands bypass the exact sum
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -71,7 +71,7 @@ def grouped_step(
     aligned *= power_of_two(exponents + shift, WIDE.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 
-    # Truncate the terms, sum exactly, round once
+    # Truncate the aligned terms, sum them exactly, round the sum once
     truncated = round_terms(aligned, numerics.alignment, np.float64)
     if late.any():
         parts = products.reshape(len(products), -1, numerics.group, *c.shape).sum(axis=2)

@@ -41,7 +41,7 @@ def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) 
 
 
 def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
-    """Decode 4-bit or 8-bit integers into f32."""
+    """Decode 4-bit or 8-bit integer codes to float32 numbers."""
     if fmt.bits == 8:
         return codes.view(np.int8 if fmt.signed else np.uint8).astype(np.float32)
     values = codes.astype(np.float32)

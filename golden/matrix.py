@@ -85,7 +85,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of a chain of float instructions along K. If traces are recorded, wide precision keeps them exact."""
+    """Return D of a chain of float instructions along K. If traces are recorded, float64 is used to keep them exact."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:
@@ -124,7 +124,7 @@ def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Ite
 
 
 def _scales(instruction: Instruction, operands: MatrixOperands, slots: NDArray[np.intp]) -> Scales:
-    """Return the block scales for given stored elements of A, shape (slots, rows, n)."""
+    """Return the block scales for the given stored elements of A, shape (slots, rows, n)."""
     assert instruction.scale_format
     assert instruction.span
     assert operands.scale_a is not None

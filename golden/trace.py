@@ -24,7 +24,7 @@ class Trace:
     participates: NDArray[np.bool_]
     #: Exponents of the accumulator; valid only where the accumulator enters the maximum exponent.
     c_exponents: NDArray[np.int32]
-    #: Largest exponent of terms, accumulator and e_zero (e_max), to which all terms are aligned.
+    #: Largest exponent (e_max) of terms, accumulator and the floor e_zero, to which all terms are aligned.
     e_max: NDArray[np.int32]
     #: Terms, shape (terms, ...), and accumulator in units of the last bit kept, 2**(e_max - F), before truncation.
     #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.

@@ -31,7 +31,7 @@ _SMALL, _PATTERN = 128, 64
 #: Element formats that are measured. All other formats differ from one of them only in signedness, or in the split
 #: between exponent and fraction.
 ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
-#: Column names of the CSV table.
+#: Column names of the CSV table of cycles.
 COLUMNS = (
     *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "operands", "group"),
     *("pending", "beside", "beside_warps", "cycles"),
@@ -45,7 +45,7 @@ class Cycles:
     loop: Loop
     beside: Loop | None  #: Loop that ran concurrently on other warps
     #: Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all tensor cores, on the
-    #: SM. Infinite if the other loop left no issue slot.
+    #: SM. Infinite if the concurrent loop prevented all instructions.
     cycles: float
 
 

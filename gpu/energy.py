@@ -24,7 +24,7 @@ from .tables import written
 
 __all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
 
-#: Column names of the CSV table.
+#: Column names of the CSV table of energies.
 COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
@@ -58,9 +58,9 @@ class Energy:
     """Measured energy of a loop of instructions."""
 
     work: Work
-    sms: int  #: Number of SMs that run the loop
-    clock: float  #: SM clock in MHz, from the SM's own cycle counter
-    temperature: int  #: Temperature of the GPU in degrees Celsius
+    sms: int  #: Number of SMs that run the loop of instructions
+    clock: float  #: SM clock frequency in MHz, from the SM's cycle counter
+    temperature: int  #: Temperature of the GPU during the loop, in degrees Celsius
     #: Power of the whole GPU in W: during the loop, and as baseline with sleeping warps.
     watts: float
     baseline: float

@@ -29,7 +29,7 @@ _LANES = 32
 class Loop:
     """A loop of instructions that some warps of an SM execute."""
 
-    instruction: Instruction  #: Instruction of family ``mma`` or ``wgmma``
+    instruction: Instruction  #: Instruction that the loop repeats, of family ``mma`` or ``wgmma``
     warps: int  #: Number of warps; for ``wgmma``, four per warpgroup
     accumulators: int = 1  #: Number of independent accumulators of a warp, used in turn
     #: ``mma``: number of sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used
@@ -38,7 +38,7 @@ class Loop:
     #: Number of instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
     group: int = 8
     pending: int = 1  #: ``wgmma``: number of commit groups in flight while the next is issued
-    a_from: str = "registers"  #: Location of A: ``"registers"`` or ``"shared"``
+    a_from: str = "registers"  #: Location of operand A: ``"registers"`` or ``"shared"``
     #: Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     swizzle: str = "128B"
     #: ``wgmma``: whether A, and whether B, is MN-major in shared memory.
@@ -63,7 +63,7 @@ def given_words(loop: Loop) -> tuple[int, int]:
 
 
 def kernel(loops: Sequence[Loop], arch: str) -> str:
-    """Return a PTX module with entry :data:`ENTRY`, in which each loop runs on its own warps.
+    """Return a PTX module with entry :data:`ENTRY`, in which each of the given loops runs on separate warps.
 
     The first loop runs for the given number of iterations, the others until the first is done. The parameters of the
     entry: the address where each warp writes :data:`WORDS` 64-bit numbers, the address where each thread writes a word,

@@ -1,4 +1,4 @@
-"""Write measurements as CSV text."""
+"""Format measurements as CSV text."""
 
 import csv
 import io

@@ -9,7 +9,7 @@ __all__ = ["uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable the garbage collector inside the context."""
+    """Disable Python's garbage collector inside the context."""
     enabled = gc.isenabled()
     gc.disable()
     try:

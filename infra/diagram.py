@@ -10,7 +10,7 @@ __all__ = ["FILLS", "Diagram", "Theme"]
 
 
 class Theme(Enum):
-    """Colour theme of a diagram."""
+    """Colour theme of a diagram: light, dark, or the reader's setting."""
 
     AUTO = "auto"  #: light or dark, as the reader's browser or system is set
     LIGHT = "light"

@@ -12,7 +12,7 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def fitted_name(text: str) -> str:
-    """Return a text as a valid :data:`NAME`: other characters become underscores, and the length is cut to 64."""
+    """Return a text as a valid :data:`NAME`: invalid characters become underscores; at most 64 characters are kept."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", text)
     return (name if NAME.match(name) else f"_{name}")[:64]
 

@@ -19,14 +19,14 @@ _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
 
 
 def check_plotting() -> None:
-    """Raise a `BackendError` unless matplotlib is installed."""
+    """Raise a `BackendError` if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(f"pictures need matplotlib: install it with `{install_line('area')}`")
 
 
 @contextmanager
 def figure(width: float, height: float, **style: object) -> Iterator[Any]:
-    """Yield a figure of a given size in inches in the common style; `style` holds further rcParams of matplotlib.
+    """Yield a figure of a given size in inches in the package's style; `style` holds further rcParams of matplotlib.
 
     Raise a `BackendError` if matplotlib is not installed.
     """
@@ -46,7 +46,7 @@ def drawn(figure: Any) -> bytes:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Yield axes of a given size in inches, and write the figure as an SVG file at the end of the context.
+    """Yield axes of a given size in inches; on exit from the context, write the figure as an SVG file.
 
     Raise a `BackendError` if matplotlib is not installed, and a `FileError` if the file cannot be written.
     """

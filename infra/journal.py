@@ -63,7 +63,7 @@ class Journal:
         return [f"{self.kind}.lock", *(f"{self.file.name}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))]
 
     def require_plain(self, names: Collection[str]) -> None:
-        """Raise a `FileError` if a given file in the folder is a link, a pipe or a device, or is too large."""
+        """Raise a `FileError` if a file of the journal folder is a link, a pipe or a device, or is too large."""
         for name in sorted(names):
             status = (self.path / name).lstat()
             if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -173,7 +173,7 @@ class Journal:
             raise FileError(f"{self.file} cannot be written ({error})") from None
 
     def close(self) -> None:
-        """Close the database and unlock the folder."""
+        """Close the journal's database and unlock its folder."""
         for connection in (self._database, self._lock):
             if connection:
                 connection.close()

@@ -38,7 +38,7 @@ _KILLS = "killed its worker three times"
 #: to have one again.
 _PATIENCE = 5
 _ABSENCE = 10
-#: Maximum wait of one `Pool.collect`, in seconds.
+#: Maximum time that one call of `Pool.collect` waits, in seconds.
 _GLANCE = 0.5
 #: Whether Python is older than 3.11.5. There an executor waits forever for a dead worker to read data that does not fit
 #: into a pipe.

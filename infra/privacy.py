@@ -20,7 +20,7 @@ def require_private(path: Path) -> None:
 
     What does not exist is not checked. A folder above may be writable by others if it is sticky, as ``/tmp`` is.
     """
-    if not hasattr(os, "geteuid"):  # no POSIX permissions on this system
+    if not hasattr(os, "geteuid"):  # POSIX file permissions do not exist on this system
         return
     for place, is_last in _walked(path):
         try:

@@ -42,7 +42,7 @@ _LOCATOR_64 = (b"PK\6\7", 20)
 
 @contextmanager
 def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
-    """Open a plain file for reading.
+    """Open a plain file for reading; refuse pipes, devices and folders.
 
     Raise a `FileError` if the file does not exist, cannot be read, or is a folder, a pipe or a device. `refusal` is the
     predicate of its message; the reason follows in brackets.
@@ -189,7 +189,7 @@ class ArrayFiles:
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
     def read(self, name: str) -> NDArray:
-        """Return the array with a given name."""
+        """Return the array of the archive with a given name."""
         member = self._archive.getinfo(name + _SUFFIX)
         if member.file_size > _MOST_EXPANSION * max(member.compress_size, 1):
             raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")

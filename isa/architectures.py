@@ -34,7 +34,7 @@ class Target:
     lacks: frozenset[str] = frozenset()
 
     def has(self, instruction: Instruction) -> bool:
-        """Return whether the target supports an instruction."""
+        """Return whether the PTX target supports an instruction."""
         return self.arch in instruction.architectures and kind_word(instruction) not in self.lacks
 
     @property

@@ -19,7 +19,7 @@ _START_BITS = 8
 
 @dataclass(frozen=True, eq=False)
 class ColumnMask:
-    """A decoded zero-column mask descriptor."""
+    """A decoded zero-column mask descriptor of ``tcgen05.mma.ws``."""
 
     shift: int  #: Index of the column of B that is used as column 0
     zero: NDArray[np.bool_]  #: Mask of the columns of B that are set to zero, shape (n,)

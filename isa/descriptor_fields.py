@@ -58,7 +58,7 @@ class DescriptorField:
 
 
 def encoded(fields: Sequence[DescriptorField]) -> int:
-    """Return the descriptor value that consists of the given fields."""
+    """Return the descriptor as an integer, composed of the given fields."""
     return sum(field.value << field.low for field in fields)
 
 

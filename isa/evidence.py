@@ -62,8 +62,8 @@ class Form:
 class Source:
     """File of recordings or published results, with the level of evidence that it supports."""
 
-    level: Evidence  #: Level of evidence that the file supports
-    file: str  #: Path of the file relative to ``recordings/``
+    level: Evidence  #: Level of evidence that the results in the file support
+    file: str  #: Path of the file of results, relative to ``recordings/``
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:

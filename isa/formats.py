@@ -11,7 +11,7 @@ class Specials(Enum):
 
     IEEE = "ieee"  #: largest exponent field: fraction 0 is Inf, any other fraction is NaN
     NAN = "nan"  #: The code with all exponent and fraction bits set is NaN; there is no Inf.
-    NONE = "none"  #: every code is a finite number
+    NONE = "none"  #: Every code is a finite number; there is neither Inf nor NaN.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +22,14 @@ class Format:
     fraction is non-zero only in the 13 dropped bits becomes Inf).
     """
 
-    name: str  #: PTX type name without the dot
+    name: str  #: Name of the number format as a PTX type, without the dot
     signed: bool  #: Whether codes have a sign bit (floats) or are two's complement (integers)
     #: Widths of exponent and fraction in bits. An integer has no exponent; all bits of its magnitude count as fraction
     #: bits.
     exponent_bits: int = 0
     fraction_bits: int
-    bias: int = 0  #: Bias of the exponent; 0 for integers
-    specials: Specials = Specials.NONE  #: Encoding of Inf and NaN
+    bias: int = 0  #: Bias of the exponent field; 0 for integers
+    specials: Specials = Specials.NONE  #: Encoding of Inf and NaN in the format's codes
     #: Whether exponent field 0 encodes zero and subnormals. False for ue8m0, in which code 0 is 2**-127.
     subnormals: bool = True
     #: Number of low bits of the register container that the hardware drops: 13 for tf32, otherwise 0.
@@ -65,7 +65,7 @@ class Format:
 
     @property
     def maximum(self) -> float:
-        """Largest finite value of the format."""
+        """Largest finite value of the number format."""
         if self.is_integer:
             return float((1 << self.fraction_bits) - 1)
         fraction = (1 << self.fraction_bits) - 1

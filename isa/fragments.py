@@ -42,7 +42,7 @@ class Fragment:
 
     @property
     def registers(self) -> int:
-        """Number of registers per thread."""
+        """Number of registers per thread that hold the matrix."""
         return self.rows.shape[1]
 
     @cached_property

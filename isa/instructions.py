@@ -40,15 +40,15 @@ class Instruction:
     b: Format
     c: Format
     d: Format
-    kind: str  #: Name after ``.kind::``; empty without this qualifier
+    kind: str  #: Name after ``.kind::`` in the PTX text; empty without this qualifier
     satfinite: bool  #: Whether integer results are clamped instead of wrapped
     scale_size: int | None  #: N of ``.scale_vec::NX`` or its default; None without block scales
-    scale_format: Format | None  #: Format of the block scales
+    scale_format: Format | None  #: Number format of the block scales; None without block scales
     architectures: tuple[str, ...]  #: Architectures that support the instruction
 
     @property
     def shape(self) -> str:
-        """Shape qualifier, for example ``m16n8k32``."""
+        """Shape qualifier of the instruction, for example ``m16n8k32``."""
         return f"m{self.m}n{self.n}k{self.k}"
 
     @property
@@ -265,7 +265,7 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
 
 
 class _Candidates:
-    """Rows of the PTX syntax table that match all qualifiers checked until now."""
+    """Rows of the PTX syntax table that match all qualifiers checked up to now."""
 
     def __init__(self, words: _Words) -> None:
         self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]

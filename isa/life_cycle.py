@@ -62,13 +62,13 @@ class WgmmaSequence:
     def __init__(self) -> None:
         self._calls = 0
         self._fenced = False
-        self._used: dict[Hashable, _Use] = {}  # registers accessed since the last wgmma.fence
+        self._used: dict[Hashable, _Use] = {}  # registers that were accessed since the last wgmma.fence
         self._unfenced: dict[Hashable, _Use] = {}  # buffers of shared memory written since the last fence.proxy.async
         self._open = _Group()
         self._committed: list[_Group] = []
 
     def read(self, *registers: Hashable) -> None:
-        """Record that the threads read registers.
+        """Record that threads of the warpgroup read registers.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class WgmmaSequence:
         self._access("register", "read", registers)
 
     def write(self, *registers: Hashable) -> None:
-        """Record that the threads write registers.
+        """Record that threads of the warpgroup write registers.
 
         Raises
         ------

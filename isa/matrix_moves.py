@@ -57,7 +57,7 @@ _TYPES = ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64")
 class MatrixMove:
     """Parsed and checked ``ldmatrix`` or ``stmatrix`` instruction."""
 
-    opcode: str  #: Opcode, ``ldmatrix`` or ``stmatrix``
+    opcode: str  #: Opcode of the instruction, ``ldmatrix`` or ``stmatrix``
     shape: str  #: Shape qualifier of one matrix, for example ``m8n8``
     matrices: int  #: Number of matrices that the instruction moves
     transposed: bool  #: Whether a row of shared memory is a column of the matrix in the registers
@@ -88,7 +88,7 @@ class MatrixMove:
 
     @property
     def registers(self) -> int:
-        """Number of registers per thread."""
+        """Number of registers per thread that hold the matrices."""
         return self.matrices * self.rows // 8
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ def every_matrix_move() -> tuple[MatrixMove, ...]:
 
 
 def _listed(choices: list[str]) -> str:
-    """Return qualifiers as text for a message, without duplicates."""
+    """Return the qualifiers of instructions as text for a message, without duplicates."""
     return one_of([f"'.{choice}'" for choice in dict.fromkeys(choices)])
 
 
@@ -180,7 +180,7 @@ def parse_matrix_move(text: str) -> MatrixMove:
 
 @dataclass(frozen=True, eq=False)
 class MatrixMoveMap:
-    """Map of register elements to elements of shared memory, and the lanes that supply the row addresses."""
+    """Map from register elements to elements of shared memory; and the lanes that supply the row addresses."""
 
     #: Position in shared memory of element j of register r of thread l: matrix, row, and element of the row; shape (32,
     #: registers, E).

@@ -51,7 +51,7 @@ class Swizzle:
 
     name: str  #: PTX name
     row_bytes: int  #: Width of the swizzle pattern in bytes; one unit without swizzle
-    atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle permutation in bytes
+    atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle's permutation of addresses, in bytes
     #: Number of rows of the swizzle pattern; the stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 

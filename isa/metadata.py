@@ -58,7 +58,7 @@ class Rule:
     name: str  #: Name of the rule, a key in :data:`RULES`
     legal: frozenset[int]  #: Metadata nibbles that are legal under the rule
     meaning: str  #: Statement of the rule in words, as part of a message
-    source: str  #: PTX section that states the rule
+    source: str  #: Section of the PTX manual that states the rule
 
 
 Nibble = TypeVar("Nibble", int, NDArray)

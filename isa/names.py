@@ -40,7 +40,7 @@ _WORD = re.compile(r"[^.\s();,]+")
 class Subject:
     """Instruction with its exact name; a ``tcgen05`` instruction also has its PTX opcode."""
 
-    instruction: Instruction  #: Instruction with shape and types
+    instruction: Instruction  #: Instruction, including its shape and types
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
 
     @property

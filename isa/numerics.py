@@ -58,12 +58,12 @@ class Alignment(Enum):
 class Rounding(Enum):
     """Rounding of the exact sum of a step to the result."""
 
-    RZ_F32 = "RZ-f32"  #: truncation to f32; overflow gives Inf
+    RZ_F32 = "RZ-f32"  #: truncation of the exact sum to f32; overflow gives Inf
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
-    RNE_F16 = "RNE-f16"  #: round to nearest even in f16
+    RNE_F16 = "RNE-f16"  #: round the exact sum to nearest even in f16
     EXACT = "exact"  #: integers
     # No architecture uses the following values: they define test models that are wrong in one parameter.
-    RNE_F32 = "RNE-f32"  #: round to nearest even in f32
+    RNE_F32 = "RNE-f32"  #: round the exact sum to nearest even in f32
     RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
     RZ_F16 = "RZ-f16"  #: truncation to f16; 2**16 and beyond gives Inf
 
@@ -76,7 +76,7 @@ class Numerics:
     step: int  #: Kept products per step (L). K is cut into contiguous, ascending groups of L.
     alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
     zero_exponent: int = 0  #: Minimum of the largest exponent (e_zero), and exponent of a zero term
-    rounding: Rounding  #: Rounding of the sum of each step
+    rounding: Rounding  #: Rounding of the exact sum at the end of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each aligned term to the bits kept
     #: Products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only if a product
     #: has a larger exponent than the accumulator, which then does not count in the largest exponent.
@@ -85,7 +85,7 @@ class Numerics:
 
     @property
     def rounds_to_half(self) -> bool:
-        """Whether results are rounded to f16."""
+        """Whether the results of a step are rounded to f16."""
         return self.rounding in _HALF
 
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
@@ -143,7 +143,7 @@ _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 class OpenRule:
     """Numerics parameter that differs between public models of sm_100 and sm_120; no public result determines it."""
 
-    name: str  #: Description of the alternative value
+    name: str  #: Description of the parameter's alternative value
     field: str  #: Name of the field of :class:`Numerics` that holds the parameter
     alternative: int  #: Value of the field in the alternative model
     evidence: str  #: Published evidence for the value in use and for the alternative value

@@ -45,13 +45,13 @@ class TensorMemoryOperands:
     """Batch of ``tcgen05.mma`` operands as memory contents, for back ends that do not take matrices."""
 
     opcode: Opcode
-    descriptor: InstructionDescriptor  #: Decoded instruction descriptor
+    descriptor: InstructionDescriptor  #: Decoded instruction descriptor of the ``tcgen05.mma``
     #: Tensor-memory addresses and shared-memory descriptors by operand: ``a``, ``b``, ``d``, and if the instruction has
     #: them ``e``, ``scale_a`` and ``scale_b``.
     addresses: dict[str, int]
-    tmem: NDArray[np.uint32]  #: Tensor memory before the instruction, shape (cases, CTAs, 128, 512)
-    smem: NDArray[np.uint8]  #: Shared memory, shape (cases, CTAs, bytes)
-    enable_input_d: bool = True  #: Whether the old D is added to the product
+    tmem: NDArray[np.uint32]  #: Contents of tensor memory before the instruction, shape (cases, CTAs, 128, 512)
+    smem: NDArray[np.uint8]  #: Contents of shared memory, shape (cases, CTAs, bytes)
+    enable_input_d: bool = True  #: Whether the old D is added to the product A B
     #: Names of other :func:`sptc.tcgen05_mma` arguments that are set and change the result.
     options: tuple[str, ...] = ()
 

@@ -28,11 +28,11 @@ _ELLIPSIS = re.compile(r"\.\.\.|…|[\w>]\s*(?:-|\.\.)\s*[%$\w<]")
 
 @dataclass(frozen=True)
 class OperandRole:
-    """Operand of a PTX line, with its role in the instruction."""
+    """Operand of a PTX line, and its role in the instruction."""
 
     role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
-    text: str  #: Text of the operand as written
-    meaning: str  #: Role of the operand in words
+    text: str  #: Text of the operand, as written in the line
+    meaning: str  #: Role of the operand, described in words
     value: int | None = None  #: Value of a constant operand; None for a register
 
 
@@ -40,9 +40,9 @@ class OperandRole:
 class PastedLine:
     """Instruction and operands of a PTX line."""
 
-    opcode: str  #: Opcode with all qualifiers
+    opcode: str  #: Opcode of the instruction with all qualifiers
     shape_and_types: str  #: Shape and types in brackets after a ``tcgen05`` opcode; empty if absent
-    operands: tuple[str, ...]  #: Operands as written, including outer brackets
+    operands: tuple[str, ...]  #: Texts of the operands as written, including outer brackets
     predicate: str = ""  #: Predicate register as written, with a leading ``!`` if negated; empty if absent
     added: str = ""  #: Qualifiers that were missing in the text and were added
 
@@ -168,7 +168,7 @@ class _Reader:
     def take(
         self, role: str, meaning: str, *, registers: int = 0, accepted: tuple[int, ...] | None = None
     ) -> int | None:
-        """Assign a role to the next operand; check its number of registers, or its value if it is a constant."""
+        """Assign a role to a line's next operand; check its number of registers, or its value if constant."""
         if not self.left:
             raise InstructionError(f"{role} of {self.name} is missing; its operands are {self.order}")
         text = self.left.pop(0)

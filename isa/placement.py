@@ -53,7 +53,7 @@ class OperandPlacement:
     #: Register of the thread, column of tensor memory, or byte of shared memory, of each element.
     words: Index
     low_bits: Index  #: Lowest bit of each element in its register, column or byte
-    bits: int  #: Width of an element's container in bits
+    bits: int  #: Width in bits of the container of an element
     #: Lowest bit and width of the value in its container, in bits; other bits of the container are ignored.
     value_low_bit: int
     value_bits: int
@@ -66,7 +66,7 @@ class OperandPlacement:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the operand matrix."""
+        """Shape of the operand matrix that is placed."""
         rows, columns = self.words.shape
         return rows, columns
 

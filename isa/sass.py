@@ -32,7 +32,7 @@ _EIGHT_BITS = ("sm_90", "sm_100", "sm_120")
 class Implementation:
     """PTX instruction that a machine instruction implements."""
 
-    sass: str  #: Name of the machine instruction
+    sass: str  #: SASS name of the machine instruction
     instruction: str  #: PTX text of the instruction; for ``tcgen05``, its opcode
     #: Number of machine instructions with this name that execute one PTX instruction.
     count: int

@@ -44,7 +44,7 @@ TENSOR_CORES = 4
 #: Bytes per row of stored A: for ``wgmma`` and ``tcgen05.mma``, and for an ``mma`` that reads A from four registers.
 ROW_BYTES = 32
 _WARP_ROWS = 16
-#: Smallest N of ``wgmma``.
+#: Smallest N (number of columns of D) of ``wgmma``.
 _NARROWEST = 8
 #: Width of the narrowest element in hardware, in bits; narrower elements are emulated.
 _NARROWEST_BITS = 8
@@ -58,9 +58,9 @@ class RegisterCycles:
     than the tensor core needs. What the hardware does in these cycles is not known.
     """
 
-    dense: int = 13  #: Cycles of a dense ``wgmma``
-    narrow: int = 16  #: Cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
-    wide: int = 18  #: Cycles of a sparse ``wgmma`` with more columns and with results of 32 bits
+    dense: int = 13  #: Register-file cycles of a dense ``wgmma``
+    narrow: int = 16  #: Register-file cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
+    wide: int = 18  #: Register-file cycles of a sparse ``wgmma`` with more columns and with results of 32 bits
     #: Cycles of ``mma``; key: whether the ``mma`` is sparse, and whether A is in four registers instead of two.
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
@@ -100,7 +100,7 @@ class Timing:
     #: the end of the wait, for a group of one instruction; each further instruction of the group adds an interval.
     #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public source states it.
     latency: float
-    bound_by: Resource  #: Hardware resource that determines the interval
+    bound_by: Resource  #: Hardware resource that determines the issue interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
     reference: str = ""  #: Title of the white paper that states the rate, or assumption of the timing model
@@ -114,13 +114,13 @@ class Law:
     """
 
     arch: str
-    recording: str  #: File of measurements in ``recordings/cycles/``
+    recording: str  #: Name of the file in ``recordings/cycles/`` with the measurements
     #: Latency in cycles, extrapolated to N = 0. Key: for ``wgmma``, whether the instruction is sparse; for
     #: ``tcgen05.mma``, whether a CTA pair executes it.
     start: Mapping[bool, float]
     integer: Mapping[bool, int]  #: Additional latency of integers, in cycles; keys as in `start`
     columns_per_cycle: int = 2  #: Columns of D that the tensor cores process per cycle
-    shared_bytes: int = SHARED_BYTES  #: Bytes that shared memory delivers per cycle
+    shared_bytes: int = SHARED_BYTES  #: Bytes per cycle that shared memory delivers
 
 
 #: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200, the

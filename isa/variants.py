@@ -27,16 +27,16 @@ _S32 = (("s32", "s32"),)
 class Variant:
     """One row of the PTX syntax table: every combination of the values of its fields is an instruction."""
 
-    family: str = "mma"  #: Instruction family, ``mma`` or ``wgmma``
+    family: str = "mma"  #: Instruction family of the row, ``mma`` or ``wgmma``
     #: Accepted ``.sp`` variants; the empty string is the dense form.
     sparse: tuple[str, ...] = _DENSE
     shapes: tuple[str, ...]  #: Accepted shapes
     pairs: tuple[tuple[str, str], ...]  #: Accepted pairs of A and B types (atype, btype)
     accumulators: tuple[tuple[str, str], ...]  #: Accepted pairs of D and C types (dtype, ctype)
-    kind: str = ""  #: Name after ``.kind::``; empty without this qualifier
+    kind: str = ""  #: Name after ``.kind::`` in the PTX text; empty without this qualifier
     #: Accepted pairs of ``.scale_vec`` size and scale type of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
-    satfinite: bool = False  #: Whether ``.satfinite`` is accepted
+    satfinite: bool = False  #: Whether the instructions of the row accept ``.satfinite``
     architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that support all instructions of the row
 
     @property

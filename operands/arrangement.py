@@ -140,5 +140,5 @@ def _bytes_of(where: Placement) -> int:
 
 
 def _shift(instruction: Instruction, fmt: Format, place: SharedMap) -> int:
-    """Return the number of low bits of an element's container that shared memory does not store."""
+    """Return the number of low bits of an element's container that are not stored in shared memory."""
     return instruction.low_bit(fmt) if place.element_bits < instruction.container_bits else 0

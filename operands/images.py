@@ -121,8 +121,8 @@ def _offsets(
     inner, outer = (mn, k) if transposed else (k, mn)
     units = -(
         -inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units
-    )  # swizzle patterns along `inner`
-    patterns = -(-outer // 8)  # swizzle patterns along `outer`
+    )  # swizzle patterns along the axis `inner`
+    patterns = -(-outer // 8)  # number of swizzle patterns along the axis `outer`
     step = _CORE_MATRIX_BYTES * swizzle.units
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))

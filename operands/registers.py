@@ -28,7 +28,7 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return how to copy a matrix of tiles: numpy type of the longest runs of elements, and source of each run.
+    """Return how tiles of a matrix are copied: numpy type of the longest runs of elements, and source of each run.
 
     The source are registers, or with `to_registers` the matrix; see :func:`from_registers`.
     """
@@ -172,7 +172,7 @@ def gather_warp(
     rows, columns, steps = tiles
 
     def joined(values: NDArray[np.uint8], lines: int) -> NDArray[np.uint8]:
-        """Join tiles along rows or columns, and join their steps along K."""
+        """Join tiles along rows or columns, and join their parts along K."""
         each = values.reshape(-1, lines, steps, *values.shape[1:]).swapaxes(2, 3)
         return each.reshape(len(each), lines * values.shape[1], -1)
 

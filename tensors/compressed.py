@@ -34,7 +34,7 @@ class Compressed:
 
     #: Stored elements in the order in which the nibbles give their indices; shape (rows, columns / 2).
     stored: NDArray
-    nibbles: NDArray[np.uint8]  #: Metadata nibbles, shape (rows, chunks)
+    nibbles: NDArray[np.uint8]  #: Metadata nibbles of the matrix, shape (rows, chunks)
     granularity: Granularity  #: Sparsity structure
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Compressed:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and of logical columns."""
+        """Number of rows and of logical columns of the matrix."""
         return self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.logical
 
 

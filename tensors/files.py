@@ -56,7 +56,7 @@ class TensorFile:
     path: Path
     #: Names of the tensors. The tensor of an ``.npy`` file, and a single tensor in a ``.pt`` file, has the empty name.
     names: tuple[str, ...]
-    metadata: dict[str, str]  #: Text metadata of the file
+    metadata: dict[str, str]  #: Text metadata that the file contains
     _read: Callable[[str], NDArray]
     #: Semi-structured tensors of a ``.pt`` file, by name; :meth:`get` returns them dense.
     compressed: Mapping[str, Callable[[], Compressed]] = field(default_factory=dict)

@@ -25,8 +25,8 @@ class Recipe:
     meaning: str
     elements: tuple[str, ...]  #: Element formats that the recipe supports; empty if it supports all
     block: int | None  #: Number of consecutive elements of a row that share a scale
-    scale: str | None  #: Format of the block scales
-    source: str  #: Document that defines the recipe
+    scale: str | None  #: Number format of the block scales
+    source: str  #: Name of the document that defines the recipe
 
 
 RECIPES: dict[str, Recipe] = {
@@ -84,7 +84,7 @@ class Quantised:
     #: Codes of the elements, each in the low bits of a uint8, uint16 or uint32, shape (rows, columns). Codes of tf32
     #: are float32 codes whose low 13 bits are zero.
     codes: NDArray
-    format: Format  #: Format of the elements
+    format: Format  #: Number format of the elements
     #: Codes of the block scales as uint8, or uint16 for f16, shape (rows, blocks).
     scales: NDArray | None = None
     scale_format: Format | None = None

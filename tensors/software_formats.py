@@ -37,7 +37,7 @@ class PackingOptions:
     #: Option of format ``ptx``: instruction whose registers are filled (default: largest ``mma.sp`` of the element
     #: width).
     instruction: Instruction | None = None
-    sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector
+    sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector of the instruction
     tile_k: int = 128  #: Option of format ``cutlass3-sm90``: K tile of the kernel, at most 128
     bits: int | None = None  #: Option of format ``marlin_24``: element width, 4 or 8 (default: by type)
     #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: by format).
@@ -348,7 +348,7 @@ def _implied_by_marlin(arrays: Mapping[str, NDArray]) -> dict[str, str]:
 
 _VALUES = ("values", "metadata")
 
-#: All software formats by name.
+#: Memory formats of ML software, by name.
 SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
     record.name: record
     for record in (
