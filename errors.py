@@ -27,14 +27,14 @@ class Error(ValueError):
 
 
 class InstructionError(Error):
-    """Error in a PTX instruction: it does not parse, or an architecture does not support it."""
+    """Error in a PTX instruction: the instruction does not parse, or an architecture does not support it."""
 
     text: str = ""  #: Instruction text that cannot be parsed; empty for all other errors
     choices: str = ""  #: Numbered list of the instructions that match the search words; empty for other errors
 
 
 class KernelError(Error):
-    """Error in a kernel: it cannot be read or executed, or violates a rule of PTX; the message names the line."""
+    """Error in a kernel: it cannot be read or executed, or violates a PTX rule. The message gives the line number."""
 
     @property
     def line(self) -> int | None:

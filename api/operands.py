@@ -30,7 +30,7 @@ __all__ = [
 Registers = NDArray[np.uint32]
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Number of tiles computed at once. It limits the memory of a call in addition to operands and result.
+#: Number of tiles computed at once. The number limits the memory of a call in addition to operands and result.
 _BLOCK_TILES = 1024
 
 
@@ -47,7 +47,7 @@ class Places(Protocol):
 
     @property
     def low_bits(self) -> NDArray[np.intp]:
-        """Lowest bit of each nibble in its register or word."""
+        """Lowest bit of each metadata nibble in its register, or in its word of tensor memory."""
 
 
 def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
@@ -57,7 +57,7 @@ def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exc
 
 
 def describe(value: object) -> str:
-    """Return the type of a rejected operand for a message; for an array, also its shape."""
+    """Return the type of a rejected operand as text for a message; for an array, the text also gives the shape."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return type(value).__name__
@@ -119,7 +119,7 @@ def check_metadata(
     places: Places,
     policy: str,
 ) -> None:
-    """Raise a `MetadataError` for the first nibble that the metadata policy does not accept.
+    """Raise a `MetadataError` for the first metadata nibble that the caller's policy (`metadata`) does not accept.
 
     The policy is ``"strict"``, ``"software"`` or ``"silicon"``. The nibbles have the shape (batch, m, chunks); their
     places, where they were read, the shape (m, chunks). `stored` returns the stored elements of A, shape (batch, m,

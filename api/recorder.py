@@ -8,7 +8,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Back end that passes operands to another back end and records them; see :class:`sptc.api.backends.Backend`.
+    """Back end that records operands and passes them to another back end; see :class:`sptc.api.backends.Backend`.
 
     Parameters
     ----------

@@ -226,7 +226,8 @@ class _Execution:
         product = self.computes.multiply(instruction, self.arch, matrices)
         if product.tmem is not None:
             return product.tmem.reshape(block["tmem"].shape)
-        # PTX does not define the high half of a word with an f16 in its low half; this model leaves it unchanged.
+        # PTX does not define the high half of a 32-bit word whose low half receives an f16. This model leaves the high
+        # half unchanged.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, product.d, self.disabled)
         if opcode.shifts_a and isinstance(self.placement.a, TensorMap):

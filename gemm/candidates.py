@@ -38,7 +38,7 @@ _WORKERS = {
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
 #: Orders of adding stream-K slices to try, and minimum number of K tiles in a slice to try.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
-#: Maximum number of stream-K ways of summation that are generated, and maximum number of those with distinct bits that
+#: Maximum number of stream-K ways of summation that are generated; then maximum number of ways with distinct bits that
 #: are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
 #: Number of likely kinds of ways of summation; these are tried with all instructions before all other kinds.
@@ -119,7 +119,7 @@ class Expressions:
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
             steps = chain_of_way[:, None] * number + np.arange(number)
-            # The K of the instruction and its interleaving decide which elements a step has.
+            # The instruction's K and the interleaving of the operands decide which elements a step has.
             interleaved = way.interleave and (way.interleave, way.parsed.k)
             self._chains[name] = self._number((way.convert_a, way.convert_b, interleaved, step, steps.tobytes()))
         return self._chains[name]
@@ -155,7 +155,7 @@ class Expressions:
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return the properties that determine the result bits of a step of an instruction, and its number of steps."""
+    """Return the properties of an instruction that determine the result bits of a step, and its number of steps."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0

@@ -30,8 +30,8 @@ _EXCHANGED = {
 class Output:
     """One output of a product, with all data that are needed to compute it again."""
 
-    way: Way  #: Way of summation. Stream-K is replaced by the K slices of this output.
-    factors: Factors  #: Operands of the output: one row of A and one column of B of the product as it is computed
+    way: Way  #: Way of summation of this output. A stream-K schedule is replaced by the K slices of the output.
+    factors: Factors  #: Operands of the output: one row of A and one column of B, oriented as the product is computed
     epilogue: Epilogue  #: Epilogue that is applied to this output
 
     def stored(self, total: NDArray) -> int:
@@ -90,7 +90,7 @@ class Diagnosis:
     nearest: Miss | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the verdict as JSON values. For the outputs that differ it has their number, rows and columns."""
+        """Return the diagnosis as JSON values, with number, rows and columns of the outputs that differ."""
         rows, columns = (np.flatnonzero(self.differing.any(axis)) for axis in (1, 0)) if self.differing.ndim == 2 else (
             np.flatnonzero(self.differing), np.arange(1))  # fmt: skip
         return {

@@ -264,7 +264,7 @@ class _Examination:
             yield from beyond_the_end(setting)
 
     def _near_faults(self) -> Iterator[Explanation]:
-        """Try each fault on a sample of outputs, then the nearest faults with the likely ways of summation."""
+        """Try each fault on a sample of outputs, then try the nearest faults with the likely ways of summation."""
         probe = Probe(self.problem, self.differs)
         close = []
         for number, fault in enumerate(self._faults()):
@@ -353,7 +353,7 @@ class _Examination:
         setting, changed = fault.change(self.setting), fault.change_way(way) if fault.change_way else way
         codes = setting.codes(changed)
         if changed != way and setting is not self.setting:
-            with suppress(OperandError):  # its chains may cross the scale groups of the correct product
+            with suppress(OperandError):  # chains may cross the scale groups of the correct product
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
@@ -373,7 +373,7 @@ class _Examination:
                 yield from self._by_ways(fault, probe)
 
     def _uncleared(self) -> Iterator[Explanation]:
-        """Try faults by which each output tile begins from the accumulator of the tile before it."""
+        """Try faults by which each output tile begins from the accumulator of the previous tile."""
         if not self.setting.epilogue.is_empty or self.setting.has_scales_along_k:
             return
         way = next((way for way in self.problem.ways if _is_one_chain(way)), None)

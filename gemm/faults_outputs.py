@@ -72,7 +72,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match whole rows, or whole columns, of the result with those of the correct product."""
+    """Match whole rows, or whole columns, of the result with rows or columns of the correct product."""
     for noun, turned in (("rows", False), ("columns", True)):
         present, wanted = (part.map(np.transpose) if turned else part for part in (correct, y))
         index = sources(present, wanted)
@@ -249,7 +249,7 @@ def _cut_f32(bits: int) -> Finish:
 
 
 def _away(values: NDArray, way: Way) -> NDArray:
-    """Round to nearest, ties away from zero, by comparing a number with both of its neighbours."""
+    """Round to nearest, ties away from zero, by comparing each number with the two nearest codes."""
     low = to_codes(values, way.result, "RZ")
     near = to_codes(values, way.result)
     fmt = FORMATS[way.result]

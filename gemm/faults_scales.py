@@ -29,7 +29,7 @@ _Applied = dict[str, NDArray]
 
 
 def _array_names(setting: Setting) -> dict[str, tuple[str, str]]:
-    """Return kind and name of each array of an epilogue. A and B are the factors of the product as it is computed."""
+    """Return kind and name of each array of an epilogue; A and B mean the factors of the product as it is computed."""
     a, b = "BA" if setting.swapped else "AB"
     return {
         "scale_a": ("scale", f"the scale of {a}"), "scale_b": ("scale", f"the scale of {b}"), "c": ("C", "C"),

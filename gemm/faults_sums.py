@@ -15,7 +15,7 @@ from .setting import Fault, Setting
 
 __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
-#: Numbers of rows and columns of output tiles that may begin from the accumulator of the tile before them.
+#: Numbers of rows and columns of output tiles that may begin from the accumulator of the previous tile.
 _TILES = (8, 16, 32, 64, 128, 256)
 #: Tolerance: largest accepted distance between a fitted count and an integer.
 _NEAR = 0.2
@@ -163,7 +163,7 @@ def _joined(setting: Setting, following: Setting, size: int) -> Setting:
 
 
 def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield orders of output tiles in which each tile begins from the accumulator of the tile before it.
+    """Yield orders of output tiles in which each tile begins from the accumulator of the previous tile.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class ProductFolder:
             raise
 
     def _read(self) -> None:
-        """Load the product and its finished blocks. A product whose preparation was interrupted starts again."""
+        """Load the product and its finished blocks. A product whose preparation was interrupted is prepared again."""
         task = self._journal.task
         if task is None or not (self.path / _RESULT).exists():
             return

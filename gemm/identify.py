@@ -67,7 +67,7 @@ class Identification:
     possible: Way | None
     tried: int  #: Number of ways of summation that were tried
     #: Other ways of summation with the same bits as `way` for all operands; then other instructions with the same bits
-    #: as its instruction.
+    #: as the instruction of `way`.
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted

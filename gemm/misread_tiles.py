@@ -26,7 +26,7 @@ _STEP = 32
 
 @dataclass(frozen=True, eq=False)
 class Misreading:
-    """A tile that is read in another layout than the layout in which it was written."""
+    """A tile that is read in a layout different from the layout in which it was written."""
 
     text: str
     rows: int  #: Number of rows of the tile

@@ -87,7 +87,7 @@ class ProductRequest:
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
-    """Write two matrices of normally distributed random numbers, and return their sources.
+    """Write two matrices of normally distributed random numbers to files, and return their file locations.
 
     Parameters
     ----------

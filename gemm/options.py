@@ -318,7 +318,7 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a signalling NaN is invalid even to widen
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # even widening a signalling NaN is invalid
         values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():

@@ -197,7 +197,7 @@ def _check_shape(name: str, array: NDArray, tail: tuple[int, ...], i: Instructio
 
 
 def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options: Any) -> NDArray:
-    """Apply a function of one matrix to a batch of matrices, which are stacked along the rows for it."""
+    """Apply a function of one matrix to a batch of matrices, by stacking the matrices along the rows."""
     return function(name, array.reshape(-1, array.shape[-1]), *options).reshape(array.shape)
 
 

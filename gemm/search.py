@@ -41,8 +41,8 @@ _RIVALS, _TRIED_BESIDE = 4, 400
 #: Number of ways of summation that are tried before the search for faults, if the errors are larger than rounding
 #: errors.
 _BEFORE_FAULTS = 40
-#: Number of multiplications above which a product is large. Only one next best way of summation is then compared on all
-#: outputs.
+#: Number of multiplications above which a product is large. For a large product, only one next best way of summation is
+#: compared on all outputs.
 _LARGE = 1 << 33
 #: Number of outputs in a batch when all orders of adding the slices are tried.
 _ORDERED_OUTPUTS = 2048
@@ -140,7 +140,7 @@ class Search:
     def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self._operands, self.wanted = operands, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Cached chain results of the sample, of its first part, and of a small product.
+        #: Cached chain results of the sample of outputs, of the first part of the sample, and of a small product.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
@@ -378,7 +378,7 @@ def searched(
 
 
 def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of summation on all outputs; return the nearest with differences, and those without."""
+    """Compare the best ways of summation on all outputs; return the nearest one with differences, and those without."""
     near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

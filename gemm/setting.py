@@ -68,7 +68,7 @@ class Setting:
         return both.interleaved(way.interleave)
 
     def with_zeros(self, stored: NDArray) -> NDArray:
-        """Return a matrix with zeros, expanded from its stored elements by the metadata."""
+        """Return a sparse matrix with its zeros, expanded from its stored elements by the metadata."""
         if self.nibbles is None or self.granularity is None:
             return stored
         a = np.zeros((len(stored), self.k), stored.dtype)

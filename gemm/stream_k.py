@@ -24,10 +24,10 @@ from ..isa.text import is_word_of
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
-#: Which output tiles are cut along K (streamed): all tiles; the tiles left after whole waves; or these and one whole
-#: wave.
+#: Which output tiles are cut along K (streamed): all tiles; the tiles left after whole waves; or the tiles left and one
+#: whole wave.
 STREAMED = ("all", "one wave", "two waves")
-#: Order in which output tiles are numbered: along the rows of the grid of tiles, or along its columns.
+#: Order in which output tiles are numbered: row by row, or column by column of the grid of tiles.
 RASTERS = ("row-major", "column-major")
 
 

@@ -47,7 +47,7 @@ class Place:
         return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
 
     def take(self, rows: slice, columns: slice) -> "Place":
-        """Return the indices of some rows and columns among these outputs."""
+        """Return the indices for some of the rows and columns of the outputs."""
         return Place(self.rows[rows], self.columns[columns], self.shape)
 
 
@@ -175,7 +175,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield rows and columns of outputs with one way of summation, and this way; equal rows of tiles are merged."""
+    """Yield rows and columns of outputs that have the same way of summation, with this way of summation."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
@@ -187,7 +187,7 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return the sum of each slice of K, rounded to the type in which it is added. Not for stream-K."""
+    """Return the sum of each slice of K, rounded to the type in which slices are added. Not for stream-K."""
     parts = []
     for number, slice_chains in enumerate(way.slices(chains.factors.count)):
         results = chains.results(slice_chains, first=number == 0)

@@ -86,8 +86,8 @@ Term = TypeVar("Term")
 class Way:
     """A way of summation: the order and the roundings of the additions in a matrix product."""
 
-    #: Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
-    #: the bits.
+    #: Instruction of the chains, in PTX syntax. The chains have its accumulator type. Its M and N do not affect the
+    #: bits.
     instruction: str
     arch: str = "sm_90"  #: Architecture whose numerics the instructions use
     #: Number of slices of K, or a sequence with the number of K tiles of each slice.
@@ -103,8 +103,8 @@ class Way:
     #: 0: one chain per slice.
     promote: int = 0
     tile: int = 1  #: Instructions per K tile. Slices begin and end at tile boundaries.
-    #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers, one of the
-    #: first two.
+    #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers, which is
+    #: ``rounded up`` or ``balanced``.
     cut: str = "rounded up"
     #: Assignment of work to the workers of stream-K. With stream-K, `split_k` is 1.
     stream_k: StreamK | None = None

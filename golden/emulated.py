@@ -53,7 +53,7 @@ def emulated_instruction(
     precision: Precision,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Compute the f16 steps from a zero accumulator, then add C in IEEE f32, rounded to nearest even.
+    """Compute the f16 steps of an emulated fp8 ``mma`` from a zero accumulator, then add C in IEEE f32 (RNE).
 
     Steps and the other parameters are as :func:`fused_step` takes them; C and the result are f32 of shape (rows, n).
     f16 results are f16 numbers in f32: rounding the f32 sum to f16 equals rounding the exact sum, since 24 bits

@@ -10,7 +10,7 @@ from .select import kept_rows, undelivered
 
 __all__ = ["clamp", "decode_integer", "integer_chain"]
 
-#: Maximum products per sum: 256 * 255 * 255 < 2**24, so f32 sums them exactly in any order.
+#: Maximum number of products per f32 sum. 256 * 255 * 255 < 2**24, so f32 sums the products exactly in any order.
 _EXACT_F32_TERMS = 256
 
 

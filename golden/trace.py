@@ -36,7 +36,7 @@ class Trace:
     total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a number
     #: NaN or Inf for outputs where operands, scales or the accumulator require it, else finite.
     special: NDArray[np.float32]
-    #: New accumulator: `special` where it is NaN or Inf, the rounded `total` elsewhere.
+    #: New accumulator: the field `special` where it is NaN or Inf, the rounded field `total` elsewhere.
     result: NDArray[np.float32]
 
     @property

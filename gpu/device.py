@@ -34,7 +34,7 @@ class Device:
     name: str  #: Name of the GPU, as its driver reports it
     arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`
     cuda: str  #: CUDA version that the GPU's driver supports
-    driver: str  #: Version of the driver; empty if the system does not report it
+    driver: str  #: Version of the GPU's driver; empty if the system does not report it
 
 
 @lru_cache(maxsize=1)

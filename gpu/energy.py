@@ -187,7 +187,7 @@ class Meter:
         return (last - first) / (ended - begun)
 
     def _step(self) -> tuple[float, float]:
-        """Wait for the next update of the energy counter; return its value in J and the time in seconds."""
+        """Wait for the next update of the GPU's energy counter; return its value in J and its time in s."""
         before, begun = self._counter.joules(), time.perf_counter()
         while (now := self._counter.joules()) == before:
             if time.perf_counter() - begun > _LONGEST_STEP:

@@ -140,8 +140,8 @@ def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
     yield "ld.volatile.shared.b32 %unknown, [finished];"
 
 
-#: Code at the end of a kernel: a thread writes a combination of its results, so that they are not optimised away; a
-#: warp writes its counts.
+#: Code at the end of a kernel. Each thread writes a combination of its results, so that the assembler cannot remove the
+#: instructions; each warp writes its cycle and iteration counts.
 _EPILOGUE = (
     "done:",
     "ld.param.u64 %address, [results];",
@@ -190,7 +190,7 @@ class _Image:
 
 
 def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
-    """Yield the code of a loop; it reads the clock before the first and after the last instruction."""
+    """Yield the code of a loop, which reads the clock before its first and after its last instruction."""
     wgmma = loop.instruction.family == "wgmma"
     count = accumulator_fragment(loop.instruction).registers
     yield "bar.sync 0;"

@@ -102,7 +102,7 @@ class Gpu:
         try:
             return self._run(row, text, operands)
         except RecordError:
-            # After a kernel has failed, its CUDA context is unusable.
+            # After a kernel has failed, the CUDA context that ran the kernel is unusable.
             self._library.cuDevicePrimaryCtxReset_v2(self._device)
             self._open()
             raise

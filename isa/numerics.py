@@ -32,8 +32,8 @@ __all__ = [
 #: Number of kept products per group of kinds mxf4 and mxf4nvf4; a group is summed exactly before the block scales are
 #: applied.
 BLOCK_GROUP = 16
-#: Value of e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2 elements with ue8m0
-#: scales. No nonzero term has a smaller exponent.
+#: Value of the exponent floor e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2
+#: elements with ue8m0 scales. No nonzero term has a smaller exponent.
 NO_FLOOR = -282
 
 
@@ -77,7 +77,7 @@ class Numerics:
     alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
     zero_exponent: int = 0  #: Minimum of the largest exponent (e_zero), and exponent of a zero term
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
-    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each aligned term to the bits kept
+    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each aligned term to the last bit kept
     #: Products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only if a product
     #: has a larger exponent than the accumulator, which then does not count in the largest exponent.
     group: int = BLOCK_GROUP
