@@ -194,7 +194,7 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Scales of one factor: a row for one line (or 128 lines) of the factor, a column for each block along K."""
+    """Scales of A or B as a table: a row for one or 128 rows of A (columns of B), a column for each block along K."""
 
     name: str  #: Name of the factor of the product, A or B
     line: str  #: Noun for one row of the table of scales, such as "row" or "column"

@@ -182,7 +182,7 @@ def _length(k: int, groups: int, span: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of every row of A or column of B, shape (lines, groups), or (1, groups) if all lines share them."""
+    """Return scales of each row of A (column of B), shape (rows or columns, groups); (1, groups) if all share them."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):

@@ -255,7 +255,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 
 @lru_cache(maxsize=256)
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
-    """Return the map of the block scales of one operand, one byte each, shape (lines, scales per line).
+    """Return the map of one operand's block scales, one byte each; each row of A or column of B has a row in the map.
 
     Lines are rows of A in one CTA, or columns of B. `scale_id` is the byte of the word that holds the first scale. For
     B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and each partition of
