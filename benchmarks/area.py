@@ -22,7 +22,8 @@ from sptc.synth.price import Measurement, Request, measure, measure_all
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-#: Measured by the same recipe with library osu018: products, area per product in 1000 square microns, delay in ns.
+#: Published units, synthesised by the same recipe with library osu018: number of products, area per product in 1000
+#: square microns, and delay in ns.
 PUBLISHED = {
     "Vortex TFR, f16 x4 + f32": (4, 55.8, 14.6),
     "Vortex TFR, f16 x8 + f32": (8, 53.2, 15.3),
@@ -33,23 +34,23 @@ PUBLISHED = {
 _FOUR_STAGES = STAGE_CUTS[1:]
 _F16 = CoreConfig(name="f16", formats=("f16",), rows=1, columns=1, cuts=_FOUR_STAGES)
 _S8 = CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=_FOUR_STAGES)
-#: Units by format and number of products; for `hopper`, the number of f16 products.
+#: Measured units by name; the number in a name is the number of products, for `hopper` of f16 products.
 UNITS = {
     **{f"f16 x{products}": replace(_F16, step_bytes=2 * products) for products in (4, 8, 16)},
     **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},
     "hopper x16": PRESETS["hopper"],
 }
-#: Units of which arrays are measured, too, and the sides of these arrays.
+#: Units that are also measured in arrays, and numbers of rows and columns of these square arrays.
 ARRAYS = ("f16 x16", "s8 x32", "hopper x16")
 SIDES = (4, 1)
-#: For `--small`: few products, and a preset reduced to two formats.
+#: Units for `--small`: few products, and a preset reduced to two formats.
 SMALL_UNITS = {
     "f16 x2": replace(_F16, step_bytes=4),
     "s8 x4": replace(_S8, step_bytes=4),
     "tiny x4": replace(PRESETS["tiny"], formats=("s8", "u8"), step_bytes=4),
 }
 SMALL_ARRAYS = ("s8 x4",)
-#: Bounds for dense units: area per product in 1000 square microns, and delay in ns.
+#: Upper bounds for dense units: area per product in 1000 square microns, and delay in ns.
 BOUNDS = {"f16 x8": (44.0, 15.0), "f16 x16": (41.0, 15.5), "s8 x32": (13.0, 7.5), "hopper x16": (78.0, 20.0)}
 BEGIN, END = "<!-- area table -->", "<!-- end of area table -->"
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
@@ -82,7 +83,7 @@ class Overheads:
 
 
 def products(config: CoreConfig) -> int:
-    """Return the products per cycle of the widest format; tf32, which has half of them, does not count."""
+    """Return the products per cycle of the widest format except tf32, which has half as many products."""
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
@@ -130,7 +131,7 @@ def figures_of(units: dict[str, CoreConfig], library: Library, seeds: range) -> 
 
 
 def nanoseconds(found: Iterable[Measurement]) -> float:
-    """Return the median of the longest paths."""
+    """Return the median delay of the longest paths of several synthesis runs, in ns."""
     return median(one.longest for one in found if one.longest is not None) / 1000
 
 
@@ -160,7 +161,7 @@ def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overhead
 
 
 def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], seconds: float) -> list[Row]:
-    """Return the measured figures, each with its bound."""
+    """Return the measured figures, each with its upper bound if it has one."""
     rows = []
     for name, one in figures.items():
         area, delay = (f"at most {bound:g}" if bound else "" for bound in BOUNDS.get(name, (None, None)))

@@ -35,7 +35,7 @@ INSTRUCTIONS = {
 }
 F16 = ("mma.sp.f16.k32", "mma.f16.k16")
 COMPARED = ("zeros", "half", "positive", "normal")
-#: An array as fast as a tensor core of an H200, and for `--small` an array for integers only.
+#: Configuration of an array with the throughput of an H200 tensor core; for `--small`, of an array for s8 only.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 4_000, 200

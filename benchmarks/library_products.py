@@ -1,4 +1,4 @@
-"""Identify the way of summation behind products that libraries computed on a GPU, and time ``sptc identify``.
+"""Identify the method of summation of products that libraries computed on a GPU, and time ``sptc identify``.
 
 ``--record FOLDER`` runs the libraries on the GPU of this machine and writes what they give. Else the products in
 ``--folder`` are identified, wherever: operands are drawn again. What is found is written beside them with ``--ways``.
@@ -91,7 +91,7 @@ def scaled_products() -> Iterator[Product]:
 
 
 def draw(product: Product) -> np.random.Generator:
-    """Return the random numbers of a product."""
+    """Return the random number generator of a product, seeded by the name of the product."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(product.name.encode()).digest()[:4], "little"))
 
 
@@ -162,7 +162,7 @@ def digest_of(product: Product) -> str:
 
 
 def identified(product: Product, y: NDArray) -> "sptc.gemm.identify.Identification":
-    """Search for the way of a recorded result."""
+    """Search for the method of summation of a recorded result."""
     import sptc
 
     words: dict[str, Any] = {"format": product.format, "result": product.result, **scales(product)}
@@ -224,7 +224,7 @@ def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
 
 
 def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield the time to identify each product, and its way; exit with an error if none is found."""
+    """Yield the time to identify each product, and its method of summation; exit with an error if none is found."""
     with np.load(results) as arrays:
         for product in chosen:
             start = time.perf_counter()

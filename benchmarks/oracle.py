@@ -155,7 +155,9 @@ def both(
         legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
         nibbles = legal[rng.integers(0, len(legal), (tiles, i.m, i.chunks))]
     if i.scale_format and i.scale_size:
-        for shape in ((tiles, n, i.scale_size) for n in (i.m, i.n)):  # few special values, because they hide all others
+        for shape in (
+            (tiles, n, i.scale_size) for n in (i.m, i.n)
+        ):  # few NaN and Inf, which hide errors of other values
             common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
             scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
     operands = MatrixOperands(a, b, c, nibbles, *scales)

@@ -24,7 +24,7 @@ PLACES = "outputs in other places"
 
 
 def blocks_of_rows(p: Product) -> Case:
-    """Fault: blocks of rows of the result are stored in another order."""
+    """Fault: blocks of rows of the result are permuted when they are stored."""
     size = int(p.rng.choice([size for size in (8, 16, 32, 64) if size < len(p.a)]))
     order = p.rng.permutation(len(p.a) // size)
     order = order if (order != np.arange(len(order))).any() else order[::-1]
@@ -39,14 +39,14 @@ def blocks_of_columns(p: Product) -> Case:
 
 
 def warps_exchanged(p: Product) -> Case:
-    """Fault: the result rows of two warps are stored in exchanged order."""
+    """Fault: the result rows of two warps are exchanged when they are stored."""
     y = p.y
     y[:32] = np.vstack([y[16:32], y[:16]])
     return p.case(y, PLACES)
 
 
 def atoms_exchanged(p: Product) -> Case:
-    """Fault: two blocks of 16 x 8 outputs are stored in exchanged order."""
+    """Fault: two blocks of 16 x 8 outputs are exchanged when they are stored."""
     y = p.y
     one = y[:16, :8].copy()
     y[:16, :8], y[48:64, 16:24] = y[48:64, 16:24], one
@@ -83,7 +83,7 @@ def tiles_transposed(p: Product) -> Case:
 
 
 def halves_exchanged(p: Product) -> Case:
-    """Fault: the left and the right half of the result are stored in exchanged order."""
+    """Fault: the left and the right half of the result are exchanged when they are stored."""
     half = p.shape[1] // 2
     return p.case(np.hstack([p.y[:, half:], p.y[:, :half]]), PLACES)
 
@@ -143,7 +143,7 @@ def core_for_linear(p: Product) -> Case:
 
 
 def major_exchanged(p: Product) -> Case:
-    """Fault: tiles of B are read with the wrong major."""
+    """Fault: tiles of B are read in the wrong major order (K-major or MN-major)."""
     size, depth = (int(p.rng.choice([16, 32])) for _ in range(2))
     wrong = p.b.copy()
     for k in range(0, len(wrong), depth):
@@ -160,7 +160,7 @@ def b_transposed(p: Product) -> Case:
 
 
 def k_tiles_in_other_order(p: Product) -> Case:
-    """Fault: the K tiles of B are read in another order."""
+    """Fault: the K tiles of B are read in a wrong order: exchanged in pairs, reversed, or one tile late."""
     size = int(p.rng.choice([64, 128])) if len(p.b) > 128 else 64
     order = np.arange(len(p.b) // size)
     order = [order ^ 1, order[::-1], np.maximum(order - 1, 0)][int(p.rng.integers(0, 3))]
@@ -215,7 +215,7 @@ def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
 
 
 def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: an instruction reads the metadata of its neighbour along K, which the other sparsity selector selects."""
+    """Fault: an instruction reads the metadata of the adjacent instruction along K, which has the other selector."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return parts[:, np.arange(parts.shape[1]) ^ 1].reshape(nibbles.shape)
 

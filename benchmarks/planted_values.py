@@ -191,7 +191,7 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
     operands = changed.pop("operands", lambda a, b: (a, b))(a, b)
     y = sptc.gemm(*operands, result=result, backend="native", **{**way, **given, **changed})
     if np.array_equal(y, sptc.gemm(a, b, result=result, backend="native", **way, **given)):
-        return group_scaled(p, change)  # without effect, such as a transposed column of scales
+        return group_scaled(p, change)  # the change has no effect on the result: draw another product
     kinds = ("scale",) if operands[0] is a else ("slice of K", "accumulator")
     return Case(a, b, y, kinds, {"result": result, "dense": True, **given})
 
@@ -260,7 +260,7 @@ def words_rounded(p: Product) -> Case:
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # a known conversion is no fault
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # the diagnosis knows this conversion: no fault
 
 
 def operands_truncated(p: Product) -> Case:

@@ -1,4 +1,4 @@
-"""Real weights times real activations: linear layers of a small transformer, pruned 2:4, on both models.
+"""Real weights times real activations: linear layers of a small transformer, pruned 2:4, on hardware and golden model.
 
 ``python benchmarks/transformer.py`` (extra: models) follows a text through the encoder in float64 and computes every
 linear layer with what reaches it, in three formats: hardware and golden model must agree in every bit. Errors are

@@ -60,7 +60,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> Iterator[Pack]:
-    """Yield the conformance packs of these rows in order; several processes choose the packs."""
+    """Yield the conformance packs of these instructions and selectors in order; several processes choose the packs."""
     parts = [rows[first : first + _ROWS_PER_TASK] for first in range(0, len(rows), _ROWS_PER_TASK)]
     packs: dict[int, list[Pack]] = {}
     with progress_bar("pack") as progress, local_pool(min(jobs or cores(), len(parts))) as pool:

@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
         this program, 130 interrupted, 141 the reader of standard output has left.
     """
-    if sys.stdout is None:  # otherwise a file opened later would get the same descriptor
+    if sys.stdout is None:  # otherwise an opened file would get descriptor 1
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -78,7 +78,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
 
 def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of each file: one of a register file, one per set of an archive of dot products."""
+    """Yield replay outcomes: one for each register file, and one for each set in an archive of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")

@@ -44,7 +44,7 @@ class Link:
 class OutputChain:
     """All instructions of the first output that differs, computed with the best matching method of summation."""
 
-    miss: Miss  #: The differing output, and the method of summation that computes it
+    miss: Miss  #: The differing output, and the method of summation used for it
     links: tuple[Link, ...]  #: Instructions in the order of the slices of K
     slices: tuple[float | int, ...]  #: Result of each slice of K
     exact: float | int  #: Exact sum of all products of the output

@@ -11,7 +11,7 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 
 
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return totals over conformance packs: number of packs, cases, and pairs of instruction and neighbour.
+    """Return totals over conformance packs: number of packs, cases, and pairs of instruction and wrong model.
 
     Each row is of one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
     ``told_apart``, ``missed``, ``same`` and ``alike``.
@@ -21,7 +21,7 @@ def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text with one line per conformance pack, the neighbours that it does not distinguish, and totals."""
+    """Return a text with one line per conformance pack, the wrong models that packs do not distinguish, and totals."""
     lines = []
     for row in rows:
         lines.append(
@@ -70,7 +70,7 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
 
 
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
-    """Return the comparison of results with a pack as text; `place` is ``first`` of :func:`judgement_as_dict`."""
+    """Return the comparison of results with a pack as text; `place` is ``first`` of a :func:`judgement_as_dict`."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {title} are right; {len(pack.told_apart)} neighbours would have shown"

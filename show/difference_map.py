@@ -26,7 +26,7 @@ _LABELLED = 8
 
 @dataclass(frozen=True, eq=False)
 class DifferenceMap:
-    """Map of differing outputs in cells; rows and columns per cell are powers of two."""
+    """Map of the differing outputs of a product, divided into cells; rows and columns per cell are powers of two."""
 
     differing: NDArray[np.bool_]  #: Shape (M, N)
 

@@ -20,7 +20,7 @@ __all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "mark
 class _Row:
     """A row of the table of modelled instructions."""
 
-    #: Text of the first cells of the row.
+    #: Text of the first cells of the table row.
     name: str
     shapes: str
     types: str
@@ -128,7 +128,7 @@ def _tcgen05_rows() -> Iterator[_Row]:
 def _matches(
     i: Instruction, names: Iterable[str], words: "Counter[str]", arch: str | None, sparse: bool | None
 ) -> bool:
-    """Return whether an instruction has all the words, the architecture and the sparsity."""
+    """Return whether an instruction matches all search words, the architecture and the sparsity."""
     if sparse is not None and bool(i.sparse) != sparse:
         return False
     return (arch is None or target_named(arch).has(i)) and any(has_words(name, words) for name in names)
@@ -144,7 +144,7 @@ def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool 
 
 
 def instruction_rows(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[_Row]:
-    """Return the table rows of instructions with all the words; None accepts any architecture or sparsity."""
+    """Return the table rows of instructions that match all search words; None accepts any architecture or sparsity."""
     return [row for row in _rows() if _matches(row.instructions[0][1], row.spelled, words, arch, sparse)]
 
 

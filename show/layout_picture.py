@@ -47,7 +47,7 @@ class _Cell:
     last: int
     label: str  #: Name of the register or word that holds the elements
     colour: int  #: Index of the colour in the list of colours
-    meaning: str  #: Meaning of the colour in the legend; empty for a colour without legend
+    meaning: str  #: Meaning of the colour in the legend; empty if it has no entry
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, st
 
 
 def _hardware(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
-    """Return the cycles of an instruction on the hardware of this package, preset of the architecture."""
+    """Return the cycles of an instruction on the hardware of this package, in the preset of the architecture."""
     return modelled(PRESETS[PRESET_OF_ARCHITECTURE[arch]], instruction, arch, a_from)
 
 
@@ -97,7 +97,7 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
 
 
 def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, object]:
-    """Return the results of replayed files: rows by instruction, totals and first mismatch; cycles are dataclasses."""
+    """Return results of replayed files: rows by instruction, totals and first mismatch; cycles are `Cycles` objects."""
     total = {"files": files, **_total(outcomes)}
     return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
 

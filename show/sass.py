@@ -19,7 +19,7 @@ _MEMORY = (
 
 @dataclass(frozen=True, repr=False)
 class MachineInstruction:
-    """A name of a SASS instruction, with the PTX instructions that compile to it."""
+    """Name of a SASS instruction, with the PTX instructions that compile to this SASS instruction."""
 
     name: str  #: SASS name as the user wrote it
     implemented: tuple[Implementation, ...]  #: Never empty

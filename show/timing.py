@@ -20,7 +20,7 @@ __all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", 
 ARCHITECTURE = "sm_90"
 #: Values of N for which ``wgmma`` is listed if no instruction is given.
 _LISTED = (8, 32, 64, 128, 256)
-#: Values of N and kinds for which ``tcgen05`` is listed then; kinds differ only in products per cycle.
+#: Values of N and kinds of ``tcgen05`` listed if no instruction is given; kinds differ only in products per cycle.
 _LISTED_TCGEN05 = (64, 128, 256)
 _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the timing is in the list that is printed if no instruction is given."""
+        """Whether `sptc timing` lists this timing if no instruction is given."""
         i = self.instruction
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":

@@ -48,7 +48,7 @@ _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to 
 
 @dataclass(frozen=True)
 class _Lane:
-    """A group of slots with identical hardware."""
+    """Multiplier slots of a unit with identical hardware."""
 
     slots: int
     slot: Slot  #: First slot of the group
@@ -90,7 +90,7 @@ def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 class _UnitDrawing(Stages):
-    """Drawing of a unit: a row per kind of slot, then accumulator, groups of 4-bit products, and exponents."""
+    """Drawing of a unit: a row per kind of multiplier slot; accumulator, groups of 4-bit products, and exponents."""
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)
@@ -143,7 +143,7 @@ class _UnitDrawing(Stages):
         self.multiplexer((left, _TOP, width, height), [*words, f"{nibbles} nibbles", "of metadata"])
 
     def _draw_lane(self, lane: _Lane, top: float) -> None:
-        """Draw one kind of slot: its multipliers, and its shifters, or a bypass for products that are not aligned."""
+        """Draw one kind of multiplier slot: multipliers, and shifters or a bypass for products that are not aligned."""
         slot, middle = lane.slot, top + _ROW / 2
         words = [f"{lane.slots} x ({slot.significand_bits} x {slot.significand_bits} bits)"]
         words += wrap(" ".join(map(str, slot.elements)), 23)
@@ -234,7 +234,7 @@ class _UnitDrawing(Stages):
 
 
 def _lanes(widths: Widths) -> Iterator[_Lane]:
-    """Yield the groups of identical slots in order, each with its number of slots."""
+    """Yield the groups of identical multiplier slots in order, each with its number of slots."""
 
     def kind(slot: Slot) -> tuple[object, ...]:
         return tuple(map(str, slot.elements)), slot.significand_bits, slot.term_bits

@@ -28,9 +28,9 @@ _File = TypeVar("_File", bound="Recorded")
 
 
 class Recorded(ABC):
-    """Base of recordings that can be replayed: one instruction, a batch of operands, and the result if known."""
+    """Base class of recordings for replay: one instruction, a batch of operands, and the recorded result if known."""
 
-    instruction: Instruction  #: Instruction with shape and types
+    instruction: Instruction  #: Instruction, with its shape and its types
     arch: str
     d: NDArray | None  #: Expected result of :meth:`run`; None if unknown
     #: Names of the fields whose first axis is the case index; the first named field is never None.
@@ -62,13 +62,13 @@ class Recorded(ABC):
         """Values of the result registers before the instruction, in the shape of the result of :meth:`run`."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
-        """Return a copy of the file with a selection of its cases."""
+        """Return a copy of the recording with only the selected cases."""
         file: Any = self
         arrays = {name: getattr(self, name) for name in self.case_fields}
         return replace(file, **{name: array[cases] for name, array in arrays.items() if array is not None})
 
     def assuming(self: _File, arch: str | None, metadata: str | None) -> _File:
-        """Return the same file for another architecture or metadata policy; None keeps the value of the file."""
+        """Return a copy with another architecture or metadata policy; None keeps the value of this recording."""
         file: Any = self
         options = {"arch": arch, "metadata": metadata}
         return replace(file, **{name: value for name, value in options.items() if value and hasattr(self, name)})
@@ -100,14 +100,14 @@ class Replayable(Recorded):
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """Arrays of an archive by key, with checks whose error messages name the file."""
+    """Arrays of an ``.npz`` archive by key, with methods that check an array and name the file in error messages."""
 
     path: str
     arrays: dict[str, NDArray[Any]]
     names: tuple[str, ...] = ()  #: All keys of the file, including keys whose arrays were not read
 
     def require(self, keys: list[str]) -> None:
-        """Raise a `FileError` for the first of these keys that the archive lacks."""
+        """Raise a `FileError` that names the first of the given keys that the archive lacks."""
         for key in keys:
             if key not in self.arrays:
                 held = sorted({*self.names, *self.arrays})
@@ -129,7 +129,7 @@ class Archive:
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a tuple of integers, which must have the length of the default."""
+        """Return an array of integers as a tuple; its length must equal the length of `default`."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
@@ -174,7 +174,7 @@ def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
     path = Path(path)
     try:
         exists = path.exists()
-    except OSError:  # the name is longer than the file system allows
+    except OSError:  # the file name is longer than the file system allows
         exists = False
     if not exists:
         raise FileError(f"{path} does not exist")

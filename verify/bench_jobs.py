@@ -51,9 +51,9 @@ _UNIT_BYTES = 16
 #: Size of shared memory and of the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
 _WARPS = 4
-#: One in this number of random instructions has more than four panels of B.
+#: On average, one in this number of random instructions has more than four panels of B.
 _LONG_ONE_IN = 12
-#: One in this number of random instructions has operands spread over much of shared memory.
+#: On average, one in this number of random instructions has operands spread over much of shared memory.
 _SPREAD_ONE_IN = 6
 
 
@@ -83,7 +83,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
-        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # the bits of all panels
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all panels
         for warp in range(_WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
             a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
@@ -123,7 +123,7 @@ def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Itera
 
 
 def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
-    """Yield random one-case register files of a datapath, with any nibble; most instructions have n <= 32."""
+    """Yield random one-case register files for a datapath, with all sixteen metadata nibbles; most have n <= 32."""
     supported = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
@@ -150,14 +150,14 @@ def _moved(descriptor: int, base: int) -> Any:
 
 
 def _reads(file: RegisterFile, rows: int) -> int:
-    """Return the number of core matrices that are read: all of B, and `rows` rows of A if A is in shared memory."""
+    """Return how many core matrices an instruction reads: all of B, and `rows` rows of A if shared memory holds A."""
     i = file.instruction
     elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
     return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused ones are random, or 0 without `rng`."""
+    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused registers are random (0 without `rng`)."""
     used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
     shape = (len(used), WARP_LANES, REGISTERS)
     panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -170,7 +170,8 @@ _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
 _SHARED_BYTES = 1 << 18
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
-#: Panels of A over all rows, shared-memory reads per panel, columns of A, and columns of the scales of 128 rows.
+#: Panels of A over all rows, shared-memory reads per panel, and tensor memory columns of A and of the scales of 128
+#: rows.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
 #: Number of panels of B that have their block scales in the same column of tensor memory.
 _SCALED_PANELS = 4
@@ -178,7 +179,7 @@ _SCALED_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class CtaInstruction:
-    """An instruction with its arguments, both for the Python function and for the hardware."""
+    """A ``tcgen05.mma`` with its arguments for :func:`sptc.tcgen05_mma` and its command for the hardware."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor  #: Decoded instruction descriptor
@@ -187,7 +188,7 @@ class CtaInstruction:
 
     @property
     def placement(self) -> Placement:
-        """Placement of the operands in each CTA."""
+        """Addresses of all elements of the operands in the memories of a CTA."""
         operands = {name: self.arguments[name] for name in _OPERANDS if name in self.arguments}
         scales = {name: self.arguments.get(name) for name in _SCALES}
         return placement_of(self.opcode, self.descriptor, operands, scales, None)
@@ -209,7 +210,7 @@ def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uin
 def random_instruction(
     config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128
 ) -> CtaInstruction:
-    """Return a random instruction that a datapath executes, with operands at random places.
+    """Return a random instruction that a datapath executes, with operands at random addresses.
 
     The opcode has no ``.ws``; D has at most `widest` columns. Types, shape, places and flags are drawn.
     """
@@ -273,7 +274,7 @@ def random_work(
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
-    """Return random instructions of a CTA pair, with results of arrays that output their operands instead of sums.
+    """Return random instructions of a CTA pair, for a test in which arrays output their operands instead of sums.
 
     Other parameters and commits as for :func:`random_work`.
     """
@@ -308,7 +309,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of one CTA of a pair for one instruction; `after` is its tensor memory after the instruction."""
+    """Return the task of one CTA of a pair for one instruction; `after` is the CTA's tensor memory afterwards."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
@@ -336,7 +337,7 @@ def _task(
 
 
 def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:
-    """Return the flags of undefined metadata of all rows as one integer, 16 bits for each row."""
+    """Return the flags of undefined metadata nibbles of all rows as one integer, with 16 bits for each row."""
     rule, place = instruction.descriptor.instruction.rule, instruction.placement.e
     if rule is None or place is None:
         return 0
@@ -345,7 +346,7 @@ def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:
 
 
 def _panels_of_b(instruction: CtaInstruction, shared: NDArray[np.uint8]) -> list[int]:
-    """Return the panels of B that a CTA of a pair sends to its peer: rows of 64 bytes, as stored."""
+    """Return the panels of B that a CTA of a pair sends to its peer: eight rows of 64 bytes each, as stored."""
     i = instruction.descriptor.instruction
     bits = i.b.container_bits
     per_unit = i.padded_unit(i.b) or UNIT_BITS // bits

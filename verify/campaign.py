@@ -93,7 +93,7 @@ class StateFolder:
         self._written = time.monotonic()
         task = self._journal.task
         try:
-            if (path / _COVERAGE).is_symlink():  # a symbolic link would be followed when the file is written
+            if (path / _COVERAGE).is_symlink():  # writing to a symbolic link would change the file that it names
                 self._journal.require_plain([_COVERAGE])
             if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
                 raise self.damaged()
@@ -281,7 +281,7 @@ class Record:
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return the counts of a campaign by instruction form as compressed JSON, which :mod:`sptc.isa.evidence` reads.
+    """Return the counts of a campaign by instruction form as compressed JSON, the input of :mod:`sptc.isa.evidence`.
 
     It has `about` (version, GPU and date of the comparison), architecture, seed, and tiles of a shard; and by
     instruction and location of A the shards, tiles, outputs and mismatches. The plan of the record is of one
@@ -363,6 +363,6 @@ def run(
 
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
-    """Reduce the mismatch of a shard on the back end with the mismatch; None if the mismatch does not reproduce."""
+    """Reduce the mismatch of a shard on the back end that differs; return None if the mismatch does not reproduce."""
     [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
     return reproduced

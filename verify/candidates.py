@@ -16,7 +16,8 @@ from .stimulus import Given, scaled_matrices
 
 __all__ = ["Candidates", "draw_candidates", "least_matrices"]
 
-#: Number of directed tiles, and of tiles with undefined nibbles, per tile of each random distribution.
+#: Number of directed tiles, and of tiles with undefined nibbles, divided by the number of random tiles per
+#: distribution.
 _SHARE = 3
 #: Distribution of tiles with undefined nibbles, for integers (True) and floats (False). Values are ordinary, so that a
 #: wrong mux changes the result.
@@ -71,7 +72,7 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw two adjacent products that cancel and set the largest exponent; others are near the last kept bit."""
+    """Draw two adjacent products that cancel and set the largest exponent; all others are near the last kept bit."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
@@ -102,7 +103,7 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw ordinary products scaled to exponents near e_zero and near the last kept bit; the accumulator is zero."""
+    """Draw ordinary products scaled to exponents near e_zero and near the last kept bit; accumulators are zero."""
     assert i.scale_format
     assert i.scale_size
     matrices = scaled_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", cases, rng)
@@ -150,7 +151,7 @@ def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixO
     draft.a[:], draft.b[:] = (codes | draft.sign_bits(i.a, *codes.shape) for codes in halves)
     fmt, groups = i.scale_format, i.stored_k // BLOCK_GROUP
     largest = fmt.maximum_exponent + fmt.bias << fmt.fraction_bits
-    # Accumulator that cancels a sum of 8 with the largest scales.
+    # Code of -8 times the largest scales, an accumulator that cancels a sum of 8.
     eight = FORMATS["f32"].bias + 2 * fmt.maximum_exponent + 3 << FORMATS["f32"].fraction_bits | 1 << 31
     for codes in (draft.scale_a, draft.scale_b):
         codes[:] = draft.one_of([*range(1, 1 << fmt.fraction_bits, 2)], *codes.shape)
@@ -218,7 +219,7 @@ def _powers(draft: Draft, fmt: Format, exponents: Codes, shape: tuple[int, ...])
 
 
 def _accumulators(draft: Draft) -> Codes:
-    """Draw accumulators: zeros, subnormal numbers with fractions near either end, and the least normal number."""
+    """Draw accumulators: zeros, subnormal numbers near zero or near the least normal number, and that number."""
     fmt, shape = draft.instruction.c, draft.c.shape
     one = 1 << fmt.fraction_bits
     bodies = np.where(

@@ -42,9 +42,10 @@ __all__ = [
 
 #: Maximum number of cases in a pack.
 MOST_CASES = 256
-#: Number of cases in which a neighbour should differ from the right model, and from each other neighbour.
+#: Target number of cases in which a neighbour (a wrong model) differs from the right model, and from each other
+#: neighbour.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Number of outputs drawn per distribution in each round, and maximum number of tiles for them.
+#: Number of outputs drawn per distribution in each round, and maximum number of tiles that contain these outputs.
 _OUTPUTS, _TILES = 1024, 8
 #: Columns of a candidate tile; an instruction with larger N gets the columns of several tiles.
 _COLUMNS = 8
@@ -55,7 +56,7 @@ _KEY = "conformance"
 
 @dataclass(frozen=True)
 class Apart:
-    """Differences of one neighbour from the right model in the cases of a pack."""
+    """Differing outputs of one neighbour (a wrong model), by case of a conformance pack."""
 
     name: str  #: Name of the neighbour, such as "F = 24"
     outputs: tuple[int, ...]  #: Number of differing outputs in each case of the pack
@@ -76,12 +77,12 @@ class Pack:
 
     @property
     def told_apart(self) -> tuple[str, ...]:
-        """Names of the neighbours that differ from the right model in at least one output."""
+        """Names of the neighbours (wrong models) that differ from the right model in at least one output."""
         return tuple(neighbour.name for neighbour in self.neighbours if any(neighbour.outputs))
 
     @property
     def missed(self) -> dict[str, str]:
-        """Neighbours that no candidate tile distinguishes from the right model, each with a message."""
+        """Neighbours (wrong models) that no candidate tile distinguishes from the right model, each with a message."""
         sentence = f"not told apart by {self.candidates} candidates"
         return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
@@ -142,7 +143,7 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases distinguish each neighbour from the right model and, on request, from others."""
+        """Return whether enough cases tell each neighbour from the right model and, on request, from all neighbours."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
@@ -162,9 +163,9 @@ class _Choice:
         self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Choose cases greedily: repeatedly add the case that distinguishes most pairs of models, until none helps."""
+        """Choose cases greedily: repeatedly add the case that distinguishes most pairs of models, while any helps."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # in a tie, more differing outputs
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # if tied: more differing outputs
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
             helped = (tells & (met < self._required)[:, None]).sum(axis=0)
@@ -223,7 +224,7 @@ def _manifest(pack: Pack) -> dict[str, object]:
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a conformance pack and compute the results of its neighbours again.
+    """Read a conformance pack and compute the results of its neighbours (wrong models) again.
 
     Raise a `FileError` if it is no register file or no pack, or its operands, D or neighbours differ from those
     written; and an `InstructionError` if its instruction does not parse.
@@ -254,7 +255,7 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class Judgement:
-    """Comparison of given results with those of the right model and of its neighbours."""
+    """Comparison of the results of a model under test with the right model and with its neighbours (wrong models)."""
 
     #: Number of compared outputs, and number of outputs that differ from D.
     outputs: int

@@ -23,7 +23,7 @@ Codes = NDArray[np.int64]
 
 
 class Draft:
-    """Element codes of the tiles of one recipe. Initially all codes are zero, nibbles are legal and scales are one."""
+    """Element codes of the tiles of one recipe for directed operands. Initially codes are zero and scales are one."""
 
     def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
         i = instruction
@@ -149,7 +149,7 @@ def _range(instruction: Instruction) -> tuple[int, int]:
 
 
 def _distances(draft: Draft) -> None:
-    """One product per row; accumulator exponents at every distance above and below that of the product."""
+    """One product per row; exponents of accumulators at every distance above and below the exponent of the product."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -163,7 +163,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Accumulators with fractions of nearly all zeros or ones; the product is a few quarters of their last bit."""
+    """Accumulator fractions of nearly all zeros or ones; products are a few quarters of the accumulator's last bit."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -226,7 +226,7 @@ def _zeros(draft: Draft) -> None:
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last one of 13 kept fraction bits
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # the last of 13 kept fraction bits
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)

@@ -14,13 +14,14 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Accumulators per call of the golden model, and number of codes that are tried on each side of the crossing.
+#: Accumulators per call of the golden model, and number of codes tried on each side of the code where results cross
+#: `d`.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, changed: Numerics | None = None) -> int:
-    """Return the index of the first step at which another partial result could lead to the final code `d`.
+    """Return the index of the first step at which a different partial result could lead to the final code `d`.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def _reaches(tail: _Tail, d: int, bits: int) -> bool:
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
-    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks are ordered like the numbers
+    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks have the order of the numbers
         return np.where(ranks < 0, sign - 1 - ranks, ranks)
 
     def ranks_of(codes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -69,7 +69,7 @@ def require_placed(subject: Subject, arch: str) -> str:
 
 
 def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
-    """Return whether the placement of all operands of an instruction is documented."""
+    """Return whether the placement of all operands of an instruction is publicly documented."""
     try:
         arrangement(opcode, instruction)
     except OperandError:

@@ -43,7 +43,7 @@ _OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a file that records a GPU: one instruction with one sparsity selector."""
+    """Entry of a file that records a GPU: one instruction with one sparsity selector."""
 
     subject: Subject
     sparsity_selector: int
@@ -73,7 +73,7 @@ def subjects_of(name: str) -> Iterator[Subject]:
 
 
 def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of a target, or of the given instructions: one row for each sparsity selector.
+    """Return one entry for each sparsity selector of each instruction of a target, or of the given instructions.
 
     Raise an `InstructionError` if the target does not have an instruction.
     """
@@ -89,7 +89,7 @@ def _selectors(i: Instruction) -> int:
 
 
 def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
-    """Return the text of a Python file that runs the packs of these rows on a GPU of a target."""
+    """Return the text of a Python file that runs the conformance packs of these entries on a GPU of a target."""
     manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
     major, minor = divmod(int(target(name).strip("sm_a")), 10)
     manifest["capabilities"] = [f"{major}.{minor}"]
@@ -169,12 +169,12 @@ def _tensor_launch(file: TensorMemoryFile, name: str) -> tuple[dict[str, Any], s
 
 
 def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
-    """Return the tensor memory columns of ranges that begin at these columns, shape (CTA, range, lane, column)."""
+    """Return the ranges of tensor memory that begin at these columns, shape (CTA, range, lane, column)."""
     return np.stack([tmem[..., column : column + RANGE] for column in first], axis=1)
 
 
 def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the words of a result in the order in which the kernel writes them."""
+    """Return the result words of an instruction in the order in which the recording kernel writes them."""
     if isinstance(file, TensorMemoryFile):
         d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
         result = _ranges(result.reshape(-1, LANES, COLUMNS), d_ranges)
@@ -199,13 +199,13 @@ class RowJudgement:
 
     row: Row
     pack: Pack
-    error: str  #: Reason why the GPU did not run the row; empty if it ran
+    error: str  #: Reason why the GPU did not run the instruction; empty if it ran
     as_modelled: bool
     judgement: Judgement | None  #: Comparison with the neighbours, if the record contains all results and they differ
 
     @property
     def explained_by(self) -> tuple[str, ...]:
-        """Names of the neighbours that reproduce all results of the row."""
+        """Names of the neighbours (wrong models) that reproduce all results of this instruction and selector."""
         return self.judgement.explained_by if self.judgement else ()
 
 
@@ -275,7 +275,7 @@ def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return, for each open rule, the number of rows that support each value of the rule."""
+    """Return, for each open rule of the numerics, how many recorded entries support each value of the rule."""
     decided = {}
     for key, rule in OPEN_RULES.items():
         telling = [row for row in judged if rule.name in row.pack.told_apart and not row.error]

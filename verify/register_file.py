@@ -49,7 +49,7 @@ _DEFAULT_ARCH = "sm_90"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RegisterFile(Replayable):
-    """Contents of a register file of ``mma`` or ``wgmma``; the description of the module explains the fields."""
+    """Contents of a register file of ``mma`` or ``wgmma``; the docstring of the module explains the fields."""
 
     case_fields = ("c", "a", "b", "d", "e", "scale_a", "scale_b", "a_descriptor", "b_descriptor")
 
@@ -91,7 +91,7 @@ class RegisterFile(Replayable):
 
     @property
     def shared_maps(self) -> dict[str, SharedMap]:
-        """Shared-memory placement of the operands with a descriptor, by name, as the first case has them."""
+        """Placement in shared memory, in the first case, of each operand that has a descriptor, by operand name."""
         maps = {}
         for name, descriptors, transposed in zip(
             "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True

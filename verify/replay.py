@@ -143,7 +143,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 
 
 def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
-    """Return the number of elements that differ from any of the references, and the first difference.
+    """Return the number of elements that differ from at least one of the references, and the first difference.
 
     All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words beside D.
     """
@@ -159,7 +159,7 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the flags of undefined metadata that were raised and that the rule requires, by case, row and chunk.
+    """Return flags of undefined metadata by case, row and chunk: the raised flags, and those that the rule requires.
 
     The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks. Each case of the
     register file may be several tiles.

@@ -265,7 +265,7 @@ class Findings:
 
     def _take_faults(self, lines: bytes) -> str:
         """Read the outcomes of injected faults; a later line replaces an earlier line for the same fault."""
-        faults = {}  # add outcomes only if all lines can be read
+        faults = {}  # add outcomes only if all lines of the file are valid
         for line in lines.splitlines():
             if line.rstrip().endswith(b"]"):  # an interrupted run leaves an incomplete last line
                 for row in json.loads(line):

@@ -98,7 +98,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """Result of comparing one shard."""
+    """Result of the comparison of one shard of a campaign."""
 
     shard: Shard
     mismatches: int  #: Number of outputs and flags that differ on the first back end that differs from the golden model
@@ -131,7 +131,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The sequence of all shards of a campaign, which has no end.
+    """Endless sequence of all shards of a campaign.
 
     Raise an `InstructionError` if an instruction does not parse, or no architecture has it; or an architecture has none
     of the instructions.

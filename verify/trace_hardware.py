@@ -89,7 +89,7 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Conversion of the hardware's signals in one step of one output to the record of the step."""
+    """Converts the hardware signals of one step of one output to the trace record of the step."""
 
     config: CoreConfig
     #: Traced instruction, and executed instruction, which differs if the hardware emulates the traced one in parts.
@@ -151,7 +151,7 @@ class _View:
         """Return the trace record of the step."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        elements = list(self.elements)  # sorted like the stored elements of A
+        elements = list(self.elements)  # in the order of the stored elements of A
         pairs = sorted(
             ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
         )
@@ -201,7 +201,7 @@ class _View:
 
     def _selected(self, slot: int) -> str:
         bits, byte = self.part.container_bits, self._byte(slot)
-        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in all earlier steps
+        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # number of bytes of B in all earlier steps
         if bits == 32:
             sources = (self._source(byte), self._source(byte + 2))
             return selected_halves(*(None if source is None else (source + before) // 2 for source in sources))
@@ -285,7 +285,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # with block scales, if any
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # includes block scales, if any
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

@@ -29,11 +29,11 @@ from .register_file import RegisterFile
 __all__ = ["datapath_numerics", "directed_steps", "step_vectors", "vector_bits", "warp_vectors"]
 
 _BITS = 32
-#: Mask of the rule field of a control word that was shifted to bit 0.
+#: Mask for the metadata-rule field of a control word, after the field is shifted to bit 0.
 _RULE = 7
 #: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
-#: Number of alignment bits above the largest F of all architectures up to which the golden model is exact.
+#: Maximum number of alignment bits, in excess of the largest F of all architectures, for an exact golden model.
 _MORE_ALIGNMENT = 1
 #: Layouts of inputs and outputs by top module.
 _LAYOUTS = {
@@ -197,7 +197,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # the other fields fill a part of the last word
+    # the fields except D fill a part of the last word
     last = _BITS * (inputs.shape[1] - 1)
     inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
     outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
