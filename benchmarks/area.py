@@ -88,7 +88,7 @@ def products(config: CoreConfig) -> int:
 
 
 def measured(wanted: dict[str, tuple[Netlist, Recipe]], seeds: range) -> dict[str, list[Measurement]]:
-    """Measure each netlist with every seed, on all cores."""
+    """Measure each netlist once per seed of the port order, on all processor cores."""
     requests: dict[str, Request] = {
         f"{name} {seed}": (netlist, replace(recipe, seed=seed))
         for name, (netlist, recipe) in wanted.items()
@@ -136,7 +136,7 @@ def nanoseconds(found: Iterable[Measurement]) -> float:
 
 
 def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overheads:
-    """Measure arrays of 4 x 4 units and of one unit, with their registers, each with and without sparsity."""
+    """Measure arrays of 4 x 4 units and of one unit, each with its pipeline registers, with and without sparsity."""
     recipe, netlists = Recipe(library=library), {}
     for sparse in (True, False):
         netlists[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe

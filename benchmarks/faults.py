@@ -40,7 +40,7 @@ from tqdm import tqdm
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
 #: Share of all faults for top modules that get faults on only one datapath, about a sixth each.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths that get faults only for these top modules; another datapath covers their other top modules.
+#: Datapaths that get faults only in the top modules of `SINGLE`; another datapath covers their other top modules.
 ALONE = ("blackwell",)
 #: Number of vectors in the testbenches of the quick tier, by datapath and top (tests/benches/test_benches.py).
 QUICK = {

@@ -18,7 +18,7 @@ NAMES = {
     "s32": "int32",
 }  # fmt: skip
 _CODES = {1: np.uint8, 2: np.int16, 4: np.int32}
-#: Rows and columns of a tile of the Triton kernel.
+#: Rows and columns of an output tile of the Triton kernel.
 _TILE = 64
 #: Module of transformers 4.57 with the kernel for block-scaled fp8.
 _FINEGRAINED = "transformers.integrations.finegrained_fp8"

@@ -96,7 +96,7 @@ def draw(product: Product) -> np.random.Generator:
 
 
 def scales(product: Product) -> dict[str, Any]:
-    """Draw the scales of a product, as for :func:`sptc.identify`."""
+    """Draw the scales of a recorded product, as keyword arguments of :func:`sptc.identify`."""
     (m, n, k), rng = product.shape, draw(product)
     kind = product.options.get("scales")
     if not kind:

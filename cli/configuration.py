@@ -32,7 +32,7 @@ DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 
 
 def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *, several: bool = False) -> None:
-    """Add the options that choose a datapath; :func:`datapath` or :func:`datapaths` reads them.
+    """Add the options that choose a datapath; :func:`datapath` or :func:`datapaths` evaluates these options.
 
     `default` is the preset that is used if no option is given. With `several`, ``--preset`` takes several names, and
     all presets are the default.

@@ -95,7 +95,7 @@ def scale_words(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def factors(options: argparse.Namespace, names: str = "ab") -> dict[str, Any]:
-    """Return the matrices with these names, as read from the files of the options."""
+    """Return matrices by name, A, B or Y, each read from the file that its option names."""
     found: dict[str, Any] = {}
     for name in names:
         found[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")

@@ -24,8 +24,8 @@ class _Row:
     name: str
     shapes: str
     types: str
-    #: Instructions of the row, with opcodes of ``tcgen05``; all have the same architectures and sparsity. The evidence
-    #: does not depend on M and N, so only one M and N is listed.
+    #: Instructions of the table row, with their opcodes if ``tcgen05``; all have the same architectures and sparsity.
+    #: One M and N stands for all, because evidence does not depend on M and N.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions in PTX syntax
 

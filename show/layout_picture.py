@@ -65,7 +65,7 @@ class _Panel:
 
     @property
     def height(self) -> float:
-        """Height of the grid in inches, with title, header lines and legend."""
+        """Height of the drawn grid in inches, including title, header lines and legend."""
         return 2 * _HEADER_HEIGHT + len(self.headers) * _HEADER_HEIGHT + len(self.rows) * _CELL_HEIGHT + _GAP
 
 

@@ -55,7 +55,7 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
 
 
 def product_text(report: Mapping[str, Any], way: Way) -> str:
-    """Return the report of a matrix product, a result of :func:`product_report`, as text."""
+    """Return a report of a matrix product from :func:`product_report` as text."""
     rows, columns, k = report["shape"]
     first, *others = report["backends"]
     lines = [f"{rows} x {columns} x {k}: {way}"]

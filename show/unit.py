@@ -212,7 +212,7 @@ class _UnitDrawing(Stages):
         self.text(left + width / 2, around - 9, "headroom, NaN, infinities", size=10, kind="quiet")
 
     def _rounding(self, bottom: float) -> tuple[float, float]:
-        """Return the top and bottom edge of the box for rounding."""
+        """Return the vertical positions of the top and bottom edge of the box for rounding."""
         middle = (_TOP + bottom - (_ROW + _GAP) * self.widths.floating) / 2
         return middle - 60, middle + 60
 

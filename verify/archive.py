@@ -59,7 +59,7 @@ class Recorded(ABC):
     @property
     @abstractmethod
     def before(self) -> NDArray:
-        """Values of the result registers before the instruction, in the shape of the result of :meth:`run`."""
+        """Values of the result registers before the instruction, in the shape that :meth:`run` returns."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
         """Return a copy of the recording with only the selected cases."""

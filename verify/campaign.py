@@ -127,12 +127,12 @@ class StateFolder:
         return self._journal.damaged(index)
 
     def coverage(self) -> Coverage | None:
-        """Return the coverage that is stored in the folder, or None."""
+        """Return the coverage stored in the folder of a campaign; None if there is none."""
         path = self.path / _COVERAGE
         return Coverage.read(path) if path.exists() else None
 
     def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Store the record of a finished shard; in a campaign with coverage, records are written once per second."""
+        """Store the record of a finished shard of a campaign; with coverage, records are written once per second."""
         self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)

@@ -140,7 +140,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw block scales at both ends of ue4m3: the sum of one group cancels, alone or with C; other groups lose bits.
+    """Draw large and small ue4m3 scales: one group with large scales cancels, alone or with C; others lose bits.
 
     The largest scales are 2**8 each and the least 2**-6: with F = 35, the last bit of the other products, 2**-20, is
     half of the last bit kept.

@@ -49,7 +49,7 @@ _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
 _OUTPUTS, _TILES = 1024, 8
 #: Columns of a candidate tile; an instruction with larger N gets the columns of several tiles.
 _COLUMNS = 8
-#: Maximum rounds of candidate tiles: to distinguish neighbours from the right model, and from each other.
+#: Maximum rounds of candidate tiles: to tell neighbours (wrong models) from the right model, and from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 

@@ -32,7 +32,7 @@ _FIELDS = ("gpu", "arch", "instruction")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DotProducts(Recorded):
-    """A set of recorded dot products; each one is an output of an instruction."""
+    """A set of recorded dot products; each dot product is one output of an instruction."""
 
     case_fields = ("d", "a", "b", "c", "nibbles", "scale_a", "scale_b")
 

@@ -1,4 +1,4 @@
-"""Neighbours of a model: models of an instruction that are wrong in one parameter or rule.
+"""Neighbours of the right model of an instruction: models that are wrong in one parameter or rule.
 
 The golden model computes a neighbour with one parameter of its numerics changed, or with operands changed as a wrong
 decoder would pass them on. A neighbour that gives the right result for all operands is marked, with the reason.
@@ -168,9 +168,9 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 
 @dataclass(frozen=True)
 class _Exponents:
-    """Bounds of the exponents of all finite nonzero terms of one kind."""
+    """Bounds of the exponents of all finite nonzero terms of one kind, such as all products."""
 
-    #: Smallest and largest exponent of a term, as used for the largest exponent of a sum.
+    #: Smallest and largest exponent that a nonzero term can contribute to the maximum exponent of a sum.
     least: int
     largest: int
     last: int  #: Exponent of the lowest possible bit of any term: its weight is ``2**last``
@@ -209,7 +209,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why alignment truncates no bit with either value of F; empty if it may truncate one."""
+    """Return the reason why alignment truncates no bit with either value of F; empty if a bit may be truncated."""
     kinds = (_term_exponents(instruction, one), _number_exponents(instruction.c))
     grid = max(bounds.largest for bounds in kinds) - min(one.alignment_bits, other.alignment_bits)
     last = min(bounds.last for bounds in kinds)

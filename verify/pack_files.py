@@ -1,4 +1,4 @@
-"""Conversion between matrices and register files of any instruction, to write and read conformance packs."""
+"""Conversion of matrices to register files of any instruction and back, to write and read conformance packs."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def file_stem(name: str) -> str:
-    """Return the name of an instruction in a form that is valid as a name of a file or folder."""
+    """Return the name of an instruction with characters that are valid in the name of a file or folder."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 

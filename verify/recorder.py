@@ -35,7 +35,7 @@ from .tensor_memory_file import TensorMemoryFile
 
 __all__ = ["Row", "RowJudgement", "judge_record", "read_record", "rows_of", "rules_decided", "script", "subjects_of"]
 
-#: Number of distinct rows of A for a ``tcgen05`` instruction; all other rows repeat them.
+#: Number of distinct rows of A for a ``tcgen05`` instruction; all further rows repeat these rows.
 _ROWS = 16
 _WARP_CTA = 128
 _OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")

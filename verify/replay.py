@@ -40,7 +40,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of the replay of one register file or one set of dot products."""
+    """Result of the replay of one register file or of one set of recorded dot products."""
 
     path: Path
     name: str  #: Name of the instruction

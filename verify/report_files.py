@@ -34,7 +34,7 @@ class Suite:
     """Tests of one run of a test runner."""
 
     name: str  #: Name of the test runner
-    cases: tuple[Case, ...]  #: Tests in the order of the file
+    cases: tuple[Case, ...]  #: Tests in the order of the result file
     seeds: tuple[str, ...] = ()  #: Seeds of the run: the values of the properties named ``seed``
 
 
@@ -128,7 +128,7 @@ class Area:
     name: str  #: Datapath
     units: dict[str, str]  #: Unit of each measured quantity
     parts: dict[str, dict[str, float]]  #: Value of each quantity, by part of the datapath
-    sparsity: dict[str, float]  #: Increase that sparsity causes in a unit, by quantity, in per cent
+    sparsity: dict[str, float]  #: Increase by sparsity in a unit, per quantity, in per cent
 
 
 @dataclass
@@ -136,15 +136,15 @@ class Findings:
     """All results that were read from a folder."""
 
     folder: Path
-    cases: list[Case] = field(default_factory=list)  #: Tests of all kinds, without proofs
-    seeds: set[str] = field(default_factory=set)  #: Seeds of all runs in the files
+    cases: list[Case] = field(default_factory=list)  #: Tests of all test runners; proofs are in `proofs`
+    seeds: set[str] = field(default_factory=set)  #: Seeds of all test runs in the result files
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
     faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)  #: Faults by datapath, top and fault number
     figures: list[Figure] = field(default_factory=list)  #: Measured figures of all benchmarks
     proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
-    areas: list[Area] = field(default_factory=list)  #: Areas of datapaths, in the order of the files
+    areas: list[Area] = field(default_factory=list)  #: Areas of datapaths, in the order in which files were read
     #: Files that were read, each with its kind, and files that were skipped, each with the reason.
     read: list[tuple[str, str]] = field(default_factory=list)
     passed_over: list[tuple[str, str]] = field(default_factory=list)
@@ -256,7 +256,7 @@ class Findings:
         self.seeds.add(str(seed))
 
     def settle(self) -> None:
-        """Add the results of test files that have no JUnit XML, and of test processes that failed."""
+        """Add results of test files for which no JUnit XML exists, and failures of whole test processes."""
         known = {case.group for case in self.cases}
         broken = {case.group for case in self.cases if case.failure is not None}
         for group, cases in self._outcomes.items():

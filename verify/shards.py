@@ -57,7 +57,7 @@ LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
 #: Number of directed steps that a shard adds if coverage is sampled.
 _DIRECTED_STEPS = 1024
-#: Lock of the compiled unit, which only one thread may use; a worker of a cluster may have several threads.
+#: Lock of the compiled unit, which only one thread may use at once; a cluster worker may have several threads.
 _ENGINE = threading.RLock()
 
 #: Coverage bins that a shard hit, by group: flat bin indices and hit counts.
@@ -76,7 +76,7 @@ class Shard:
     #: Distribution of operands: one of :func:`~sptc.sim.benches.random_operands.distributions`, ``"directed"`` or
     #: :data:`LEAST`.
     distribution: str
-    any_nibble: bool  #: Whether metadata has all sixteen nibbles, not only legal ones
+    any_nibble: bool  #: Whether metadata has all sixteen nibbles, not only legal nibbles
     tiles: int  #: Number of tiles
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
 
@@ -171,7 +171,7 @@ class Plan:
                 if arch in i.architectures:
                     pairs = presets.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
                     pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
-        # Interleave datapaths evenly: datapaths with few pairs of formats run as early and as regularly as others.
+        # Interleave datapaths evenly, so that datapaths with few pairs of formats run as early and as often as others.
         spread = []
         for preset, pairs in presets.items():
             for number, instructions in enumerate(pairs.values()):
@@ -190,7 +190,7 @@ class Plan:
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:
-        """Return the shard with this index, 0 or more."""
+        """Return the shard with a given index, from 0 on."""
         rotation, number = divmod(index, len(self._places))
         place = self._places[number]
         lap, visit = divmod(rotation, place.visits)

@@ -31,7 +31,7 @@ class Reproducer:
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Parts of an operand that can be cleared one by one."""
+    """Parts of an operand, such as its elements, that can be set to zero one by one."""
 
     name: str  #: Name of the field of the register file that holds the operand
     words: NDArray[np.intp]  #: Index of the 32-bit word that contains each part, shape (count,)
@@ -59,7 +59,7 @@ class Atoms:
 
 
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
-    """Yield the parts of all operands that can be cleared, in increasing importance for the output.
+    """Yield the parts of all operands that can be set to zero, in increasing importance for the output.
 
     First come bits that the instruction does not read, then other rows and columns, then its own.
     """
@@ -123,7 +123,7 @@ def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> 
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
-    """Clear all parts of the operands that a mismatch does not need, first those on which the output does not depend.
+    """Clear all parts of the operands that a mismatch does not need, first parts that do not affect the output.
 
     `fails` returns whether a register file still shows the mismatch.
     """
@@ -155,7 +155,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
     if mismatch is None:
         return None
     case, row, column = mismatch.case, mismatch.row, mismatch.column
-    # Use the tile alone if it shows the mismatch alone, else with as few of the preceding tiles as needed.
+    # Use only the tile with the mismatch if that suffices, else also as few of the preceding tiles as needed.
     count = 1
     while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
         count *= 2

@@ -75,7 +75,7 @@ class Given:
 
 
 def joined(parts: Sequence[Given]) -> Given:
-    """Concatenate several batches of tiles into one batch."""
+    """Concatenate operands of several batches of tiles into one batch."""
 
     def concatenated(arrays: list[Any]) -> NDArray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
@@ -246,7 +246,7 @@ _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions to cycle through: the given one, or for None all that fit the instruction.
+    """Return the distributions to cycle through: the given distribution, or for None all that fit the instruction.
 
     Raise an `OperandError` if the distribution does not fit the instruction.
     """
@@ -297,11 +297,11 @@ def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: 
         assert i.granularity
         empty = rng.random(shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
-        # Only the magnitude becomes zero: the sign bit and unused container bits are kept.
+        # Set only the magnitude to zero: keep the sign bit and the unused bits of the container.
         magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
         zeros = matrices.a & ~matrices.a.dtype.type(magnitude << i.low_bit(i.a))
         is_zero = empty.repeat(i.granularity.stored, axis=-1)
         matrices = replace(matrices, a=np.where(is_zero, zeros, matrices.a))
-    # For mma and wgmma, register files have random bits in place of the metadata of other selectors.
+    # For mma and wgmma, metadata registers of all other sparsity selectors have random bits.
     has_other_selectors = i.family == "tcgen05" and i.sparsity_selectors > 1
     return Given(replace(matrices, nibbles=drawn), elsewhere if has_other_selectors else None)

@@ -33,7 +33,7 @@ _ADDRESSES = ("d", "a", "b")
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
-#: Key of each memory image in the archive: attribute, type, and axes after those of cases and CTAs.
+#: Memory images in the archive by key: attribute of the register file, element type, and axes besides case and CTA.
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 
@@ -87,7 +87,7 @@ class TensorMemoryFile(Replayable):
 
     def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
         """Compute the tensor memory after the instruction on a back end."""
-        # As arguments, memories have the CTA axis before the case axis.
+        # In arguments of the function, memories have the CTA axis before the case axis.
         axis = self.opcode.cta_group - 1
         result = tcgen05_mma(
             str(self.opcode),
@@ -180,6 +180,6 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         metadata=archive.policy(),
         **images,
     )
-    if arch != file.arch:  # a target may lack an instruction of the architecture with the same numerics
+    if arch != file.arch:  # a target may lack instructions of the architecture whose numerics it shares
         require_target(file.instruction, arch)
     return file

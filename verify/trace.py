@@ -61,11 +61,11 @@ class Term:
 
     elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
     value: float | int  #: Value of the term, including block scales
-    exponent: int | None  #: Exponent before normalisation; None if the largest exponent does not depend on this term
+    exponent: int | None  #: Exponent, not normalised; None if the largest exponent does not depend on this term
     #: Right shift in the alignment, at most F + 2, by which all bits of a product are lost. None without an exponent.
     shift: int | None
-    kept: int | None  #: Value after alignment, in units of the last kept bit
-    cut: float | None  #: Truncated part of the value, less than one, in units of the last kept bit
+    kept: int | None  #: Value of the term after alignment, in units of the last kept bit
+    cut: float | None  #: Part of the value that alignment truncates, below 1, in units of the last kept bit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Step:
     """One step of a trace: products that are summed together with the accumulator."""
 
     c: int  #: Code of the accumulator before the step
-    products: tuple[Product, ...]  #: Products in the order of the stored elements
+    products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
     #: Terms in the order of their elements, then the accumulator; integers are not aligned and have only the
     #: accumulator.
     terms: tuple[Term, ...]
@@ -82,7 +82,7 @@ class Step:
     #: Exact sum of the aligned values, in units of the last kept bit; None if NaN or Inf decides the result.
     total: int | None
     rounding: str  #: Name of the rounding mode
-    d: int  #: Code of the result of the step
+    d: int  #: Code of the rounded result of the step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class OutputTrace:
 
 @dataclass(frozen=True)
 class FileResult:
-    """The recorded result of an output, and the first step that can have caused a difference."""
+    """Recorded result of an output, and the first step that can have caused its difference from the golden model."""
 
     d: int  #: Recorded code of the output
     #: Index of the first step at which another partial result could lead to `d`; None if `d` equals the golden model.
@@ -108,11 +108,11 @@ class FileResult:
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that differs between two traces, with both values."""
+    """Field of a trace that differs between two traces, with its value in each trace."""
 
     #: Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
     place: tuple[str | int, ...]
-    #: Values of the differing field in both traces.
+    #: Values of the differing field in the first and in the second trace.
     one: object
     other: object
 
@@ -154,7 +154,7 @@ def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:
     return next(chain(_differences(one.steps, other.steps, ("steps",)), _differences(*last, ("last",))), None)
 
 
-#: Names of the fields of each trace record, in the order of the datapath.
+#: Names of the compared fields of each trace record class, in the order in which the datapath computes them.
 _ORDER = {
     Step: ("c", "products", "e_max", "alignment_bits", "terms", "total", "rounding", "d"),
     Product: ("element", "chunk", "nibble", "selected", "a", "b", "value"),
@@ -169,7 +169,7 @@ def _differences(one: Any, other: Any, place: tuple[str | int, ...]) -> Iterator
     elif is_dataclass(one) and type(one) is type(other):
         for name in _ORDER[type(one)]:
             yield from _differences(getattr(one, name), getattr(other, name), (*place, name))
-    elif one != other and not (one != one and other != other):  # NaN counts as equal to NaN
+    elif one != other and not (one != one and other != other):  # a NaN in both traces counts as equal
         yield Difference(place, one, other)
 
 
@@ -265,7 +265,7 @@ def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
 def _tables(
     golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None
 ) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
-    """Yield the heading, the table rows and the closing lines of each step of a trace."""
+    """Yield heading, table rows and closing lines for each step of a trace."""
     difference = first_difference(golden, hardware) if hardware else None
     pairs = list(zip_longest(golden.steps, hardware.steps if hardware else ()))
     for number, (step, other) in enumerate(pairs):
@@ -293,7 +293,7 @@ def _rows(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the table rows of a step: products with their alignment, then groups, then the accumulator."""
     yield (*_HEADER, "hardware" if other else "")
-    is_single = len(step.terms) == len(step.products) + 1  # each product is a term of its own: no groups
+    is_single = len(step.terms) == len(step.products) + 1  # without groups, each product is a term of its own
     products = zip_longest(step.products, other.products if other else ())
     terms = list(zip_longest(step.terms, other.terms if other else ()))
     for number, (product, other_product) in enumerate(products):
@@ -347,7 +347,7 @@ def _differing_fields(one: Product | Term | None, other: Product | Term | None) 
 
 
 def _hardware_values(pairs: dict[str, tuple[object, object]], is_first: bool) -> str:
-    """Return the hardware values that differ from the golden model, as text."""
+    """Return the hardware values of one table row that differ from the golden model, as text."""
     values = "; ".join(f"{name} {hardware}" for name, (golden, hardware) in pairs.items() if golden != hardware)
     return (values or _EQUAL) + (_FIRST if is_first else "")
 

@@ -122,7 +122,7 @@ def _float_step(
 
 
 def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, place: tuple[int, int]) -> Iterator[Term]:
-    """Yield the aligned terms of a step: products or groups of products, then the accumulator."""
+    """Yield the terms of a step with their alignment: products or groups of products, then the accumulator."""
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
     count = len(products) // size
     names = [tuple(product.element for product in products[size * g : size * (g + 1)]) for g in range(count)]

@@ -143,12 +143,12 @@ class _View:
 
     @cached_property
     def _e_max(self) -> int:
-        """Largest exponent of the step, after subtraction of the bias of the datapath."""
+        """Largest exponent of the step, without the exponent bias of the datapath."""
         place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
         return self.signals.signed(*place) - self._offset
 
     def step(self) -> Step:
-        """Return the trace record of the step."""
+        """Return the trace record of this step of the hardware."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
         elements = list(self.elements)  # in the order of the stored elements of A

@@ -42,19 +42,19 @@ _PORTS = {
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Names of the operands and of the result in instruction order, with their attributes of a register file.
+#: Operands and result in the order of the instruction: name in the vectors, and attribute of a register file.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
 _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
-#: Words of an operand by case, names of the axes, and description of a word.
+#: Words of an operand by case, names of the axes of these words, and text that describes a word.
 _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Description of the vectors of one operand, or of one port."""
+    """Table of vectors for one operand or for one port: size, axes and meaning of the bits."""
 
     name: str
     expected: bool  #: Whether the vectors are expected results; otherwise they are inputs
@@ -77,10 +77,10 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """All test vectors of a request, computed block by block."""
+    """Test vectors of one request, computed in blocks of tiles."""
 
     tables: tuple[Table, ...]
-    immediates: dict[str, Any]  #: Values of the instruction other than operands, such as the sparsity selector
+    immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
     file: Callable[[int], File] | None  #: Register file of a block; None unless ``registers``
     block: Callable[[int], Arrays]  #: Vectors of a block by table name, shape (vectors, words)
     blocks: int
@@ -93,7 +93,7 @@ class Drawn:
     instruction: Instruction
     distribution: str | None  #: Distribution of the operands; None cycles through all that fit the instruction
     nibbles: str  #: Set of metadata nibbles, a key of :data:`~sptc.verify.stimulus.NIBBLES`
-    #: Number of tiles in total, and in each block.
+    #: Number of tiles in all blocks, and in one block.
     tiles: int
     block_tiles: int
     seed: int  #: Seed of the random numbers of all tiles
@@ -200,7 +200,7 @@ def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return all values of a register file except arrays, and the descriptors, which are equal in all tiles."""
+    """Return the descriptors, equal in all tiles, and all other values of a register file that are not arrays."""
     immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):

@@ -51,7 +51,7 @@ def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
-    """Return the numerics parameters of an instruction on a datapath; the architecture determines only the method.
+    """Return the numerics of an instruction on a datapath; the architecture determines only the method (emulation).
 
     Raise an `OperandError` if the datapath does not execute the instruction directly, or the golden model does not
     support the datapath.
@@ -116,7 +116,7 @@ def step_vectors(
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
-    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above D: overflow of an integer, then flags
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above D: integer overflow, then metadata flags
     return inputs, outputs
 
 
@@ -208,7 +208,7 @@ def warp_vectors(
 
 
 def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[np.uint32]:
-    """Return the flags of undefined metadata nibbles, 16 bits for each row."""
+    """Return the flags of undefined metadata nibbles as words, with 16 bits for each row."""
     flags = np.zeros((len(matrices.a), ROWS), np.uint16)
     if instruction.rule:
         assert matrices.nibbles is not None
@@ -217,7 +217,7 @@ def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[n
     return flags.view("<u4")
 
 
-#: Number of consecutive steps with the same control word.
+#: Number of consecutive random steps with the same control word.
 _RUN = 16
 
 

@@ -1,4 +1,4 @@
-"""Test vectors for another design: random operands of an instruction from a seed, with expected results.
+"""Test vectors for any design of an instruction: random operands from a seed, with expected results.
 
 They are written as register files and arrays, $readmemh files, JSON, or SystemVerilog includes.
 """
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 FORMATS = ("npz", "hex", "json", "svh")
-#: Maximum number of words in formats with a single file, which is built in memory; text takes more memory.
+#: Maximum number of 32-bit words in file formats with a single file, which is built in memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
 #: The four hexadecimal digits of every 16-bit number, as text.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder; files appear together after all are written. `digests` has SHA-256 and size of each file."""
+    """Output folder whose files appear together when all are complete; `digests` has SHA-256 and size of each file."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.digests: dict[str, dict[str, Any]] = {}
@@ -143,7 +143,7 @@ def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
 
 
 def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
-    """Yield ``compute(0)``, ``compute(1)``, ... in order; one thread per core computes a few values in advance."""
+    """Yield ``compute(0)``, ``compute(1)``, ... in order; threads, one per core, compute a few values in advance."""
     with ThreadPoolExecutor(cores()) as pool:
         ahead = deque(pool.submit(compute, number) for number in range(min(count, cores() + 1)))
         try:
