@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["findings"]
 
-#: Maximum bytes of a page without pictures, and minimum contrast of text for WCAG level AA.
+#: Maximum size of a page in bytes without pictures, and minimum contrast ratio of text for WCAG level AA.
 _LARGEST, _CONTRAST = 500_000, 4.5
 #: Theme variables for text colours, and for the background colour.
 _TEXT = ("--color-foreground-primary", "--color-foreground-secondary", "--color-link", "--color-content-foreground")

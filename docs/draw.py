@@ -1,4 +1,4 @@
-"""Draw the pictures of README and site again: ``python docs/draw.py``, each by the sptc command listed below.
+"""Draw the pictures of README and site again: ``python docs/draw.py`` runs one sptc command for each picture.
 
 A test holds the block diagrams against what these commands draw; the others are matplotlib's, whose versions differ.
 """

@@ -40,7 +40,7 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _printed(*words: str) -> str:
-    """Return the output of a command."""
+    """Return the text that an sptc command prints."""
     with redirect_stdout(io.StringIO()) as printed:
         status = main(words)
     assert status == 0, words
@@ -98,7 +98,7 @@ def _ports(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _layouts() -> dict[str, list[tuple[str, Instruction]]]:
-    """Return the instructions by operand layout; of `wgmma` and `tcgen05` only those with the smallest N."""
+    """Return the instructions by operand layout; for `wgmma` and `tcgen05`, only instructions with the smallest N."""
     layouts: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
     for i in every_instruction():
         if i.family != "wgmma" or i.n == 8:
@@ -119,7 +119,7 @@ def _layout(i: Instruction, family: str) -> str:
 
 
 def _instructions(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each layout, with its drawing and a list of all instructions that have it."""
+    """Yield a page for each operand layout, with its drawing and a list of all instructions that have this layout."""
     layouts = _layouts()
     drawn_by = max(path.stat().st_mtime for room in ("show", "isa") for path in (ROOT / room).glob("*.py"))
     for name, members in layouts.items():
@@ -161,7 +161,7 @@ def _level(i: Instruction, arch: str) -> str:
 
 
 def _numerics(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield rows of the numerics: each with its evidence, and the number of outputs compared with GPUs."""
+    """Yield table rows of numerics parameters, each with its evidence and the number of outputs compared with GPUs."""
     rows: dict[tuple[str, Numerics], list[Instruction]] = defaultdict(list)
     for i in (*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))):
         for arch in i.architectures:
@@ -295,7 +295,7 @@ def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
     yield "index.md", "\n".join(["# Benchmarks", "", words, "", *parts])
 
 
-#: Function that generates the pages of each folder.
+#: Function that generates the pages of a folder, by name of the folder.
 _PAGES: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
     "commands": _commands,
     "ports": _ports,
