@@ -118,7 +118,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Raise an `Error` if an option needs ``--place`` or cannot be combined with it."""
+    """Raise an `Error` if a given option needs ``--place``, or cannot be combined with ``--place``."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:

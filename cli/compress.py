@@ -20,7 +20,7 @@ from .progress import progress_bar
 
 __all__ = ["add_parser"]
 
-#: Software with the rule for metadata of chunks with few non-zeros, by file format; PyTorch for all other formats.
+#: Software whose nibbles are written for chunks with few non-zeros, by file format; PyTorch for all other formats.
 _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
 #: Name of the file format for each alias.

@@ -93,7 +93,7 @@ def _group(extra: str) -> dict[str, Any]:
 
 
 def _computes() -> bool:
-    """Return whether the golden model works: it multiplies a small matrix of ones by one of twos."""
+    """Return whether the golden model works, by the product of a small matrix of ones and a matrix of twos."""
     a, b, c = (np.full((32, 4), code, np.uint32) for code in (0x3C003C00, 0x40004000, 0))
     instruction = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     d = mma(instruction, a, b, c, np.full(32, 0x44444444, np.uint32))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-#: Default instructions: a sparse one, and the dense one that is compared with it.
+#: Default instructions: a sparse instruction, and the dense instruction that it is compared with.
 _INSTRUCTIONS = (
     "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

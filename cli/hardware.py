@@ -100,7 +100,7 @@ def _header(config: CoreConfig, top: str) -> str:
     lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
     lines += ["", *lines_of_ports(ports(config, top))]
-    # Amaranth leaves exact widths and full case statements implicit, and Verilator would warn of each one.
+    # Verilator would warn of implicit widths and incomplete case statements, which Amaranth emits by design.
     lints = [f"verilator lint_off {rule}" for rule in ("ASCRANGE", "CASEINCOMPLETE", "WIDTHEXPAND", "WIDTHTRUNC")]
     comments = [f"// {comment(line)}".rstrip() for line in lines]
     return "".join(f"{line}\n" for line in [*comments, *(f"/* {lint} */" for lint in lints)])

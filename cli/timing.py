@@ -95,7 +95,7 @@ def _tile(text: str) -> Tile:
 
 
 def _product(options: argparse.Namespace) -> int:
-    """Print the cycles of a product with an instruction, and for a sparse one its dense form and the speed-up."""
+    """Print the cycles of a product; for a sparse instruction, also those of its dense form and the speed-up."""
     if options.instruction is None or options.svg:
         raise InstructionError("--product needs INSTRUCTION and cannot be combined with --svg")
     instruction = in_registers(options.instruction, options.arch or ARCHITECTURE)

@@ -21,11 +21,11 @@ from .options import add, flag
 
 __all__ = ["add_parser"]
 
-#: Options that only `sptc vectors` has. They have no default, so that the old names of other commands can reject them.
+#: Options of `sptc vectors` that its aliases `--pack` and `--check` reject; without defaults, to detect given options.
 _VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that only `vectors --pack` and `vectors --check` have.
 _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
-#: Architecture by default, if it has the instruction.
+#: Default architecture, if this architecture has the instruction.
 _DEFAULT_ARCH = "sm_90"
 
 
@@ -129,7 +129,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
 
 
 def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
-    """Return the first of these options that is given, as written on the command line, or an empty string."""
+    """Return the first of some options that the user gave, as written on the command line; empty if none was given."""
     spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment"}
     present = [name for name in names if getattr(options, name) not in (None, False, [])]
     return spellings.get(present[0], flag(present[0])) if present else ""

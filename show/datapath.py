@@ -43,7 +43,7 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _shown(count: int) -> list[int | None]:
-    """Return the indices of the rows or columns to draw; None is a gap for those not drawn."""
+    """Return the indices of the rows or columns to draw; None stands for a gap of rows or columns not drawn."""
     return [*range(count)] if count <= _MOST else [*range(_MOST - 2), None, count - 1]
 
 

@@ -42,7 +42,7 @@ class ExplainedDescriptor:
 
     @property
     def every_problem(self) -> list[str]:
-        """All problems: first those of single fields, then those of several fields together."""
+        """All problems of a descriptor: first problems of single fields, then problems of several fields together."""
         wrong = [field for field in self.fields if field.problem]
         single = [f"bit{'s' * (one.width > 1)} {_bits(one)}, {one.name}: {one.problem}" for one in wrong]
         return [*single, *self.problems]
@@ -125,7 +125,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             }
             notes += [f"{name}: fits" for name, wrong in verdicts.items() if not wrong]
         lines = [f"{name}: {problem}" for name, wrong in verdicts.items() for problem in wrong]
-        if all(verdicts.values()):  # operand and major may be unknown; valid if one combination fits
+        if all(verdicts.values()):  # operand or major order may be unknown: one valid combination is enough
             problems = lines
         else:
             notes += lines

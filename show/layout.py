@@ -115,7 +115,7 @@ class TileChoice:
     base_offset: int = 0
 
     def tiles(self, subject: Subject, operand: str | None) -> dict[str, SharedTile]:
-        """Return the tiles of A and B in shared memory, or of one; raise an `OperandError` for unreadable tiles."""
+        """Return tiles of A and B in shared memory, or of one operand; raise an `OperandError` for unreadable tiles."""
         if operand not in (None, "a", "b"):
             raise OperandError(f"only a and b can be in shared memory, not {operand}")
         offsets = self.leading_offset, self.stride_offset

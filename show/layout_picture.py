@@ -26,7 +26,8 @@ _GAP = 0.55
 _WORD_WIDTH = 0.86
 _TITLE_HEIGHT = 0.72
 _LEAST_WIDTH = 9.5
-#: Minimum width of an element, in inches, for a label with its lowest bit, and for one with its range of bits.
+#: Minimum drawn width of an element, in inches, for a label with its lowest bit, and for a label with its range of
+#: bits.
 _ROOM_FOR_A_NUMBER = 0.14
 _ROOM_FOR_A_RANGE = 0.3
 _UNIT_BYTES = 16

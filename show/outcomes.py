@@ -33,7 +33,7 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
 
 
 def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
-    """Return the cycles that a simulated top takes for all tiles; an empty dict for other back ends."""
+    """Return the cycles that a simulated top-level module takes for all tiles; an empty dict for other back ends."""
     counts = [outcome.cycles for outcome in group if outcome.cycles is not None]
     return {"simulated_cycles": sum(counts)} if counts else {}
 

@@ -126,7 +126,7 @@ def _cycles(number: float) -> str:
 
 
 def product_table(instructions: Sequence[Instruction], timings: Sequence[ProductTiming]) -> str:
-    """Return a table of the estimated cycles of a product with a sparse instruction and the corresponding dense one."""
+    """Return a table of the estimated cycles of a product with a sparse and the corresponding dense instruction."""
     width = max(len(str(i)) for i in instructions)
     lines = [f"{'instruction':{width}} {'cycles':>10} {'waves':>6} {'multiplying':>12} {'storing':>10}  bound by"]
     for i, cycles in zip(instructions, timings, strict=True):

@@ -70,7 +70,7 @@ class Stages(Diagram):
             self.text(left + width / 2, 76, name, size=13, kind="strong")
 
     def draw_cuts(self, config: CoreConfig, bottom: float) -> None:
-        """Draw the pipeline registers from the top to `bottom`, each labelled with the number of the cycle it ends."""
+        """Draw the pipeline registers down to `bottom`, each labelled with the number of the clock cycle before it."""
         for cycle, cut in enumerate(config.cuts, 1):
             self.register(_CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
 

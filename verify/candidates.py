@@ -174,11 +174,12 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Number of exponents of the second product, and the distance of the smallest one below the smallest subnormal of D.
+#: Distance of the smallest exponent of the second product below the smallest subnormal of D, and number of its
+#: exponents.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product, relative to the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
-#: Number of kinds of tiles: one per exponent of the first product, one without it, and one without any product.
+#: Number of kinds of tiles: one per exponent of the first product, one without first product, and one without products.
 _TURNS = len(_FIRST) + 2
 
 

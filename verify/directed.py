@@ -117,7 +117,7 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Return exponents of A (computed) and B (near `b`) with sums as close to `products` as the formats allow."""
+    """Return exponents of A, and of B near `b`, whose sums are as close to `products` as the formats allow."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
@@ -238,7 +238,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """At most one NaN or Inf per row of A, per column of B and per accumulator, so that few outputs have two."""
+    """At most one NaN or Inf per row of A, per column of B and per accumulator, so that few outputs get two of them."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -286,7 +286,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Rows and columns of one extreme value that may change at half of K; sums are a limit of s32 or one beyond it."""
+    """Rows and columns of one extreme value per half of K; sums are the largest or smallest s32, or one beyond it."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
@@ -313,7 +313,7 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
-    """Put one code at a random position into each of the chosen rows, in place."""
+    """Write one code at a random position into each of the chosen rows, in place."""
     tiles, lines = np.nonzero(rows)
     matrix[tiles, lines, draft.rng.integers(0, matrix.shape[2], len(codes))] = codes
 

@@ -39,7 +39,7 @@ class DotProducts(Recorded):
     gpu: str  #: Name of the GPU on which the set was recorded
     arch: str
     instruction: Instruction
-    opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for others
+    opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
     #: Stored first elements of each dot product, in containers, shape (cases, elements); elements up to K are zero.
     a: NDArray
     b: NDArray

@@ -1,4 +1,4 @@
-"""Find the first step at which another design, given its result for an output, can have differed from the model."""
+"""Find the first step at which another design can have differed from the model, given that design's result."""
 
 from collections.abc import Callable
 from dataclasses import replace

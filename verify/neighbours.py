@@ -34,7 +34,7 @@ class Model:
     mux: str  #: Multiplexers of this model, ``mux4`` or ``mux3``
     #: Function that changes the operands before the multiplication; the default changes nothing.
     alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")
-    same: str = ""  #: Reason why this model gives the right result for all operands; empty if it may differ
+    same: str = ""  #: Reason why this model gives the right result for all operands; empty if results may differ
 
     def multiply(self, operands: Given) -> NDArray:
         """Return the codes of D that the model computes, shape (cases, m, n)."""
@@ -62,7 +62,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield models that wrap or clamp integer sums otherwise; exact sums depend on no other parameter."""
+    """Yield integer models with wrong wrapping or clamping of sums; exact sums depend on no other parameter."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -76,7 +76,7 @@ def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield models of a float instruction, each with one other numerics parameter, open rule or method."""
+    """Yield wrong models of a float instruction, each with one changed numerics parameter, open rule or fp8 method."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -128,7 +128,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _metadata_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models with other multiplexers, or that read metadata from another register or in another order."""
+    """Yield models with wrong multiplexers, metadata of a wrong chunk or selector, or swapped indices of a nibble."""
     i = right.instruction
     if not i.sparse:
         return

@@ -46,14 +46,14 @@ class Outcome:
     name: str  #: Name of the instruction
     instruction: Instruction  #: Instruction with shape and types
     arch: str  #: Architecture whose numerics were applied
-    a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if it does not matter
+    a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if irrelevant to the result
     evidence: Evidence  #: Level of evidence for the model of the instruction
     #: Numbers of computed tiles; of outputs compared with the recording or the golden model; and of differences in
     #: outputs, in words of tensor memory outside D, and in flags.
     tiles: int
     outputs: int
     mismatches: int
-    flags: int  #: Number of flags of undefined metadata compared with the rule, one per chunk
+    flags: int  #: Number of flags of undefined metadata, one per chunk, compared with the metadata rule
     first: Mismatch | None  #: First difference; its case is an index into the computed tiles
     #: Clock cycles that a simulated top takes for all tiles, as in :class:`~sptc.isa.operands.Product`; None from other
     #: back ends.

@@ -31,7 +31,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests of one run of a test runner."""
+    """Results of the tests of one run of a test runner."""
 
     name: str  #: Name of the test runner
     cases: tuple[Case, ...]  #: Tests in the order of the result file
@@ -217,7 +217,7 @@ class Findings:
             self._prove(proof)
 
     def _prove(self, proof: Proof) -> None:
-        """Store a proof; of two proofs of the same property, a failed one is kept."""
+        """Store the result of a proof; a failed result of the same property is never replaced."""
         if proof.name not in self.proofs or not self.proofs[proof.name].problem:
             self.proofs[proof.name] = proof
 

@@ -64,7 +64,7 @@ def _shortened(text: str) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share in per cent; it is 100 only if both numbers are equal."""
+    """Return the share of one number in another, in per cent; the share is 100 only if both are equal."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.99):.2f} %"

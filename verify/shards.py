@@ -142,7 +142,7 @@ class Plan:
     instructions: tuple[str, ...] = ()  #: Instructions to test; empty for every ``mma``, and every ``wgmma`` with n = 8
     tiles: int = DEFAULT_TILES  #: Number of tiles per shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
-    #: Whether `instructions` may name ``wgmma`` with any n; if `instructions` is empty, all of them are used.
+    #: Whether `instructions` may name ``wgmma`` with any n; if `instructions` is empty, every n is tested.
     every_n: bool = False
 
     def __post_init__(self) -> None:

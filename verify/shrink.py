@@ -16,7 +16,7 @@ from .shards import DEFAULT_BACKEND, Shard, both, draw
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
 _WORD_BITS = 32
-#: Maximum number of passes. Clearing one part can make another one unnecessary; a third pass rarely helps.
+#: Maximum number of passes over all parts: clearing one part can make another unnecessary. A third pass rarely helps.
 _PASSES = 3
 
 

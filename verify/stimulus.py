@@ -241,7 +241,8 @@ def _wgmma_file(
 NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
 #: Share of chunks with stored zeros and nibble 0x0, as libraries write for empty chunks.
 _EMPTY_CHUNKS = 0.25
-#: Distributions that also apply to block scales. Under all others scales are never NaN, which would hide the products.
+#: Distributions that also apply to block scales. With other distributions, scales are never NaN: NaN would hide the
+#: products.
 _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 

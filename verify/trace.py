@@ -339,7 +339,7 @@ def _hardware_field(name: str, step: Step, other: Step | None, place: tuple[str 
 
 
 def _differing_fields(one: Product | Term | None, other: Product | Term | None) -> dict[str, tuple[object, object]]:
-    """Return the fields in which a record of the golden model and one of the hardware differ, with both values."""
+    """Return the fields that differ between a golden model record and a hardware record, with both values."""
     if one is None or other is None:
         return {}
     pairs = {name: (value, getattr(other, name)) for name, value in vars(one).items()}

@@ -27,7 +27,7 @@ __all__ = ["golden_traces"]
 def golden_traces(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> Iterator[OutputTrace]:
-    """Yield the trace of every output by tile, row and column, with the numerics of an architecture or with others.
+    """Yield the trace of every output by tile, row and column, with the numerics of an architecture or changed ones.
 
     The tiles have any number of rows and columns; K is that of one instruction.
     """

@@ -92,7 +92,7 @@ class _View:
     """Converts the hardware signals of one step of one output to the trace record of the step."""
 
     config: CoreConfig
-    #: Traced instruction, and executed instruction, which differs if the hardware emulates the traced one in parts.
+    #: Traced instruction, and instruction that the hardware executes: a part of the traced one in case of emulation.
     instruction: Instruction
     part: Instruction
     signals: Signals

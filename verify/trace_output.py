@@ -69,7 +69,7 @@ class TracedOutput:
 
     @property
     def agrees(self) -> bool:
-        """Whether golden model, hardware and recorded result agree; missing ones are ignored."""
+        """Whether golden model, hardware and recorded result agree; a missing result is ignored."""
         return self.difference is None and (self.file is None or self.file.first_step is None)
 
     @property

@@ -104,7 +104,7 @@ class Drawn:
         return -(-self.tiles // self.block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
-        """Return one tile, and a random number generator for the properties that all tiles share."""
+        """Return one tile, and a random number generator for properties that all tiles share, such as descriptors."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         return self._draw(1, 0, rng), rng
 

@@ -164,7 +164,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
 
 
 def _select(nibble: int, rule: str, mux: str) -> int:
-    """Return one-hot mux selects of both stored slots of a chunk, after any swap; 0 if no mux reaches the unit."""
+    """Return the one-hot mux selects of both kept units of a chunk, after a swap if any; 0 if no mux reaches a unit."""
     slots = list(zip(indices(nibble), reachable(nibble, rule, mux), strict=True))
     if mux == "mux3" and rule == "plain" and swap_for_mux3(nibble):
         slots.reverse()

@@ -83,7 +83,7 @@ class Folder:
     @classmethod
     @contextmanager
     def filled(cls, path: Path) -> Iterator["Folder"]:
-        """Open a folder for writing; at the end all files appear in it, or none if an error occurred."""
+        """Open a folder for writing; at the end all files appear in the folder, or none if an error occurred."""
         with ExitStack() as stack:
             yield cls(path, stack)
 
@@ -213,7 +213,7 @@ BACKENDS = ("golden", "native")
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """A request for test vectors; construction raises an `Error` if they cannot be made."""
+    """A request for test vectors; construction raises an `Error` if the vectors cannot be made."""
 
     instruction: str  #: PTX opcode; ``tcgen05`` is followed by shape and types in brackets
     arch: str  #: Architecture with the instruction
@@ -224,7 +224,7 @@ class VectorRequest:
     #: ``unit``: steps of the emitted row or unit.
     level: str = "registers"
     config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
-    #: Distribution, one of :func:`~sptc.sim.benches.random_operands.distributions`; None: each that fits, in turn.
+    #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None: all in turn.
     distribution: str | None = None
     #: Metadata nibbles: ``legal``; ``software``, with 0x0 for stored zeros as libraries write it; or ``all`` sixteen.
     nibbles: str = "legal"
