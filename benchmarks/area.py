@@ -1,4 +1,4 @@
-"""Area and delay of units beside published ones, with equal numbers of products; overhead of sparsity in arrays.
+"""Area and delay of units compared with published units of equal numbers of products; overhead of sparsity in arrays.
 
 ``python benchmarks/area.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) synthesises every unit
 with the recipe of ``sptc area --liberty``, several times with its ports in another order, since ABC's heuristics
@@ -220,7 +220,7 @@ def write(text: str) -> None:
 
 
 def main() -> None:
-    """Run the benchmark."""
+    """Measure areas and delays, print the figures and, on request, write the tables of the guide."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
     parser.add_argument(

@@ -113,7 +113,7 @@ def launch_of(case: Case, ptx: str, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compile all kernels, and write PTX and launch of each."""
+    """Compile all kernels, and write the PTX and the launch description of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cutlass", type=Path, metavar="CUTLASS")
     parser.add_argument("file", type=Path, metavar="FILE.npz")

@@ -235,7 +235,7 @@ def arrays_of(case: Case) -> dict[str, tuple[str, list[int]]]:
 
 
 def main() -> None:
-    """Compile all chosen kernels, and write PTX and launch of each."""
+    """Compile all chosen kernels, and write the PTX and the launch description of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     parser.add_argument("--only", default="", help="compile only kernels with this text in the name")

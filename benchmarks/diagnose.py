@@ -27,7 +27,7 @@ GROUPS = ("faults", "correct", "flipped", "large")
 
 @dataclass(frozen=True)
 class Task:
-    """One product to diagnose; group, number and seed determine it."""
+    """One product to diagnose, which is determined by group, number and seed."""
 
     group: str  #: Group of the product, one of :data:`GROUPS`
     number: int
@@ -47,11 +47,11 @@ class Outcome:
 
     task: Task
     seconds: float
-    failure: str  #: Text of the diagnosis if it is wrong; empty if it is right
+    failure: str  #: Text of a wrong diagnosis; empty if the diagnosis is right
 
 
 def flipped(rng: Random, case: Case) -> Case:
-    """Flip one random bit of the result of a case."""
+    """Flip one random bit of the result matrix of a case."""
     y = np.ascontiguousarray(case.y)
     codes = y.view(f"u{y.dtype.itemsize}").copy()
     place = tuple(int(rng.integers(0, size)) for size in codes.shape)
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the product of a task; half of the products with a flipped bit also have a planted fault."""
+    """Return the product of a task; half of the products with a flipped bit have a planted fault, too."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:
@@ -94,7 +94,7 @@ def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
 
 
 def rows_of(group: str, done: list[Outcome]) -> list[Row]:
-    """Return the figures of one group of products as rows."""
+    """Return the figures of one group of products as rows of the printed table."""
     seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
     if group == "correct":
         return [

@@ -59,7 +59,7 @@ def ranks(values: list[float]) -> np.ndarray:
 
 
 def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return rows with model and measurement, their rank correlation, and f16 ratios after a fit of one constant."""
+    """Return rows: energies of model and GPU, their rank correlation, and f16 ratios after a fit of one constant."""
     rows = []
     for (name, distribution), measured in cases.items():
         rows.append(Row(f"{name} {distribution}, H200", "pJ", measured))
@@ -86,7 +86,7 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
 
 
 def main() -> None:
-    """Measure the model, compare it with the recorded measurements, and print the rows."""
+    """Measure the energy of the model, compare it with recorded measurements, and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

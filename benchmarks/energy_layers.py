@@ -71,7 +71,7 @@ def measured(
 
 
 def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
-    """Yield rows with the energy of each format and sparsity."""
+    """Yield table rows with the energy of each format, dense and pruned."""
     whole = {key: sum(taken * products for taken, products in of) * _MICRO for key, of in found.items()}
     for (fmt, kind), of in found.items():
         each = [taken / 1000 for taken, _ in of]
@@ -84,7 +84,7 @@ def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure the energy of all layers and print the rows."""
+    """Measure the energy of all layers and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

@@ -50,7 +50,7 @@ QUICK = {
 
 
 def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
-    """Draw random jobs of a top module and write them to the file that the testbench reads."""
+    """Draw random jobs of a top-level module and write the jobs to the file that the testbench reads."""
     path = Path(settings.jobs)
     if settings.top == "warpgroup":
         write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
@@ -169,7 +169,7 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def row_of(name: str, outcomes: list[Outcome]) -> Row:
-    """Return a row with the share of killed faults among the faults that change a result."""
+    """Return a table row with the share of killed faults among all faults that change a result."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     effective = len(outcomes) - counts["equivalent"]
     survived = effective - counts["killed"]
@@ -183,7 +183,7 @@ def row_of(name: str, outcomes: list[Outcome]) -> Row:
 
 
 def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
-    """Yield rows with the share of killed faults by component, by top, by datapath, and for all faults."""
+    """Yield table rows with the share of killed faults by component, top-level module and datapath, and overall."""
     groups: dict[str, list[Outcome]] = {}
     for key in (
         lambda o: f"{o.preset} {o.top} {o.component}",
@@ -223,7 +223,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject and prove all faults without a stored outcome; return all outcomes, and seconds spent on vectors."""
+    """Inject and prove all faults without a stored outcome; return all outcomes, and the seconds spent on vectors."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}

@@ -22,7 +22,7 @@ def gemm(*words: str) -> tuple[float, dict]:
 
 
 def main() -> None:
-    """Measure time and memory of products, and print the rows."""
+    """Measure time and memory of matrix products, and print the figures."""
     chosen = options(__doc__).parse_args()
     side, large_side = (SMALL_SIDE, SMALL_LARGE_SIDE) if chosen.small else (SIDE, LARGE_SIDE)
     shape, large = ([str(length)] * 3 for length in (side, large_side))

@@ -89,7 +89,7 @@ def compute_million(size: Size) -> None:
 
 
 def main() -> None:
-    """Measure speed and memory of the golden model, and print the rows."""
+    """Measure speed and memory of the golden model, and print the figures."""
     parser = options(__doc__)
     parser.add_argument("--million", action="store_true", help="only print the peak memory in GiB of a million tiles")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Speed of compiled kernels on the model, on one core: thread instructions per second, and time without the kernel.
+"""Speed of compiled kernels on the model, on one core: instructions per second, and time relative to sptc.gemm.
 
 Kernels of Triton 3.6 for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma), f16, compute 512 x 512 x 512. Beside the
 time of a run stands that of ``sptc.gemm`` on the same back end for the same product, which does no more than the tensor
@@ -117,7 +117,7 @@ def measure(name: str, size: int, repeats: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measure the kernels and print the rows, or compile the kernels."""
+    """Measure the speed of the kernels and print the figures, or compile the kernels."""
     parser = options(__doc__)
     parser.add_argument("--size", type=int, default=512, help="M, N and K of the product (default 512)")
     parser.add_argument("--once", action="store_true", help="run the first kernel once, with a progress bar")

@@ -120,7 +120,7 @@ def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict
 
 
 def main() -> None:
-    """Launch all kernels on the GPU and write the records."""
+    """Launch all kernels on the GPU and write a record of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kernels", type=Path, metavar="KERNELS.npz")
     parser.add_argument("record", type=Path, metavar="RECORD.npz")

@@ -32,7 +32,7 @@ QUERY = ("nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits")
 
 
 def milliseconds(torch: Any, work: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Return the shortest mean time of a call over several rounds, and the median SM clock in MHz during them."""
+    """Return the mean time of a call in the fastest of several rounds, and the median SM clock in MHz."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -64,7 +64,7 @@ Products = tuple[Callable[[], object], Callable[[], object]]
 
 
 def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) -> Products:
-    """Return a function for the dense and one for the sparse product, both with the same B."""
+    """Return two functions, which compute the dense and the sparse product with the same B."""
     of_operands, of_result = (getattr(torch, word) for word in TYPES[name])
     m, n, k = shape
     draw = torch.zeros if zeros else torch.randn

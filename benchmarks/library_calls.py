@@ -1,4 +1,4 @@
-"""How each library multiplies the operands of a product on the GPU; a library is imported when it is called."""
+"""Calls of each library that multiplies operands on the GPU; a library is imported on its first call."""
 
 import sys
 import types

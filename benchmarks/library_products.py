@@ -237,7 +237,7 @@ def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator
 
 
 def main() -> int:
-    """Record products, or identify the recorded ones."""
+    """Record products on the GPU, or identify recorded products."""
     parser = options(__doc__)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write their results")
     parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default %(default)s)")

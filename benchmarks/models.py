@@ -69,7 +69,7 @@ def subjects() -> Iterator[tuple[Instruction, str]]:
 
 
 def narrowed(i: Instruction) -> Instruction:
-    """Return the instruction with few rows and columns, which give the same results per output."""
+    """Return the instruction with small M and N, which do not affect the result of an output."""
     return i if i.family == "mma" else replace(i, m=16, n=8)
 
 

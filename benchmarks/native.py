@@ -180,7 +180,7 @@ def compute_large(size: Size) -> None:
 
 
 def main() -> None:
-    """Measure speed, time and memory of the C++ library, and print the rows."""
+    """Measure speed, time and memory of the C++ library, and print the figures."""
     parser = options(__doc__)
     parser.add_argument("--large", action="store_true", help="only compute some rows of the large product")
     chosen = parser.parse_args()

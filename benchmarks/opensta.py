@@ -57,7 +57,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power in mW as this package computes it, for registers and for gates."""
+    """Return internal and switching power in mW by this package, for registers and for gates."""
     electrical = cells.electrical
     loads = net_loads(netlist, electrical)
     slews = transition_times(netlist, cells, loads)
@@ -94,7 +94,7 @@ def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str
 
 
 def main() -> None:
-    """Compute the power of a row module with both programs and print the rows."""
+    """Compute the power of a row module with this package and with OpenSTA, and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

@@ -108,7 +108,7 @@ def in_memory(
 
 
 def wrong_swizzle(p: Product) -> Case:
-    """Fault: B is written to shared memory with one swizzle and read with another one."""
+    """Fault: B is written to shared memory with one swizzle and read with another swizzle."""
     writer, reader = p.rng.choice(["none", "32B", "64B", "128B"], 2, replace=False)
     turned = np.ascontiguousarray(p.b.T)
     pitch = min(128, turned.shape[1] * turned.itemsize)
@@ -221,7 +221,7 @@ def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
 
 
 def of_one_slice(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: all instructions along K read the metadata of the first one."""
+    """Fault: all instructions along K read the metadata of the first instruction."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return np.broadcast_to(parts[:, :1], parts.shape).reshape(nibbles.shape)
 

@@ -134,7 +134,7 @@ SCALES: dict[str, Callable[[Random, Matrix], Matrix]] = {
 
 
 def fp4_scaled(p: Product, change: Callable[[Product, dict[str, Any]], dict[str, Any]]) -> Case:
-    """Replace a product by one of mxfp4 or nvfp4 with a second level of scales, and change its scales."""
+    """Replace a product by an mxfp4 or nvfp4 product with second-level scales, and plant a fault in its scales."""
     rng, rows, columns, k = p.rng, 128, 128, 512
     levels = [("mxf4.block_scale.scale_vec::2X", "ue8m0", 32), ("mxf4nvf4.block_scale.scale_vec::4X", "ue4m3", 16)]
     kind, scale_type, span = levels[int(rng.integers(0, 2))]
@@ -241,7 +241,7 @@ GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
 
 
 def neighbouring_type(p: Product) -> Case:
-    """Fault: the elements are interpreted as another type of the same size."""
+    """Fault: the elements are interpreted as a wrong type of the same size."""
     pairs = {"e4m3": "e5m2", "e5m2": "e4m3", "f16": "bf16", "bf16": "f16", "s8": "u8"}
     q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice([*pairs])), way=p.way if p.fmt != "s8" else {})
     q.way = {} if q.fmt == "s8" else q.way

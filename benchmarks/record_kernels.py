@@ -297,7 +297,7 @@ def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
 
 
 def main() -> None:
-    """Run all kernels on the GPU and write the records."""
+    """Run all kernels on the GPU and write a record of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     parser.add_argument("--results", action="store_true", help="write the results, not only their digests")

@@ -112,7 +112,7 @@ def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str
 
 
 def main() -> None:
-    """Compare the SASS names of all instructions, print the rows, and write the table if files are given."""
+    """Compare the SASS names of all instructions, print the figures, and write the table if files are given."""
     parser = options(__doc__)
     parser.add_argument(
         "--write", type=Path, metavar="FILE.csv", help="write architectures, SASS names and instructions to this file"

@@ -106,7 +106,7 @@ def warpgroup_rows(cases: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure all models and print the rows."""
+    """Measure the speed of all models and print the figures."""
     chosen = options(__doc__).parse_args()
     count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
     instruction = parse(F16)

@@ -56,7 +56,7 @@ def python(size: Size, folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure both testbenches and print the rows."""
+    """Measure the speed of both testbenches and print the figures."""
     chosen = options(__doc__).parse_args()
     size = SMALL if chosen.small else FULL
     with tempfile.TemporaryDirectory() as scratch:

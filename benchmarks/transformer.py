@@ -127,7 +127,7 @@ def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Prob
 
 
 def main() -> None:
-    """Compute all layers with all formats and print the rows."""
+    """Compute all layers in all formats and print the figures."""
     chosen = options(__doc__).parse_args()
     model = folder_of_model()
     engine_for("sm_90")
@@ -150,7 +150,7 @@ def placed(problem: Problem, index: int) -> tuple[str, Block]:
 
 
 def rows_of(found: dict[str, list[Block]]) -> Iterator[Row]:
-    """Yield rows with the errors and mismatches of each format."""
+    """Yield table rows with the errors and mismatches of each format."""
     for fmt, blocks in found.items():
         yield Row(f"{fmt}: outputs", "", sum(block.outputs for block in blocks))
         yield Row(f"{fmt}: hardware differs from golden model", "", sum(block.mismatches for block in blocks), "none")

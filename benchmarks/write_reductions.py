@@ -83,7 +83,7 @@ CASES = {
 
 
 def main() -> None:
-    """Write the PTX and the launch of all kernels."""
+    """Write the PTX and the launch description of all kernels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     records = {}
