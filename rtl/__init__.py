@@ -1,1 +1,1 @@
-"""RTL of a sparse tensor core in Amaranth: one file per pipeline stage; `cells` has the building blocks of stages."""
+"""RTL of a sparse tensor core in Amaranth: one file per pipeline stage. The folder `cells` has adders and the like."""

@@ -1,4 +1,4 @@
-"""Accumulators in tensor memory: panels of eight columns are read ahead, and written when their results arrive."""
+"""Accumulators in tensor memory: panels of eight columns are read in advance, and their results are written back."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ from .warp import COLUMNS, LANES, REGISTERS, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
-#: Number of arrays, of 16 rows each, that use all lanes of tensor memory.
+#: Number of arrays of units. Each computes 16 rows, and together they use all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
-#: Number of buffers for accumulator panels that were read and wait for multiplication.
+#: Number of buffers for panels of accumulators that were read from tensor memory and wait for multiplication.
 _BUFFERS = 2
 _HALF = WORD_BITS // 2
 
 
 def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
-    """Return the signature of a tensor-memory port that reads and writes eight columns of all lanes in one cycle."""
+    """Return the signature of a tensor-memory port that reads and writes eight columns of all 128 lanes per cycle."""
     words = data.ArrayLayout(data.ArrayLayout(WORD_BITS, COLUMNS), arrays * ROWS)
     return DescribedSignature(
         {
@@ -79,7 +79,7 @@ class Accumulators(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of pending results, the two panel buffers, and the wiring from memory words to registers."""
+        """Build the FIFO of pending results, the two panel buffers, and the conversion of memory words to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
         # Timing of one panel of eight columns, from the read of its accumulators to the earliest read of its results.
@@ -88,7 +88,7 @@ class Accumulators(wiring.Component):
         #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
         #               read    data    multiply    issue      collect     write    read
         m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
-        # Number of panels that were requested and are not yet multiplied.
+        # Number of panels whose accumulators were requested and that are not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
         overlaps = [
@@ -119,7 +119,7 @@ class Accumulators(wiring.Component):
         return m
 
     def _buffer(self, m: Module, requested: Value, taken: Value, kept: Signal) -> None:
-        """Build the panel buffers, a FIFO in which an entry stays until the array takes it."""
+        """Build the buffers for panels of accumulators. A panel stays in its buffer until the array takes it."""
         arriving, half = Signal(), Signal(reset_less=True)
         stored = Signal(range(_BUFFERS + 1))
         behind = stored - taken
@@ -143,14 +143,14 @@ class Accumulators(wiring.Component):
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether eight columns from `a` on overlap eight columns from `b` on. Column numbers wrap at 512."""
+    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7. Column numbers wrap at 512."""
     # Two ranges of eight columns overlap if their distance modulo 512 is 0 to 7, or 505 to 511 (-7 to -1).
     distance = (a - b)[:COLUMN_BITS]
     return (distance < COLUMNS) | (distance > (1 << COLUMN_BITS) - COLUMNS)
 
 
 def _registers(words: data.View, *, half: bool) -> list[Value]:
-    """Return eight columns of tensor memory as accumulator registers of ``mma``, for the 32 lanes of each array.
+    """Return eight columns of tensor memory as accumulator registers of ``mma``, for the 32 lanes of each tensor core.
 
     Source: PTX ISA, fragments of ``mma``: register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16
     bits, register h has both.
@@ -167,7 +167,7 @@ def _registers(words: data.View, *, half: bool) -> list[Value]:
 
 
 def _columns(registers: Sequence[data.View], *, half: bool) -> list[Value]:
-    """Return the words of eight columns of tensor memory, from accumulator registers in the lanes of each array."""
+    """Return eight columns of tensor memory, converted from the accumulator registers of each tensor core's lanes."""
     result: list[Value] = []
     for row in range(ROWS * len(registers)):
         h, g = divmod(row % ROWS, 8)

@@ -1,4 +1,4 @@
-"""The align stage: shift every product and the accumulator to one grid, and sum 4-bit products in groups of 16."""
+"""The align stage shifts every product and the accumulator to one grid, and sums 4-bit products in groups of 16."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -58,14 +58,14 @@ class AlignStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the alignment shifters and the groups of 16 products."""
+        """Build the shifters that align products, and the groups of 16 products of 4-bit elements."""
         m = Module()
         config, addends = self.config, self.o.addends
         integer = is_one_of(
             config, self.control.a, [e for e in config.elements if e.fixed_point and not e.packed_float]
         )
-        # `i.e_max` covers the products, the accumulator and e_zero. Scaled groups are formed in this stage, so their
-        # exponents are compared with `i.e_max` here.
+        # The input `i.e_max` covers the products, the accumulator and e_zero. This stage computes the scaled groups, so
+        # it compares their exponents with `i.e_max` here.
         groups = self._groups(m)
         m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
         e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
@@ -96,7 +96,7 @@ class AlignStage(wiring.Component):
         return groups
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Return e_max of all terms. Align the scaled groups to it, and drive the outputs that depend on e_max."""
+        """Find e_max (the largest exponent of all terms), align scaled groups to it, and drive outputs that need it."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan = self.i.e_max, self.i.nan
         if groups:
@@ -135,7 +135,7 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # products of 4-bit elements are summed in groups
+            if self.widths.narrow:  # products of 4-bit elements are summed in groups of 16
                 significand = Mux(narrow, 0, significand)
             # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a slot for
             # narrow floats, a float gets more zeros as padding than an integer (i: integer bits, f: fraction bits, -:
@@ -161,7 +161,7 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max, saturated to the width of the shift amount, for all slots that serve the same float formats.
+        """Return e_max (the largest exponent), saturated to the shift amount's width, for one group of slots.
 
         In steps of other formats return the exponent of integers instead. Integers are then not shifted, and the shift
         amounts of unused slots do not toggle with e_max.

@@ -9,12 +9,12 @@ from .config import CoreConfig, Element
 
 __all__ = ["ELEMENT_CODE_BITS", "case", "is_one_of", "is_wide"]
 
-#: Width of an element code in a control word, in bits.
+#: Width in bits of an element format's code in a control word.
 ELEMENT_CODE_BITS = 4
 
 
 def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
-    """Return whether a code names one of `elements`. The result is undefined for codes that the configuration lacks."""
+    """Return whether a format code is the code of one of `elements`. The code must be a code of the configuration."""
     if len(elements) == len(config.elements):
         return Const(1)
     codes = [config.elements.index(element) for element in elements]
@@ -22,11 +22,11 @@ def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> V
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether a code names an element of 16 bits or more, whose chunks have units of 16 bits."""
+    """Return whether elements of this format have 16 bits or more. Metadata then selects units of 16 bits."""
     return is_one_of(config, code, [element for element in config.elements if element.wide])
 
 
 def case(m: Module, config: CoreConfig, element: Element) -> AbstractContextManager[None]:
-    """Return the switch case of an element code. The last element is the default case, so its code needs no decoder."""
+    """Return the switch case of a format code. The last format is the default case, so its code needs no decoder."""
     code = config.elements.index(element)
     return m.Default() if code == len(config.elements) - 1 else m.Case(code)

@@ -1,4 +1,4 @@
-"""Completion of committed groups of instructions, in program order."""
+"""Completion of commit groups of instructions, in program order."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,13 +10,13 @@ from .tensor_core import IN_FLIGHT
 
 __all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
-#: Width of N of ``wait_group`` in bits, and maximum number of pending committed groups.
+#: Width in bits of the operand N of ``wait_group``, and maximum number of pending commit groups.
 PENDING_BITS = 3
 GROUPS = 1 << PENDING_BITS
 
 
 class Commits(wiring.Component):
-    """Track instructions until their last result, and committed groups until their last instruction completes.
+    """Track instructions until their last result is written, and commit groups until their last instruction completes.
 
     Parameters
     ----------
@@ -46,10 +46,10 @@ class Commits(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of panels, the counter of unfinished instructions, and the FIFO of committed groups."""
+        """Build the FIFO of panels, the counter of unfinished instructions, and the FIFO of commit groups."""
         m = Module()
-        # One bit for each panel whose results are not yet delivered, the oldest panel lowest. A bit is set for the last
-        # panel of an instruction.
+        # One bit for each panel whose results are not yet delivered. Bit 0 belongs to the oldest panel. The bit of an
+        # instruction's last panel is set.
         ends, inside = Signal(self.in_flight), Signal(range(self.in_flight + 1))
         unfinished = Signal(range(self.most + 1))
         finishes = self.delivered & ends[0]
@@ -64,8 +64,9 @@ class Commits(wiring.Component):
             unfinished.eq(unfinished + self.issued - finishes),
             self.pending.eq(behind + self.commit),
         ]
-        # Instructions finish in order. The count of a group includes all instructions that are unfinished at its
-        # commit, also those of older groups. Each finished instruction therefore lowers every count that is not zero.
+        # Instructions finish in order. Each commit group has a count of all instructions that were unfinished at its
+        # commit, including those of older groups. Each finished instruction therefore lowers every count that is not
+        # zero.
         left = [count - (finishes & (count != 0)) for count in self.remaining]
         for place, count in enumerate(self.remaining):
             moved = Mux(self.finished, left[min(place + 1, GROUPS - 1)], left[place])

@@ -1,4 +1,4 @@
-"""Datapath configurations, frozen and validated, and the presets of known architectures."""
+"""Datapath configurations, which are immutable and validated, and the presets of known architectures."""
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,23 +25,24 @@ __all__ = [
     "Element",
 ]
 
-#: Possible places of pipeline registers (cuts), in the order of the data flow. A register is behind a stage, or within
-#: a stage: behind the products, the adder tree, the count of leading digits or the normalising shift.
+#: Possible positions of pipeline registers (cuts), in the order of the data flow. A register is behind a stage, or
+#: within a stage: behind the products, the adder tree, the count of leading digits or the normalising shift.
 CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "normalise", "round")
-#: Cuts (places of pipeline registers) that are behind a stage, not within one.
+#: Positions of pipeline registers (cuts) between two stages, not within a stage.
 STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
-#: Types of operand multiplexers: two 4:1 multiplexers per chunk, or two 3:1 multiplexers.
+#: Types of operand multiplexers. Each chunk has two 4:1 multiplexers (``mux4``) or two 3:1 multiplexers (``mux3``).
 MUXES = ("mux4", "mux3")
-#: Names of the block scale formats.
+#: Names of the formats of block scales.
 BLOCK_SCALES = ("ue8m0", "ue4m3")
-#: Rows and columns of the outputs of a warp's ``mma`` instruction.
+#: Number of rows and number of columns in the output of a warp's ``mma`` instruction.
 WARP_ROWS, WARP_COLUMNS = 16, 8
-#: Bytes in a segment of a row of A: one register in each of the four lanes of a quad. A row has two segments.
+#: Bytes in one segment of a row of A, which is one register in each of the four lanes of a quad. A row has two
+#: segments.
 WARP_SEGMENT_BYTES = 16
 
 
 class ConfigError(Error):
-    """A datapath configuration is invalid. The message names the field."""
+    """Error for an invalid datapath configuration. The message names the field."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Element:
     """An element format and the width of the container that stores the element in an operand."""
 
     format: Format
-    #: Possible container widths of an element format in bits. An e2m1 takes 8 bits or 4, depending on the kind.
+    #: Container widths, in bits, in which an element format can be stored. An e2m1 takes 8 bits or 4 bits, depending on
+    #: the instruction's kind.
     container_bits: int
 
     @classmethod
@@ -67,12 +69,12 @@ class Element:
 
     @property
     def packed_float(self) -> bool:
-        """Whether the element is packed e2m1 (two in a byte), whose products are summed in groups of 16 as integers."""
+        """Whether the element is packed e2m1 (two per byte), whose products are summed in groups of 16 as integers."""
         return self.container_bits == 4 and not self.format.is_integer
 
     @property
     def fixed_point(self) -> bool:
-        """Whether the significand is an integer: in integer formats, and in packed e2m1 in units of one half."""
+        """Whether the significand is treated as an integer: for integers, and for packed e2m1 (in halves)."""
         return self.format.is_integer or self.packed_float
 
     @property
@@ -86,19 +88,19 @@ class Element:
 
     @property
     def low_bit(self) -> int:
-        """Position of the element's lowest bit in its container."""
+        """Position of the element's lowest bit in the container that stores the element."""
         return low_bit(self.format, self.container_bits)
 
     @property
     def wide(self) -> bool:
-        """Whether metadata selects the element in units of 16 bits (:func:`sptc.isa.metadata.is_wide`)."""
+        """Whether metadata selects elements of this format in units of 16 bits (:func:`sptc.isa.metadata.is_wide`)."""
         return is_wide(self.container_bits)
 
     def __str__(self) -> str:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
-#: Upper limit of the rows, the columns and the bytes per step of a configuration, far above known hardware.
+#: Maximum number of rows, of columns, and of bytes per step in a configuration. Known hardware has far fewer.
 _MOST = 256
 
 
@@ -106,25 +108,27 @@ _MOST = 256
 class CoreConfig:
     """Configuration of one datapath: formats, widths, array size and pipeline registers."""
 
-    name: str  #: Name of the configuration in headers and messages
+    name: str  #: Name of the configuration in file headers and messages
     #: Names of the datapath's element formats, in the syntax of :meth:`Element.parse`.
     formats: tuple[str, ...]
     scales: tuple[str, ...] = ()  #: Names of the datapath's block scale formats: ``ue8m0``, ``ue4m3``
     #: Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
-    alignment_bits: int = 25  #: F: bits that alignment keeps below e_max, the largest exponent
-    fp8_alignment_bits: int = 25  #: F (bits kept by alignment) of 8-bit floats, at most `alignment_bits`
+    alignment_bits: int = 25  #: F: number of bits that alignment keeps below e_max, the largest exponent
+    fp8_alignment_bits: int = 25  #: F (number of bits kept by alignment) of 8-bit floats, at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
-    #: Whether e_max, the largest exponent, is at least e_zero. No recording of a Blackwell GPU decides this rule
+    #: Whether e_max, the largest exponent, is never below e_zero. No recording of a Blackwell GPU decides this rule
     #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
     mux: str = "mux4"  #: Type of the operand multiplexers, ``mux4`` or ``mux3`` (see :data:`MUXES`)
-    #: Rows and columns of units in the array, at most 256 each.
+    #: Number of rows and of columns of units in the array, at most 256 each.
     rows: int = 4
     columns: int = 4
-    #: Pipeline registers: a subset of :data:`CUTS` in the same order. Their number is the latency in cycles.
+    #: Positions of pipeline registers: a subset of :data:`CUTS` in the same order. Their number is the latency in
+    #: cycles.
     cuts: tuple[str, ...] = STAGE_CUTS
-    #: Whether metadata selects B. Without selection the ports are the same, and A is multiplied by the low half of B.
+    #: Whether metadata selects elements of B. Without selection the ports are the same, and A is multiplied by the low
+    #: half of B.
     sparse: bool = True
 
     def __post_init__(self) -> None:
@@ -187,50 +191,50 @@ class CoreConfig:
         return self.elements.index(element)
 
     def slots_of(self, element: Element) -> int:
-        """Return the number of products per step of an element format."""
+        """Return the number of products that a unit computes per step, for an element format."""
         return self.step_bytes * 8 // element.container_bits
 
     @property
     def chunks(self) -> int:
-        """Number of metadata nibbles per step for 8-bit units, whose chunks have two bytes of stored A each."""
+        """Number of metadata nibbles per step for 8-bit elements. Each nibble serves two bytes of stored A."""
         return self.step_bytes // 2
 
     @property
     def always_wide(self) -> bool:
-        """Whether all element formats have units of 16 bits."""
+        """Whether metadata selects units of 16 bits for all element formats."""
         return all(element.wide for element in self.elements)
 
     @property
     def warp_blocks(self) -> int:
-        """Number of blocks of rows x columns in the 16 x 8 outputs of a warp, equal to the cycles per step of K."""
+        """Number of blocks of rows x columns in the 16 x 8 outputs of a warp. Each step of K takes as many cycles."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
     def interleaved(self) -> bool:
-        """Whether pairs of narrow chunks of B are interleaved byte by byte, so that one mux serves both unit widths."""
+        """Whether pairs of 8-bit chunks of B are interleaved byte by byte, so that one mux serves 8 and 16 bits."""
         return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
     def latency(self) -> int:
-        """Latency of a step in cycles, from its operands to its result."""
+        """Latency of a step in cycles, from its operands to its result. It equals the number of cuts."""
         return len(self.cuts)
 
     def elements_of_slot(self, slot: int) -> tuple[Element, ...]:
-        """Return the element formats that a product slot serves."""
+        """Return the element formats that a product slot of the unit serves."""
         return tuple(element for element in self.elements if slot < self.slots_of(element))
 
     @property
     def slots(self) -> int:
-        """Number of product slots per unit."""
+        """Number of product slots (multipliers) per unit."""
         return max(self.slots_of(element) for element in self.elements)
 
     @property
     def term_slots(self) -> int:
-        """Number of product slots that serve elements with containers of 8 bits or more."""
+        """Number of product slots that serve elements stored in containers of 8 bits or more."""
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
 
     def require_warp(self) -> None:
-        """Raise an error if the array cannot execute the instructions of a warp.
+        """Raise an error if the array of units cannot execute ``mma`` instructions of a warp.
 
         Raises
         ------
@@ -244,13 +248,14 @@ class CoreConfig:
             )
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
             raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
-        # A warp passes the same block scales to both steps of an instruction, so packed e2m1 must fit in one step.
+        # A warp passes the same block scales to both steps of an instruction, so an instruction of packed e2m1 must fit
+        # in one step.
         if self.step_bytes == WARP_SEGMENT_BYTES and any(element.packed_float for element in self.elements):
             raise ConfigError(f"step_bytes must be 32 to serve a warp with e2m1/4, not {self.step_bytes}")
 
     @property
     def serves_warp(self) -> bool:
-        """Whether the array can execute the instructions of a warp, as :meth:`require_warp` checks."""
+        """Whether the array of units can execute ``mma`` instructions of a warp, as :meth:`require_warp` checks."""
         try:
             self.require_warp()
         except ConfigError:

@@ -1,4 +1,4 @@
-"""Conversion of an Amaranth design to Verilog or RTLIL, for everything that this project emits.
+"""Conversion of an Amaranth design to Verilog or RTLIL, for all emitted designs.
 
 Garbage collection is off meanwhile: a design is millions of objects that live to the end.
 """
@@ -43,7 +43,7 @@ class _Surroundings(Elaboratable):
         self._component = component
 
     def elaborate(self, platform: object) -> Module:
-        """Build the component, with a port cell at each of its ports."""
+        """Build the component, and connect a port cell to each of its ports."""
         m = Module()
         m.submodules.component = self._component
         for name, is_input, port in _flattened(self._component):
@@ -84,7 +84,8 @@ def to_verilog(
     """
     text = to_rtlil(design, name, ports=ports, platform=platform)
     try:
-        # `verilog.convert` takes the same step with RTLIL of its own. No public function of Amaranth takes RTLIL text.
+        # The function `verilog.convert` runs Yosys in the same way, but on RTLIL that it generates itself. No public
+        # function of Amaranth takes RTLIL text.
         text = str(verilog._convert_rtlil_text(text, strip_internal_attrs=True))
     except YosysError as error:
         lines = str(error).strip().splitlines() or ["no message"]
@@ -111,12 +112,12 @@ def _flattened(component: wiring.Component) -> list[tuple[str, bool, Value]]:
 
 
 def _with_ports(text: str, name: str, ports: dict[str, bool]) -> str:
-    """Replace the port cells in the top module :class:`_Surroundings` of the RTLIL `text` by ports of the module."""
+    """Replace the port cells of the top module :class:`_Surroundings` in the RTLIL `text` by module ports."""
     start = text.index(f"module \\{name}\n")
     end = text.index("\nend\n", start)
     before, top, behind = text[:start], text[start:end], text[end:]
     top = re.sub(rf"^  cell \\{_PORT} .*?^  end\n", "", top, flags=re.MULTILINE | re.DOTALL)
-    for number, (port, is_input) in enumerate(ports.items(), start=2):  # ports 0 and 1 are clock and reset
+    for number, (port, is_input) in enumerate(ports.items(), start=2):  # module ports 0 and 1 are clock and reset
         wire = re.compile(rf"^(  wire width \d+)( \\{port})$", re.MULTILINE)
         top, count = wire.subn(rf"\1 {'input' if is_input else 'output'} {number}\2", top)
         assert count == 1, port

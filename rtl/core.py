@@ -1,4 +1,4 @@
-"""The core: an array of rows x columns units with stream ports."""
+"""The core: an array of rows x columns dot-product units with stream ports."""
 
 from itertools import product
 
@@ -54,7 +54,7 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> Describe
 
 
 class Core(wiring.Component):
-    """An array of rows x columns units that share operands, with stream ports.
+    """An array of rows x columns dot-product units that share operands along rows and columns, with stream ports.
 
     Logic that all units of a row or a column share is built once, in front of them: the order of their operands, and
     the metadata decoder of a row.
@@ -83,7 +83,7 @@ class Core(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the array of units and the pipeline control."""
+        """Build the array of dot-product units and the pipeline control."""
         m = Module()
         config = self.config
         advance = Signal()
@@ -115,9 +115,9 @@ class Core(wiring.Component):
         if not config.latency:
             m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m
-        # One enable signal controls all stages, so the stages need no handshakes. A gap between two tiles moves through
-        # the pipeline and is not closed while a result waits. The highest bit of `occupied` is set while the output has
-        # a result.
+        # One enable signal controls all pipeline stages, so the stages need no handshakes. An empty stage between two
+        # tiles moves through the pipeline, and is not filled while a result waits. The highest bit of `occupied` is set
+        # while the output has a result.
         occupied = Signal(config.latency)
         m.d.comb += [
             self.o.valid.eq(occupied[-1]),

@@ -1,4 +1,4 @@
-"""In-order FIFO that outputs all of its entries, not only the oldest."""
+"""In-order FIFO with every entry visible at its outputs, not only the oldest entry."""
 
 from amaranth.hdl import Module, Mux, ShapeLike
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ __all__ = ["DueList"]
 
 
 class DueList(wiring.Component):
-    """Shift-register FIFO that outputs all of its entries, not only the oldest.
+    """Shift-register FIFO with every entry visible at its outputs, not only the oldest entry.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class DueList(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the shift register, in which a push writes behind the last entry that stays."""
+        """Build the shift register. A push writes behind the last entry that remains after a pop in the same cycle."""
         m = Module()
         behind = self.count - self.pop
         m.d.sync += self.count.eq(behind + self.push)

@@ -18,7 +18,7 @@ from .warpgroup import Warpgroup
 
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
-#: Components that can be emitted, by the name of the top module.
+#: Components that can be emitted as a top module, by the name of that module.
 COMPONENTS: dict[str, Callable[..., wiring.Component]] = {
     "unit": Unit,
     "row": Row,
@@ -69,12 +69,12 @@ def emit(
 
 
 def module_name(config: CoreConfig, top: str) -> str:
-    """Return the default name of a top module: `config.name` and `top`, with only the characters of an identifier."""
+    """Return the default name of a top module: `config.name` and `top`, with invalid characters replaced."""
     return f"sptc_{re.sub(r'[^0-9A-Za-z]', '_', config.name)}_{top}"
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class of units that instantiate one shared module, since Amaranth would emit one module per unit."""
+    """Return a class of units that instantiate one shared module. Otherwise Amaranth emits one module per unit."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:
@@ -89,7 +89,7 @@ def unit_instance(name: str) -> type[Unit]:
 
 
 def unit_of(name: str) -> str:
-    """Return the name of the shared unit module that belongs to a top module."""
+    """Return the name of the unit module that all units below a top module share."""
     return f"{name}_unit"
 
 

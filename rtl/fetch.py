@@ -1,4 +1,4 @@
-"""Matrix descriptors, the addresses of core matrices in shared memory, and requests for panels.
+"""Matrix descriptors of shared memory, addresses of core matrices, and requests for panels (eight rows or columns).
 
 A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or eight columns of B. A
 panel of A is two core matrices (32 stored bytes a row). A panel of B is four (64 bytes a column), or two in a dense
@@ -30,15 +30,15 @@ __all__ = [
 ]
 
 PANEL_ROWS = 8
-#: Number of core matrices in a panel of B for sparse instructions. A panel of A, or of B for dense instructions, has
-#: half as many.
+#: Number of core matrices in a panel of B for sparse instructions. A panel of A, and a panel of B for dense
+#: instructions, has half as many core matrices.
 CORE_MATRICES = 4
-#: Width of a shared-memory address in bits. Addresses are in units of 16 bytes.
+#: Width of a shared-memory address in bits. Addresses count words of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
-#: Width of a panel number in bits: N is at most 256 columns, and a panel has eight.
+#: Width of a panel number in bits. N is at most 256 columns, and a panel of B has eight columns.
 PANEL_BITS = 5
-_ELEMENT_BITS = 16  #: width in bits of elements that may be MN-major
+_ELEMENT_BITS = 16  #: Width in bits of elements whose operand may be MN-major.
 
 
 class SwizzleCode(enum.Enum, shape=2):
@@ -68,7 +68,7 @@ def descriptor_layout() -> DescribedLayout:
 
 
 def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
-    """Return whether a matrix descriptor sets a reserved bit, or its field `reserved2` is not `fixed`."""
+    """Return whether a matrix descriptor has a nonzero reserved bit, or a value other than `fixed` in `reserved2`."""
     others = Cat(descriptor[f"reserved{number}"] for number in (0, 1, 3))
     return others.any() | (descriptor.reserved2 != fixed)
 
@@ -88,12 +88,12 @@ def panel_request_layout() -> DescribedLayout:
 
 
 def panel_layout() -> data.ArrayLayout:
-    """Return the layout of a panel: eight rows of 64 bytes, K ascending. A short panel fills 32 bytes of each row."""
+    """Return the layout of a panel: eight rows of 64 bytes, K ascending. A short panel uses 32 bytes per row."""
     return data.ArrayLayout(CORE_MATRICES * UNIT_BITS, PANEL_ROWS)
 
 
 def shared_memory_signature() -> DescribedSignature:
-    """Return the signature of a shared-memory port that reads eight units of 16 bytes in each cycle."""
+    """Return the signature of a shared-memory port that reads eight words of 16 bytes in each cycle."""
     address = "Addresses of units: byte addresses without their lowest four bits."
     return DescribedSignature(
         {
@@ -105,7 +105,7 @@ def shared_memory_signature() -> DescribedSignature:
 
 
 class CoreMatrixAddress(wiring.Component):
-    """Compute the addresses of the eight 16-byte units of a core matrix. Combinational. Addresses wrap at 2**18 bytes.
+    """Compute the addresses of the eight 16-byte words of a core matrix. Combinational. Addresses wrap at 2**18 bytes.
 
     Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
@@ -156,5 +156,5 @@ class CoreMatrixAddress(wiring.Component):
 
 
 def transposed(core_matrix: Sequence[Value], row: int) -> Value:
-    """Return 16 bytes of a row of an MN-major core matrix: one 16-bit element from each of the matrix's eight units."""
+    """Return 16 bytes of a row of an MN-major core matrix: one 16-bit element from each of its 16-byte words."""
     return Cat(core_matrix[k].word_select(row, _ELEMENT_BITS) for k in range(PANEL_ROWS))

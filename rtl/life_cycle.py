@@ -1,4 +1,4 @@
-"""Flags of ``wgmma`` behaviour that PTX leaves undefined, as far as the hardware of a warpgroup can detect it."""
+"""Flags of ``wgmma`` usage that PTX leaves undefined, as far as the hardware of a warpgroup can detect it."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import enum, wiring
@@ -15,7 +15,7 @@ __all__ = ["LifeCycle", "Operation", "life_cycle_layout"]
 
 
 class Operation(enum.Enum, shape=2):
-    """Operations of warpgroup commands: multiply, commit, wait and fence."""
+    """Operation of a warpgroup's command: multiply, commit, wait or fence."""
 
     MULTIPLY = 0
     COMMIT = 1
@@ -24,7 +24,7 @@ class Operation(enum.Enum, shape=2):
 
 
 def life_cycle_layout() -> DescribedLayout:
-    """Return the layout of the flags for undefined ``wgmma`` behaviour, which are valid in one cycle."""
+    """Return the layout of the flags for undefined ``wgmma`` usage. Each flag is set for one cycle."""
     unfenced = (
         "A multiplication is accepted before the first fence; or, with no fence in between, after one of another shape "
         "or after an access to its registers."
@@ -66,15 +66,15 @@ class LifeCycle(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers that track fences, open groups, and committed groups for which no wait was issued."""
+        """Build the registers that track fences, the open commit group, and commit groups that were not waited for."""
         m = Module()
         undefined = self.undefined
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
-        # `is_open` is set if the open group has a multiplication. `groups` has one such bit for each committed group
-        # that was not waited for, the newest lowest. Its highest bit stands for all older groups. A wait can leave all
-        # bits but the highest pending.
+        # The bit `is_open` is set if the open commit group has a multiplication. `groups` has one such bit for each
+        # committed group for which no wait was issued. Bit 0 belongs to the newest group, and the highest bit to all
+        # older groups. A wait can leave all bits but the highest pending.
         is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)
@@ -105,7 +105,7 @@ class LifeCycle(wiring.Component):
         return m
 
     def _doublings(self) -> Value:
-        """Return log2(K) - 3. Each halving of the element width doubles K, and sparsity also doubles K."""
+        """Return log2(K) - 3. K doubles when the element width is halved, and doubles again for sparse instructions."""
         elements = self.config.elements
         doublings: Value = Const(0, 2)
         for narrow in (16, 8):

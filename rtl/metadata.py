@@ -1,4 +1,4 @@
-"""The metadata stage: decode metadata nibbles to multiplexer selects, and flag nibbles that are not legal."""
+"""The metadata stage decodes metadata nibbles to multiplexer selects, and flags illegal nibbles."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, enum, wiring
@@ -10,12 +10,12 @@ from .config import MUXES, CoreConfig
 
 __all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
 
-#: Number of kept units per chunk: units that A stores, and units of B that metadata selects.
+#: Number of kept elements per chunk: elements that A stores, and elements of B that metadata selects.
 KEPT_UNITS = 2
 
 
 class RuleCode(enum.Enum, shape=3):
-    """Metadata rule at run time. The names are those of :data:`sptc.isa.metadata.RULES`."""
+    """Metadata rule of a step, as a signal. The members have the names in :data:`sptc.isa.metadata.RULES`."""
 
     PLAIN = 0
     ORDERED = 1
@@ -25,7 +25,7 @@ class RuleCode(enum.Enum, shape=3):
 
 
 class NibbleDecoder(wiring.Component):
-    """Decode one metadata nibble to the selects of two stored slots. Combinational.
+    """Decode one metadata nibble to the multiplexer selects of the two kept elements of a chunk. Combinational.
 
     ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build
     slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the two slots are exchanged where that
@@ -79,7 +79,7 @@ class NibbleDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        # Legal nibbles, in groups that the same rules define.
+        # Legal nibbles, grouped by the set of metadata rules that define them.
         groups: dict[tuple[RuleCode, ...], list[int]] = {}
         for nibble in range(1 << len(n)):
             rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)
@@ -94,7 +94,7 @@ class NibbleDecoder(wiring.Component):
 
 
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
-    """Return the layout of a row's decoded metadata in one step: a 4-bit select for each stored slot of a lane.
+    """Return the layout of a row's decoded metadata in one step: a 4-bit select for each kept element of a chunk.
 
     A select is one-hot or zero. A lane is a chunk of 8-bit units, or of 16-bit units if all elements are wide.
     """
@@ -126,7 +126,7 @@ class MetadataStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the nibble decoders and, with 3:1 multiplexers, the exchange of stored units of A."""
+        """Build the nibble decoders. With 3:1 multiplexers, also build the exchange of kept elements of A."""
         m = Module()
         config = self.config
         wide = self.wide if config.interleaved else Const(config.always_wide)
@@ -140,7 +140,7 @@ class MetadataStage(wiring.Component):
                 select[1].eq(decoder.select1),
             ]
             decoders.append(decoder)
-        # In an interleaved datapath, a chunk of wide elements takes two lanes with the same nibble.
+        # In a datapath with interleaved chunks, a chunk of 16-bit elements uses two decoders with the same nibble.
         by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
         flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
         m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))
@@ -152,7 +152,7 @@ class MetadataStage(wiring.Component):
         return m
 
     def _exchanged(self, decoders: list[NibbleDecoder], bits: int) -> Value:
-        """Return A, with the two units of a chunk exchanged where the chunk's decoder sets `swap`."""
+        """Return A with the two kept elements of a chunk exchanged where the chunk's decoder sets `swap`."""
         pairs = [self.a[first : first + 2 * bits] for first in range(0, len(self.a), 2 * bits)]
         return Cat(
             Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)

@@ -1,4 +1,4 @@
-"""The multiply stage: the exact product of every slot, and e_max, the largest exponent of products and accumulator."""
+"""The multiply stage computes exact products, and e_max: the largest exponent of products and accumulator."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -56,7 +56,7 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
 
 
 class MultiplyStage(wiring.Component):
-    """Unpack and multiply the operands of every slot, and find e_max, the largest exponent.
+    """Unpack and multiply the operands of every product slot, and find e_max, the largest exponent.
 
     Combinational, or with a register behind the products: latency one enabled cycle.
 
@@ -86,7 +86,7 @@ class MultiplyStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the product slots, and the logic that they share."""
+        """Build the product slots, and the logic that all slots share."""
         m = Module()
         products = self._multiply(m)
         for port, product in zip(self.o.significands, products, strict=True):
@@ -153,7 +153,8 @@ class MultiplyStage(wiring.Component):
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
             any_product = self._registered(m, ~(Cat(product.zero for product in floats).all() | packed))
-            # The high bits of `floor` are compared early. Only the low bits wait for the products.
+            # The high bits of `floor` are available early and are compared early. Only the comparison of the low bits
+            # waits for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
             above = (floor < 0) | (~beyond & higher)
@@ -170,7 +171,7 @@ class MultiplyStage(wiring.Component):
             "c_significand": accumulator.significand,
             "c_grid_exponent": c_exponent - dropped,
             "headroom_offset": dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"]),
-            # the sign of a NaN product does not matter, since NaN has priority
+            # The sign of a NaN product does not matter, because the NaN determines the result.
             "nan": _any([product.nan for product in floats]) | accumulator.nan | offset.nan,
             "positive_inf": _any([product.special & ~product.sign for product in floats])
             | (accumulator.inf & ~accumulator.sign),
@@ -181,11 +182,11 @@ class MultiplyStage(wiring.Component):
             self._hand_on(m, getattr(self.o, name), value)
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
-        """Connect an output that does not depend on e_max, through the ``product`` register if the datapath has it."""
+        """Connect an output that does not depend on e_max, delayed by the ``product`` register if there is one."""
         m.d.comb += port.eq(self._registered(m, value))
 
     def _registered(self, m: Module, value: Value) -> Value:
-        """Return a value, delayed by the ``product`` register if the datapath has it."""
+        """Return a value, delayed by the ``product`` register if the datapath has this register."""
         return delayed(m, value, int("product" in self.config.cuts), self.enable, "product")
 
     def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> MaxExponent:
@@ -194,7 +195,7 @@ class MultiplyStage(wiring.Component):
         return tree
 
     def _dropped_bits(self) -> Value:
-        """Return the difference between the largest F of all formats and F of the running float format."""
+        """Return how many bits F of the step's float format is below the largest F of all formats."""
         bits: Value = Const(0)
         for element in self.widths.floats:
             if dropped := self.widths.grid_bits - kept_bits(self.config, element):
@@ -202,7 +203,7 @@ class MultiplyStage(wiring.Component):
         return bits
 
     def _zero_exponent(self, half: Value, packed: Value) -> Value:
-        """Return e_zero, the minimum of e_max, for the running step."""
+        """Return e_zero, the lower limit of e_max, for the formats of the current step."""
         bits, floor = self.config.alignment_bits, self.config.exponent_floor
         value: Value = Const(zero_exponent_for(bits, floor=floor), _EXPONENT)
         if ResultCode.F16 in self.widths.results:

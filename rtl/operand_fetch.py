@@ -25,7 +25,7 @@ _BUFFERS = 2
 
 
 def core_matrix_layout(a_panels: int) -> DescribedLayout:
-    """Return the layout of a core matrix of A that arrives from memory. A has `a_panels` panels of eight rows."""
+    """Return the layout of a core matrix of A from shared memory. A has `a_panels` panels of eight rows."""
     rows = data.ArrayLayout(UNIT_BITS, PANEL_ROWS)
     return DescribedLayout(
         {
@@ -38,7 +38,7 @@ def core_matrix_layout(a_panels: int) -> DescribedLayout:
 
 
 class OperandFetch(wiring.Component):
-    """Read panels of B and of A through one shared-memory port. B has priority while a panel buffer is free.
+    """Read panels of B and of A through one shared-memory port. B has priority while a buffer for B is free.
 
     One core matrix is read in each cycle in which one is requested, and arrives in the next cycle. A core matrix of A
     is output when it arrives. One of B goes to one of two panel buffers; the panel is offered once it is complete. A
@@ -80,7 +80,7 @@ class OperandFetch(wiring.Component):
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Number of panels of B that have at least one read and that the arrays have not taken yet.
+        # Number of panels of B that are read at least in part, and that the arrays of units have not taken yet.
         kept = Signal(range(_BUFFERS + 1))
         taken = self.panels.valid & self.panels.ready
         room = (segments["b"] != 0) | (kept != _BUFFERS) | taken
@@ -94,7 +94,7 @@ class OperandFetch(wiring.Component):
         ]
         m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
 
-        # Registers that describe the core matrix that arrives in the next cycle.
+        # Registers that describe the core matrix that shared memory delivers in the next cycle.
         arriving_b, completes = (Signal(name=name) for name in ("arriving_b", "completes"))
         arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
         arriving_mn_major = Signal(reset_less=True)
@@ -111,7 +111,7 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # Two panel buffers of B, with a read pointer and a write pointer.
+        # Two buffers for panels of B, with a read pointer and a write pointer.
         full = Signal(_BUFFERS)
         filled, offered = (Signal(range(_BUFFERS), name=name) for name in ("filled", "offered"))
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
@@ -127,7 +127,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of each request in order. Return whether one is read, and whether it is the last."""
+        """Read the core matrices of each request in order. Return whether a read is issued, and if it is the last."""
         last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
         read = requests.valid & allowed
         m.d.comb += requests.ready.eq(allowed & last)

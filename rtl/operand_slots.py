@@ -1,4 +1,4 @@
-"""Two instruction slots: one instruction multiplies while the operands of the next instruction arrive."""
+"""Two instruction slots: one instruction is multiplied while the operands of the next instruction are fetched."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ SLOTS = 2
 
 
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
-    """Return the signature of a port that requests one operand for both instruction slots, round-robin.
+    """Return the signature of a port that requests one operand, for one instruction slot after the other.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
 
 
 class OperandSlots(wiring.Component):
-    """Accept instructions, request their operands, and multiply them in program order, in two instruction slots.
+    """Accept instructions into two slots, request their operands, and multiply the instructions in program order.
 
     The first panel can be multiplied one cycle after the instruction was accepted and the last of its awaited operands
     has arrived. The slot is free in the cycle after the last panel.
@@ -76,7 +76,7 @@ class OperandSlots(wiring.Component):
         super().__init__(DescribedSignature(ports | turns))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, and the round-robin pointers of multiplication and of each operand."""
+        """Build the instruction slots, and the pointers that select a slot for multiplication and for each operand."""
         m = Module()
         # Multiplication and each operand have their own pointer to the slots. In this example, an awaited operand `a`
         # takes three requests (r), and the data of the last request arrive one cycle later (x). Then four panels are
@@ -125,7 +125,7 @@ class OperandSlots(wiring.Component):
 
 
 class PanelRequests(wiring.Component):
-    """Request the panels of one operand in shared memory, in order of panel numbers.
+    """Request the panels of one operand in shared memory, in ascending order of panel numbers.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class PanelRequests(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the counter of requested panels."""
+        """Build the counter of panels whose read was requested."""
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [

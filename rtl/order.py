@@ -1,4 +1,4 @@
-"""Order of metadata and B at the inputs of units. An array reorders them once for all units of a row or a column."""
+"""Order of metadata and B at the inputs of dot-product units. An array reorders them once per row or column."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux
 from amaranth.lib import wiring
@@ -12,14 +12,14 @@ from .select import SelectStage
 
 __all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_order", "nibble_order", "selected_byte"]
 
-#: Metadata nibble of dense steps: selects the first two units of a chunk.
+#: Metadata nibble for dense steps, which selects the first two of a chunk's four units.
 DENSE_NIBBLE = 0b0100
-#: Input ports that determine the order of elements at the inputs of units.
+#: Input ports that determine the order of elements at the inputs of dot-product units.
 _WIDE_AND_SPARSE = {"wide": (In(1), "Elements take 16 bits or more."), "sparse": (In(1), "Metadata selects B.")}
 
 
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
-    """Return the source byte in a column of B for each byte at the B input of a unit.
+    """Return, for each byte at the B input of a unit, the number of the byte in the column of B that supplies it.
 
     Dense operands are spread to the first two units of each chunk. In a datapath with 16-bit and smaller elements, two
     chunks of the smaller ones are interleaved byte by byte. Their units are then where those of a chunk of 16-bit
@@ -64,14 +64,14 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return the chunk number of each nibble at a row's input. Interleaved datapaths repeat chunks of wide elements."""
+    """Return the chunk number of each metadata nibble at a row's input. Interleaved datapaths repeat wide chunks."""
     if wide and config.interleaved:
         return [lane // 2 for lane in range(config.chunks)]
     return list(range(config.chunks))
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the byte at the output of the select stage that is multiplied with the byte `byte` of stored A."""
+    """Return the byte at the output of the select stage that is multiplied by the byte `byte` of stored A."""
     if wide or not config.interleaved:
         return byte
     # Chunk and slot of each of four bytes, in stored A and in selected B:
@@ -84,7 +84,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 class ColumnOrder(wiring.Component):
-    """Reorder a column of B into the order that the column's units need. Combinational."""
+    """Reorder the bytes of a column of B as the dot-product units of this column need them. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -115,7 +115,7 @@ class ColumnOrder(wiring.Component):
 
 
 class RowOrder(wiring.Component):
-    """Reorder the metadata of a row into the order that the row's decoder needs. Combinational."""
+    """Reorder the metadata nibbles of a row as the row's metadata decoder needs them. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -141,7 +141,7 @@ class RowOrder(wiring.Component):
 
 
 class OrderedSelect(wiring.Component):
-    """Operand selection of one unit, with operands and results in ascending order of k. Combinational.
+    """Operand selection of one dot-product unit, with operands and results in ascending order of k. Combinational.
 
     Proofs and benches use it in place of an array.
     """
@@ -162,7 +162,7 @@ class OrderedSelect(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the two reordering components, the metadata stage and the select stage."""
+        """Connect the two components that reorder operands, the metadata stage and the select stage."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)

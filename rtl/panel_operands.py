@@ -1,4 +1,4 @@
-"""Operands of a panel: eight columns of a ``wgmma`` or ``tcgen05.mma`` instruction, converted to an ``mma``."""
+"""Operands of a panel (eight columns) of ``wgmma`` or ``tcgen05.mma``, converted to the operands of an ``mma``."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ __all__ = ["PanelOperands", "fragment_layout", "panel_instruction_layout", "segm
 
 
 def fragment_layout() -> data.ArrayLayout:
-    """Return the layout of 16 rows of A, or of the accumulators of eight columns, as 4 registers in each of 32 lanes.
+    """Return the layout of 16 rows of A, or of accumulators for eight columns: 4 registers in each of 32 lanes.
 
     Accumulators of f16 use the first two registers.
     """
@@ -38,7 +38,7 @@ def panel_instruction_layout() -> DescribedLayout:
 
 
 def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
-    """Return one register for each of 32 lanes, from one 16-byte segment of each of eight rows.
+    """Return one register for each of 32 lanes, which are four lanes for each of eight rows of 16 bytes.
 
     Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
     """
@@ -46,7 +46,7 @@ def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
 
 
 class PanelOperands(wiring.Component):
-    """Convert the operands of a panel to those of an ``mma`` with 32 stored bytes per row of A. Combinational."""
+    """Convert the operands of a panel to those of an ``mma`` with 32 bytes per row of stored A. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -61,13 +61,14 @@ class PanelOperands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the wiring, the sign inversion of A, and the zero accumulators."""
+        """Build the register wiring, the inversion of the signs of A, and the replacement of accumulators by zero."""
         m = Module()
         instruction, operands = self.instruction, self.o
         signs = self._signs().replicate(LANES * REGISTERS)
         segments = [segment_words(self.panel, register) for register in range(REGISTERS)]
         b = [segments[register][lane] for lane in range(LANES) for register in range(REGISTERS)]
-        # The assignments copy whole fields. One assignment per register would add a megabyte of simulator source.
+        # The assignments copy whole fields. One assignment per register would add a megabyte to the source of the
+        # compiled simulator.
         m.d.comb += [
             operands.control.eq(instruction.control),
             operands.long.eq(1),

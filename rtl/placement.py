@@ -1,4 +1,4 @@
-"""Flags for operand placements of ``tcgen05.mma`` that PTX leaves undefined."""
+"""Flags for addresses of ``tcgen05.mma`` operands that PTX leaves undefined."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -18,7 +18,7 @@ _FIXED = 1
 
 
 def placement_layout() -> DescribedLayout:
-    """Return the layout of the flags for undefined operand placement of one instruction."""
+    """Return the layout of the flags for undefined operand addresses of one ``tcgen05.mma`` instruction."""
     reserved = "A matrix descriptor sets a reserved bit, or does not have the value of reserved2 that it must have."
     return DescribedLayout(
         {
@@ -31,7 +31,7 @@ def placement_layout() -> DescribedLayout:
 
 
 class Placement(wiring.Component):
-    """Flag undefined placement of an instruction's operands. Combinational. Results do not depend on the flags.
+    """Flag undefined addresses of an instruction's operands. Combinational. Results do not depend on the flags.
 
     Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
     :func:`sptc.tcgen05_mma` demands. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,
@@ -50,11 +50,11 @@ class Placement(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the comparisons of the operands' column ranges in tensor memory."""
+        """Build the comparisons of the column ranges that the operands occupy in tensor memory."""
         m = Module()
         request, d = self.request, self.d_column
-        # The end of a column range keeps its carry bit. A range beyond the last column therefore sets `beyond` and does
-        # not wrap.
+        # The end of a column range keeps its carry bit. A range that exceeds the last column therefore sets `beyond`
+        # and does not wrap.
         d_end = d + (request.last_panel + 1) * COLUMNS
         ranges = [columns_of(request, operand) for operand in Operand]
         overlaps = [present & (first < d_end) & (d < first + count) for present, first, count in ranges]

@@ -1,4 +1,4 @@
-"""Ports of an emitted module, field by field, for port tables, SystemVerilog and C++ headers.
+"""Ports of an emitted module, down to each field, for port tables, SystemVerilog and C++ headers.
 
 Names, widths, bit positions and meanings are read from the components' signatures and layouts.
 """
@@ -26,12 +26,12 @@ class Bits:
     """A number."""
 
     width: int
-    signed: bool = False  #: Whether the number is in two's complement
+    signed: bool = False  #: Whether the number is signed, in two's complement
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """Type of a port or field whose values have names."""
+    """Port type: an enumeration, whose values have names."""
 
     name: str
     width: int
@@ -40,7 +40,7 @@ class Enumeration:
 
 @dataclass(frozen=True)
 class Array:
-    """Type of an array of elements. The first element has the lowest bits."""
+    """Port type: an array of equal elements. The first element is in the lowest bits."""
 
     element: "Type"
     count: int
@@ -63,10 +63,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Structure:
-    """Type of a structure. The first field has the lowest bits."""
+    """Port type: a structure. The first field is in the lowest bits."""
 
     width: int
-    fields: tuple[Field, ...]  #: Fields of at least one bit, the lowest first
+    fields: tuple[Field, ...]  #: Fields with at least one bit, in order from the lowest bits
 
 
 Type = Bits | Enumeration | Array | Structure
@@ -76,7 +76,7 @@ Type = Bits | Enumeration | Array | Structure
 class Port:
     """Port of an emitted module: name, direction, type and meaning."""
 
-    name: str  #: Name of the port in the Verilog
+    name: str  #: Name of the port in the emitted Verilog
     is_input: bool  #: Whether the port is an input of the module
     type: Type
     meaning: str
@@ -115,7 +115,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
 
 
 def _meaning(signature: DescribedSignature, path: list[str]) -> str:
-    """Return the meaning of a port. Ports in a member's own signature have meanings of their own."""
+    """Return the documentation of a port. Ports within the signature of a member have their own documentation."""
     first, *rest = path
     member = signature.members[first]
     if member.is_signature and isinstance(member.signature, DescribedSignature):

@@ -1,4 +1,4 @@
-"""Groups of 16 products of 4-bit elements: the exact sum, and the block scales of packed e2m1."""
+"""Groups of 16 products of 4-bit elements: their exact sum, multiplied by the block scales for packed e2m1."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
@@ -20,17 +20,18 @@ __all__ = [
     "ProductGroup",
 ]
 
-#: Signed width of a product of two 4-bit elements, in bits.
+#: Width in bits, with sign, of a product of two 4-bit elements.
 GROUP_PRODUCT_BITS = 9
 _PACKED_MAXIMUM = 12  #: e2m1 in halves
-_SCALE_MAXIMUM = 15  #: largest significand of ue4m3 in units of 1/8
+_SCALE_MAXIMUM = 15  #: largest significand of a ue4m3 scale, in units of 1/8
 
-#: Signed width of the sum of 16 products of 4-bit elements, in bits.
+#: Width in bits, with sign, of the sum of 16 products of 4-bit elements.
 GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
-#: Largest magnitude of a scaled group sum, in units of its last bit.
+#: Largest magnitude of a scaled group sum, in units of its lowest bit.
 MAXIMUM_SCALED_GROUP = BLOCK_GROUP * _PACKED_MAXIMUM**2 * _SCALE_MAXIMUM**2
 SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
-#: Number of fraction bits of a scaled group sum: two from products of elements in halves, the others from the scales.
+#: Number of fraction bits of a scaled group sum: two from products of e2m1 elements, which are multiples of one half,
+#: and the others from the two scales.
 SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
 
 
@@ -68,7 +69,7 @@ class ProductGroup(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the carry-save tree of the sum, and the multiplication with the block scales."""
+        """Build the carry-save tree that sums 16 products, and the multiplication of the sum by the block scales."""
         m = Module()
         m.submodules.tree = tree = CarrySaveTree([GROUP_PRODUCT_BITS] * BLOCK_GROUP, GROUP_SUM_BITS)
         total = Signal(signed(GROUP_SUM_BITS))

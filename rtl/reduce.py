@@ -1,4 +1,4 @@
-"""The reduce stage: the exact sum of every aligned term and the accumulator."""
+"""The reduce stage computes the exact sum of all aligned terms and the accumulator."""
 
 from collections.abc import Collection
 
@@ -15,14 +15,14 @@ from .widths import Widths
 
 __all__ = ["ReduceStage", "addends_signature"]
 
-#: Number of adder levels in front of the ``align`` register. A register in front of all levels would be the widest. A
-#: register behind more levels would let glitches of the alignment pass through more adders, and would make the stage in
-#: front of it the slowest.
+#: Number of adder levels in front of the ``align`` register. In front of all levels, the register would be the widest.
+#: Behind more levels, glitches of the alignment would pass through more adders, and the stage in front of the register
+#: would be the slowest.
 _REGISTERED_LEVEL = 3
 
 
 def addends_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the signature of a step's terms. A negative term is a one's complement with an increment."""
+    """Return the signature of a step's aligned terms. A negative term is its one's complement, plus an increment."""
     widths = Widths(config)
     term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
     terms = "Aligned products in units of the grid, integers in units of 2**integer_bits, sign-extended to the widest."
@@ -41,7 +41,7 @@ def addends_signature(config: CoreConfig) -> DescribedSignature:
 
 
 class ReduceStage(wiring.Component):
-    """Add every aligned term and the accumulator. Combinational, or with registers: latency one enabled cycle each.
+    """Add all aligned terms and the accumulator. Combinational, or with registers that add one cycle of latency each.
 
     ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
     with `group_sums` only while `integer_groups` is set. Terms that can occur do not overflow the total.
@@ -69,7 +69,7 @@ class ReduceStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the carry-save tree and the final adder."""
+        """Build the carry-save tree and the carry-propagate adder that adds its two output words."""
         m = Module()
         i = self.i
         # Range of bits of the total that each kind of addend occupies, for two presets:
@@ -90,7 +90,7 @@ class ReduceStage(wiring.Component):
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
         # Group sums are already in two's complement. Only aligned terms, scaled groups and the accumulator have an
-        # increment.
+        # increment bit.
         m.d.comb += [
             tree.enable.eq(self.enable),
             tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),

@@ -1,4 +1,4 @@
-"""The round stage: round the exact sum of a step once, and output it as a result register."""
+"""The round stage rounds the exact sum of a step once, to the format of the result register."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ __all__ = ["SPECIAL_VALUES", "ResultCode", "RoundStage", "normalised_bits"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
-#: Position of the last fraction bit of an f16, in the fraction of an f32.
+#: Position, in the fraction of an f32, of the last fraction bit that an f16 has.
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
-#: Cuts (places of pipeline registers) in the round stage.
+#: Cuts (positions of pipeline registers) in the round stage.
 _CUTS = ("reduce", "count", "normalise")
-#: Ports for special values that replace the rounded sum, and the meanings of these ports.
+#: Ports for special values (NaN, infinities) that replace the rounded sum, with their documentation.
 SPECIAL_VALUES = {
     "nan": "The result is NaN.",
     "positive_inf": "The result is Inf; NaN together with negative_inf.",
@@ -33,22 +33,22 @@ _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
 class ResultCode(enum.Enum, shape=2):
-    """Result format and rounding of a step at run time."""
+    """Result format and rounding of a step, as a signal in the control word."""
 
     F32 = 0  #: truncation to f32
-    E8M13 = 1  #: truncation to 13 fraction bits, in an f32
-    F16 = 2  #: f16, by rounding to nearest even
-    S32 = 3  #: integer that wraps or is clamped
+    E8M13 = 1  #: f32 with 13 fraction bits, rounded by truncation
+    F16 = 2  #: f16, rounded to nearest even
+    S32 = 3  #: 32-bit integer, which wraps or is clamped
 
 
 def normalised_bits(total_bits: int) -> int:
-    """Return the width of a normalised sum, which has bits below the sum so that the complement of -1 is not zero."""
+    """Return the width of a normalised sum in bits. It has extra low bits, so that the complement of -1 is not zero."""
     return max(total_bits + 1, _F32.fraction_bits + 3)
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of the rounding, delayed by the registers in front of it."""
+    """Inputs of the rounding, delayed by the pipeline registers in front of it."""
 
     total: Value
     headroom: Value
@@ -61,7 +61,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Normalised:
-    """The normalised (left-shifted) sum before the complement of negative sums, with its exponent and sticky bits.
+    """The normalised (left-shifted) sum, with exponent and sticky bits. A negative sum is not yet complemented.
 
     `exponent` is the exponent field of a normal number. `dropped`: any bit that an f32 drops is one. `sticky`: any bit
     below the guard of an f16 is one.
@@ -77,7 +77,7 @@ _T = TypeVar("_T", _Inputs, _Normalised)
 
 
 class RoundStage(wiring.Component):
-    """Round an exact sum once. Combinational, or with registers: latency one enabled cycle each.
+    """Round an exact sum once. Combinational, or with registers that add one cycle of latency each.
 
     The sum is shifted left until its top bit is the leading digit or has the weight of the smallest normal number,
     whichever comes first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws the bits of the
@@ -120,7 +120,7 @@ class RoundStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the rounding of each result format in `results`."""
+        """Build the rounding for each of the result formats in `results`."""
         m = Module()
         i = _Inputs(**{name: getattr(self, name) for name in _Inputs.__annotations__})
         normalised = None
@@ -132,7 +132,7 @@ class RoundStage(wiring.Component):
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
-                    # The next step takes the sign of `value`, its top bit, from bit 31 and `overflow`.
+                    # The next step takes the accumulator's sign, the top bit of `value`, from bit 31 and `overflow`.
                     value = i.total[self.integer_bits :]
                     # An integer result of 32 bits has its sign in bit 31. The sum therefore fits if all higher bits
                     # equal bit 31.
@@ -148,7 +148,7 @@ class RoundStage(wiring.Component):
         return m
 
     def _behind(self, m: Module, cut: str, values: _T) -> _T:
-        """Return values, delayed by the register of a cut if the stage has that cut."""
+        """Return values, delayed by the register of a cut (pipeline register position) if the stage has that cut."""
         cycles = int(cut in self.cuts)
         return replace(
             values, **{name: delayed(m, value, cycles, self.enable, name) for name, value in vars(values).items()}
@@ -197,7 +197,7 @@ class RoundStage(wiring.Component):
         return self._behind(m, "normalise", i), self._behind(m, "normalise", normalised)
 
     def _float(self, m: Module, i: _Inputs, normalised: _Normalised) -> Value:
-        """Return the rounded float. A negative sum is complemented here."""
+        """Return the rounded float. A negative sum is converted to its magnitude here."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = i.result == ResultCode.F16 if halves and singles else Const(halves)
@@ -205,7 +205,8 @@ class RoundStage(wiring.Component):
         shifted = normalised.shifted
         magnitude = Signal(self.normalised_bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
-        # If the top bit is zero, the number is zero, or it is subnormal because the headroom stopped the shift.
+        # A top bit of zero means that the number is zero, or that it is subnormal because the headroom limited the
+        # shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
         # The complement of a negative sum is one too small in its last bit. If all dropped bits are zero, the increment
@@ -232,7 +233,7 @@ class RoundStage(wiring.Component):
             #     1 1     less than a half                                 0
             up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))
             m.d.comb += increment.eq(Mux(half, up, truncated))
-            # Ones below the last fraction bit of an f16 pass the increment on to that bit.
+            # In an f16, ones in the bits below its last fraction bit carry the increment up to that bit.
             fraction = fraction | half.replicate(_HALF_PLACE)
         # A carry out of the fraction enters the exponent field. It turns the largest fraction into the next power of
         # two, the largest subnormal into the smallest normal number, and the largest f16 into Inf:
@@ -261,7 +262,7 @@ class RoundStage(wiring.Component):
     def _special(
         self, m: Module, i: _Inputs, negative: Value, body: Value, overflow: Value, nan: Value, inf: Value, name: str
     ) -> Value:
-        """Return a float result: a rounded magnitude with its sign, Inf, or the canonical NaN."""
+        """Return a float result: a rounded magnitude with its sign, an infinity, or the canonical NaN."""
         fmt = FORMATS[name]
         inf_body = Const(((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits, fmt.bits - 1)
         finite = Signal(fmt.bits - 1)

@@ -1,4 +1,4 @@
-"""A row of an array with one column: a metadata decoder and a unit, which take one step of operands per cycle."""
+"""A row of an array with one column: a metadata decoder and a dot-product unit, which take one step per cycle."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -16,7 +16,7 @@ __all__ = ["Row"]
 
 
 class Row(wiring.Component):
-    """A row of an array with one column: metadata decoder, unit, and flags of illegal metadata.
+    """A row of an array with one column: metadata decoder, dot-product unit, and flags of illegal metadata.
 
     ``d = round(c + sum of products of the kept slots)``. One step each cycle, with a latency of ``config.latency``
     cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
@@ -40,7 +40,7 @@ class Row(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the metadata decoder and the unit, and connect them."""
+        """Build the metadata decoder and the dot-product unit, and connect them."""
         m = Module()
         config, step = self.config, self.step
         m.submodules.unit = unit = Unit(config)

@@ -1,4 +1,4 @@
-"""Block scales: decoding of ue8m0 to an exponent, and of ue4m3 to an exponent and a significand."""
+"""Decoding of block scales: ue8m0 to an exponent, and ue4m3 to an exponent and a significand."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 from amaranth.lib import enum, wiring
@@ -11,14 +11,14 @@ from .config import CoreConfig
 
 __all__ = ["GROUP_SCALE_FRACTION_BITS", "ExponentOffset", "GroupScale", "ScaleCode"]
 
-#: Number of fraction bits in the product of two scale significands.
+#: Number of fraction bits in the product of the significands of two block scales.
 GROUP_SCALE_FRACTION_BITS = 6
 _UE8M0_BIAS = 127
 _UE4M3_BIAS = 7
 
 
 class ScaleCode(enum.Enum, shape=2):
-    """Format of the block scales of a step at run time."""
+    """Format of the block scales of a step, as a signal in the control word."""
 
     NONE = 0
     UE8M0 = 1
@@ -26,7 +26,7 @@ class ScaleCode(enum.Enum, shape=2):
 
 
 class ExponentOffset(wiring.Component):
-    """Compute the offset that turns true product exponents into biased ones. Combinational.
+    """Compute the offset between true and biased product exponents, block scales included. Combinational.
 
     ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set: a
     block scale is added to every product exponent, before the maximum.
@@ -56,7 +56,7 @@ class ExponentOffset(wiring.Component):
         return value
 
     def elaborate(self, platform: object) -> Module:
-        """Build the adders of biases and scale exponents."""
+        """Build the adders of format biases and scale exponents."""
         m = Module()
         biases = self._bias(m, self.a) + self._bias(m, self.b)
         if "ue8m0" in self.config.scales:
@@ -91,7 +91,7 @@ class GroupScale(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the decoders of both scales, and the multiplier of their significands."""
+        """Build the decoders of both block scales, and the multiplier of their significands."""
         m = Module()
         one = Const(1 << (GROUP_SCALE_FRACTION_BITS // 2), 4)
         significands: list[Value] = []

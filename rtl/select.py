@@ -1,4 +1,4 @@
-"""The select stage: metadata selects two of the four units of B in each chunk."""
+"""The select stage: metadata selects two of the four elements of B in each chunk."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -14,7 +14,7 @@ __all__ = ["SelectStage"]
 
 
 class SelectStage(wiring.Component):
-    """Pair every stored element of A in a step with its operand of B. Combinational.
+    """Pair every stored element of A in a step with the element of B that metadata selects. Combinational.
 
     Each chunk of B has four units: of 16 bits for wide elements, of 8 bits for others. Its metadata selects the two
     that meet the stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit elements
@@ -34,15 +34,15 @@ class SelectStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the operand multiplexers."""
+        """Build the multiplexers that select elements of B."""
         m = Module()
         config = self.config
         unit_bits = 16 if config.always_wide else 8
         parts = 2 if config.interleaved else 1
         lanes = list(self.selects)
-        # In an interleaved datapath a group is one chunk of wide elements, or two chunks of narrow elements that are
-        # interleaved byte by byte. One multiplexer then serves both, with one select for each byte. Wide elements have
-        # the same nibble in both lanes.
+        # In an interleaved datapath, a group is one chunk of 16-bit elements, or two chunks of 8-bit elements that are
+        # interleaved byte by byte. One multiplexer then serves both element widths, with one select for each byte. With
+        # 16-bit elements, both chunk decoders have the same nibble.
         for group in range(len(lanes) // parts):
             together = lanes[parts * group : parts * (group + 1)]
             chunk = self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)

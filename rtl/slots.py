@@ -1,4 +1,4 @@
-"""Product slots: the formats that each slot serves, and the widths of its significands (see :mod:`sptc.rtl.widths`)."""
+"""Product slots of a unit: formats that each slot multiplies, and widths of its significands."""
 
 from functools import cached_property
 
@@ -11,12 +11,12 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits kept below e_max, of a float whose products are aligned one by one."""
+    """Return F, the number of bits that alignment keeps below e_max, of a float format without grouped products."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 class Slot:
-    """One product slot of a unit, which multiplies one element of A by one element of B per step.
+    """One product slot of a dot-product unit, which multiplies one element of A by one element of B per step.
 
     Bit 0 of the sum has the weight ``2**(E - F)``, with F of the running format. The product of a slot enters the sum
     at bit `padding` for every format. A format with a smaller F has its significands at lower bits of the operands, so
@@ -44,7 +44,7 @@ class Slot:
 
     @cached_property
     def padding(self) -> int:
-        """Position, in the sum, of the last bit of a product whose shift amount is zero."""
+        """Position, in the sum of a step, of the lowest bit of a product that is not shifted."""
         integer_place = Slot(self.config, 0).padding if self.index else 0
         if not self.floats:
             return integer_place
@@ -57,19 +57,19 @@ class Slot:
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
-        """Return the position of the binary point in the significand of a float in operand ``a`` or ``b``, in bits."""
+        """Return the number of fraction bits that a float's significand in operand ``a`` or ``b`` has in this slot."""
         both = kept_bits(self.config, element) - self.padding
         return both // 2 if operand == "a" else both - both // 2
 
     @cached_property
     def significand_bits(self) -> int:
-        """Width of the widest significand in the slot, without the sign of an integer."""
+        """Width in bits of the product slot's widest significand, without the sign of an integer."""
         integers = [element.significand_bits for element in self.elements if element.fixed_point]
         return max([*integers, *(self.point(element, "b") + 1 for element in self.floats)])
 
     @property
     def factor(self) -> Shape:
-        """Shape of the multiplier's operands, which are signed if the slot serves signed integers."""
+        """Shape of the operands of the slot's multiplier. They are signed if the slot multiplies signed integers."""
         integers = [element for element in self.elements if element.format.is_integer]
         has_sign = any(element.format.signed for element in integers)
         others = [element.significand_bits for element in self.elements if element.packed_float]
@@ -79,26 +79,26 @@ class Slot:
 
     @property
     def product_bits(self) -> int:
-        """Signed width of a product of this slot, in bits."""
+        """Width in bits, with sign, of a product of this product slot."""
         return min(2 * self.significand_bits + 1, 2 * self.factor.width + (not self.factor.signed))
 
     @property
     def float_bits(self) -> int:
-        """Number of low bits of the sum that a product of floats can reach: two significands give less than 4."""
+        """Number of low bits of the sum that a product of floats can reach. Each product of significands is below 4."""
         return max((kept_bits(self.config, element) + 2 for element in self.floats), default=0)
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width of the shift amount, to which e_max saturates. A larger shift of a product also gives zero."""
+        """Width in bits of the shift amount, to which e_max saturates. A larger shift also shifts out every bit."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 
     @property
     def integer_shift(self) -> int:
-        """Number of bits by which an integer product is higher in this slot than in slot 0."""
+        """Number of bits by which an integer product is further left in this product slot than in product slot 0."""
         return self.padding - Slot(self.config, 0).padding
 
     @property
     def term_bits(self) -> int:
-        """Signed width of an aligned product of this slot, in bits."""
+        """Width in bits, with sign, of an aligned product of this product slot."""
         return self.padding + self.product_bits

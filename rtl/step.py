@@ -1,4 +1,4 @@
-"""Layouts of the operands and results of a row and of a unit, which take one step in each cycle."""
+"""Layouts of the operands and results of a row of units and of a single unit, which take one step per cycle."""
 
 from amaranth.hdl import ShapeLike
 
@@ -13,7 +13,7 @@ __all__ = ["control_layout", "row_result_layout", "row_step_layout", "unit_resul
 
 
 def control_layout() -> DescribedLayout:
-    """Return the layout of the control word of a step: formats, rule and result."""
+    """Return the layout of the control word of a step: element formats, metadata rule and result format."""
     code = (ELEMENT_CODE_BITS, "Element codes: indices into the formats of the configuration.")
     sparse = "Metadata selects B. A row takes the operands of dense steps in the same form: see row_step_layout."
     return DescribedLayout(

@@ -1,4 +1,4 @@
-"""Storage of A for both instruction slots, in the register layout of the lanes of each array."""
+"""Storage of A for both instruction slots, in the register layout of ``mma`` fragments."""
 
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
@@ -12,14 +12,14 @@ from .warp import LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
-#: Number of panels (eight rows of A each) per array of 16 rows.
+#: Number of panels of A (eight rows each) per array of units, which computes 16 rows.
 A_PANELS_OF_ARRAY = 2
-#: Number of columns of tensor memory that A takes: 32 stored bytes per row, 4 bytes per column.
+#: Number of columns of tensor memory that A occupies: 32 stored bytes per row, and 4 bytes per column.
 _COLUMNS = 8
 
 
 class StoredA(wiring.Component):
-    """Store A of both slots, from registers, from core matrices in shared memory, or from columns of tensor memory.
+    """Store A of both instruction slots, from registers, from shared memory, or from columns of tensor memory.
 
     Latency: one cycle. All of A of an instruction comes from one of these sources.
 
@@ -60,7 +60,7 @@ class StoredA(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers that store A, and their write ports."""
+        """Build the registers that store A, and the logic that writes them."""
         m = Module()
         arrived = self.core_matrix
         of_lanes = segment_words(arrived.rows, 0)

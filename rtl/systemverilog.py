@@ -49,13 +49,13 @@ def package(config: CoreConfig, top: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """A port of the wrapper: one port of the module, or several numbered ports as an array."""
+    """A port of the wrapper module: one port of the emitted module, or several numbered ports as an array."""
 
     #: Name, direction and type of the port, as in :class:`~sptc.rtl.ports.Port`.
     name: str
     is_input: bool
     type: Type
-    #: Ports of the module, each with the expression of the wrapper that is connected to it.
+    #: Ports of the emitted module, each with the expression of the wrapper that is connected to it.
     connections: list[tuple[str, str]]
 
 
@@ -135,7 +135,7 @@ class _Types:
         self._named[kind] = name
 
     def _free(self, name: str) -> str:
-        """Return a type name that no other type has, by appending a number if necessary."""
+        """Return a type name that no other type has. If the name is in use, a number is appended."""
         taken, number = set(self._named.values()), 2
         stem = name.removesuffix("_t")
         while name in taken:

@@ -31,9 +31,10 @@ from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
-#: Array for half a tensor core of sm_100, with the throughput measured on a B200: 16 rows x 8 columns in four cycles.
+#: Array of half a tensor core of sm_100. It computes 16 rows x 8 columns in four cycles, the throughput measured on a
+#: B200.
 TCGEN05_ARRAY = replace(PRESETS["blackwell"], rows=8, columns=4)
-#: Number of elements of less than 8 bits in 16 bytes of shared memory, which packs them and pads them to 16 bytes.
+#: Number of 6-bit or 4-bit elements in 16 bytes of shared memory. The elements are packed, with padding up to 16 bytes.
 _PADDED = 16
 
 
@@ -95,7 +96,7 @@ def _ports(arrays: int) -> DescribedSignature:
 
 
 class Tcgen05(wiring.Component):
-    """Execute ``tcgen05.mma``, sparse or dense, for 128 rows of one CTA, one panel (eight columns of N) at a time.
+    """Execute ``tcgen05.mma``, sparse or dense, for 128 rows of one CTA, in panels of eight columns of N.
 
     Each tensor core has two arrays. An array multiplies 16 rows by a panel in ``config.warp_blocks`` cycles: four with
     32 units. Each panel of B is read once for all arrays. With ``.cta_group::2`` one of the two CTAs reads it for the
@@ -153,7 +154,7 @@ class Tcgen05(wiring.Component):
         super().__init__(_ports(arrays))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, the operand fetch, the arrays and the tracking of commits."""
+        """Build the instruction slots, the operand fetch, the arrays of units and the tracking of commits."""
         m = Module()
         m.submodules.fetch = fetch = self.fetch_class(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = self.operands_class(ROWS * self.arrays)
@@ -162,7 +163,8 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
         kept = data.StructLayout({name: field.shape for name, field in tcgen05_layout() if name != "operation"})
-        # A, metadata and block scales must be complete before the first panel. Panels of B and D arrive one by one.
+        # A, metadata and block scales must be complete before the first panel is multiplied. Panels of B and D arrive
+        # one by one.
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
         m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
         m.submodules.words = words = self.words_class(self.arrays)
@@ -176,7 +178,7 @@ class Tcgen05(wiring.Component):
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
-        """Accept multiplications into the instruction slots, and commits while another group can be pending."""
+        """Accept multiplications into the instruction slots. Accept commits while one more group can be pending."""
         m.submodules.commits = commits = Commits()
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
@@ -199,7 +201,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_b(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
-        """Request the panels of B from this CTA's shared memory, for one instruction slot after the other."""
+        """Request the panels of B from shared memory of this CTA, for one instruction slot after the other."""
         m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
         turn = slots.b
         instruction = turn.instruction
@@ -221,7 +223,8 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # A in tensor memory is read by :meth:`_bring_words`, so its turn here ends in the first cycle.
+            # If A is in tensor memory, :meth:`_bring_words` reads it, so the instruction's turn in this method ends in
+            # its first cycle.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
@@ -271,7 +274,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _flag(self, m: Module, taken: Value) -> None:
-        """Flag the undefined operand placements of an instruction."""
+        """Flag undefined operand addresses of an instruction."""
         m.submodules.placement = placement = Placement()
         m.d.comb += [
             placement.taken.eq(taken),
@@ -284,7 +287,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
-        """Request accumulator panels for one instruction slot after the other, in the order of multiplication."""
+        """Request panels of accumulators for one instruction slot after the other, in the order of multiplication."""
         turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
         instruction = turn.instruction
         last = requested == instruction.last_panel
@@ -310,7 +313,7 @@ class Tcgen05(wiring.Component):
         words: TensorWords,
         store: Accumulators,
     ) -> None:
-        """Multiply a panel and write the results. Both CTAs of a pair multiply a panel in the same cycle."""
+        """Multiply a panel and write its results. Both CTAs of a pair multiply a panel in the same cycle."""
         config, instruction = self.config, slots.instruction
         warps = [self.warp_class(config, self.unit_class) for _ in range(self.arrays)]
         multiply, ready, is_own = (Signal(name=name) for name in ("multiply", "ready", "is_own_panel"))
@@ -351,7 +354,7 @@ class Tcgen05(wiring.Component):
 
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
-    """Return the number of the panel at a position in the order of multiplication. CTAs of a pair alternate."""
+    """Return the number of the panel that is multiplied at a given position. The two CTAs of a pair alternate."""
     # Each CTA of a pair has half of the columns of B, and the two CTAs provide panels alternately. Order of the panels
     # for N = 64:
     #
@@ -363,7 +366,7 @@ def _panel_number(instruction: data.View, place: Value) -> Value:
 
 
 def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
-    """Return 16-byte units with one element in each byte. Shared memory packs elements of less than 8 bits.
+    """Return words of 16 bytes with one element in each byte. Shared memory packs elements of less than 8 bits.
 
     Source: PTX ISA, packing formats of ``tcgen05``.
     """

@@ -14,14 +14,16 @@ from .warp import Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
 
-#: Array of a tensor core of sm_90, with the throughput of ``wgmma`` on an H200: 16 rows x 8 columns in four cycles.
+#: Array of a tensor core of sm_90. It computes 16 rows x 8 columns in four cycles, the throughput of ``wgmma`` on an
+#: H200.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
-#: Maximum number of instructions and panels in an array: one per stage, one in front and one behind, rounded up.
+#: Maximum number of instructions and panels in an array: one per pipeline stage, one at the input and one at the
+#: output, rounded up.
 IN_FLIGHT = 8
 
 
 class TensorCore(wiring.Component):
-    """Multiply panels of ``wgmma`` and, between them, ``mma`` and ``mma.sp`` of one warp scheduler.
+    """Multiply panels of ``wgmma``, and ``mma`` and ``mma.sp`` of one warp scheduler while no panel waits.
 
     The array takes ``config.warp_blocks`` cycles for a panel or an ``mma``: four with 32 units. The register file
     limits the interval between two ``mma``: it delivers the operands of the second after the first has begun. No
@@ -56,10 +58,11 @@ class TensorCore(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the input multiplexer, the interval counter of the register file, and the routing of results."""
+        """Build the input multiplexer, the counter of cycles between two ``mma``, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each entry (instruction or panel) in the array, the oldest entry lowest. A set bit means an `mma`.
+        # One bit for each instruction or panel in the array. Bit 0 belongs to the oldest. A set bit means that it is an
+        # `mma`.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, delivered = Signal(), Signal()
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
@@ -69,7 +72,7 @@ class TensorCore(wiring.Component):
         #     begins    mma               panel               mma
         #     left      0      7 ... 5    4        3 ... 1    0
         paces = self.registers.of_mma
-        # Index of `pace`: bit 0 is `sparse`, and bit 1 is `long` (A takes four registers).
+        # Index of `pace`: bit 0 is `sparse`, and bit 1 is `long` (A takes four registers per lane).
         pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))
         left = Signal(range(max(paces.values())))
         from_registers = ~self.panel_waits & ~self.panel.valid

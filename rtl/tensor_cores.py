@@ -23,10 +23,10 @@ __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready
 
 #: Number of warps per warpgroup. Each has its own tensor core.
 WARPS = 4
-#: Number of panels (eight rows of A each) per instruction.
+#: Number of panels of A (eight rows each) per instruction.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
-#: Number of shared-memory reads per panel of A, and number of panels of B that are read before A, one for each buffer
-#: of :class:`~sptc.rtl.operand_fetch.OperandFetch`.
+#: Number of shared-memory reads per panel of A, and number of panels of B that are read before A. Each of these panels
+#: has its own buffer in :class:`~sptc.rtl.operand_fetch.OperandFetch`.
 _A_READS, _PANELS_FIRST = 2, 2
 
 
@@ -52,7 +52,7 @@ def multiplication_layout() -> DescribedLayout:
 
 
 def mma_layout() -> DescribedLayout:
-    """Return the layout of an ``mma`` instruction for one of the four tensor cores."""
+    """Return the layout of an ``mma`` instruction with the number of the tensor core that executes it."""
     return DescribedLayout(
         {
             "operands": (warp_operands_layout(), "The instruction and its registers."),
@@ -62,7 +62,7 @@ def mma_layout() -> DescribedLayout:
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the minimum cycles from acceptance of a ``wgmma`` to its first panel, if no other ``wgmma`` is in flight.
+    """Return the minimum cycles from acceptance of a ``wgmma`` to its first panel, if no other ``wgmma`` is running.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class RegisterDelivery(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the counter of delivery cycles."""
+        """Build the counter of cycles in which the register file delivers operands."""
         m = Module()
         registers = self.registers
         cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)))
@@ -120,7 +120,7 @@ class RegisterDelivery(wiring.Component):
 
 
 class TensorCores(wiring.Component):
-    """Multiply ``wgmma`` with M = 64 on four arrays, one panel (eight columns of N) at a time.
+    """Multiply ``wgmma`` with M = 64 on the four tensor cores of an SM, in panels of eight columns of N.
 
     Each of the four warps has its own array, which multiplies a panel in ``config.warp_blocks`` cycles: four with 32
     units. Each panel of B is read once for all four arrays. There are two instruction slots: while one instruction
@@ -180,15 +180,16 @@ class TensorCores(wiring.Component):
             slots.i.valid.eq(self.i.valid),
             self.i.ready.eq(slots.i.ready),
             *(slots.i.payload[name].eq(self.i.payload[name]) for name in kept.members),
-            # The registers of A are stored in the cycle in which the instruction is accepted. `delivery` only counts
-            # the cycles that the register file needs.
+            # A in registers is stored in the cycle in which the instruction is accepted. `delivery` only counts the
+            # cycles that the register file needs.
             stored.load.eq((self.i.valid & self.i.ready) << slots.next_slot),
             *(stored.registers[warp].eq(self.i.payload.a[warp]) for warp in range(WARPS)),
             stored.slot.eq(slots.slot),
         ]
         self._bring(m, slots, stored, fetch)
         cores = [TensorCore(self.config, self.registers, self.unit_class, self.warp_class) for _ in range(WARPS)]
-        # All arrays take a panel in the same cycle. Until then, `waits` prevents each array from starting an `mma`.
+        # All four tensor cores take a panel in the same cycle. Until then, `waits` prevents each of them from starting
+        # an `mma`.
         waits, multiply = Signal(), Signal()
         m.d.comb += [
             waits.eq(fetch.panels.valid & self.c.valid & slots.ready),

@@ -1,4 +1,4 @@
-"""Port to tensor memory through which the operands of ``tcgen05.mma`` are read."""
+"""Port for reading operands of ``tcgen05.mma`` from tensor memory."""
 
 from amaranth.lib.wiring import In, Out
 

@@ -1,4 +1,4 @@
-"""Reads of an instruction's operands in tensor memory: metadata, block scales and A, one column in each cycle."""
+"""Reads of an instruction's operands from tensor memory: metadata, block scales and A, one column per cycle."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -11,15 +11,15 @@ from .warp import WORD_BITS
 
 __all__ = ["COLUMN_FIELDS", "Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
-#: Number of columns for A (32 stored bytes per row), and number of columns for the block scales of 128 rows.
+#: Number of tensor-memory columns of A (32 stored bytes per row), and of the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
 _NUMBER_BITS = 3
-#: log2 of the number of panels of B whose block scales are in the same column.
+#: log2 of the number of panels of B whose block scales share one column of tensor memory.
 _SCALE_SHIFT = 2
 
 
 class Operand(enum.Enum, shape=2):
-    """Operands in tensor memory, in the order in which they are read."""
+    """Operand that is read from tensor memory. The members are in the order of reading."""
 
     METADATA = 0
     SCALE_A = 1
@@ -27,7 +27,7 @@ class Operand(enum.Enum, shape=2):
     A = 3
 
 
-#: Fields of an instruction that contain the first columns of its operands in tensor memory.
+#: Instruction fields that contain the first tensor-memory column of each operand.
 COLUMN_FIELDS = {
     f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
     for name, operand in (
@@ -56,7 +56,7 @@ def operand_request_layout() -> DescribedLayout:
 
 
 def tensor_column_layout() -> DescribedLayout:
-    """Return the layout that identifies a column when it arrives from tensor memory."""
+    """Return the layout of the tag that identifies a column of tensor memory when its data arrives."""
     return DescribedLayout(
         {
             "operand": (Operand, "Operand in the column."),
@@ -67,7 +67,7 @@ def tensor_column_layout() -> DescribedLayout:
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
-    """Return the range of columns that an operand of a request occupies in tensor memory.
+    """Return the range of tensor-memory columns that an operand of a request occupies.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class TensorOperands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the choice of the operand, the column counter, and the outputs for a column that arrives."""
+        """Build the choice of the next operand, the column counter, and the outputs for a column that arrives."""
         m = Module()
         request, memory = self.i.payload, self.memory
         # Absent operands take no cycle. Example with sparse 8-bit elements, block scales, N = 64, and A in tensor

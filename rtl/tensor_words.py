@@ -1,4 +1,4 @@
-"""Storage of metadata and block scales from tensor memory, in the register layout of the lanes of each array."""
+"""Storage of metadata and block scales from tensor memory, in the register layout of ``mma`` fragments."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from .warp import COLUMNS, LANES, ROWS, WORD_BITS
 
 __all__ = ["TensorWords"]
 
-#: Number of lanes of tensor memory whose block scales are in the same column.
+#: Number of lanes of tensor memory whose block scales share one column.
 _PARTITION = 32
 
 
@@ -24,7 +24,7 @@ def _lanes_layout() -> data.ArrayLayout:
 
 
 class TensorWords(wiring.Component):
-    """Store metadata and block scales of both slots, and output those of one slot to the arrays. Latency: one cycle.
+    """Store metadata and block scales of both instruction slots, and output those of one slot. Latency: one cycle.
 
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
     ``tmem_sf_frg`` for block scales. Of their four copies, the one in the first 32 lanes is used. Modelled.
@@ -51,13 +51,13 @@ class TensorWords(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers, and the wiring from tensor-memory lanes to array lanes."""
+        """Build the registers, and the wiring from the lanes of tensor memory to the lanes of the tensor cores."""
         m = Module()
         rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
-        # Lane n of column p has the scales of row 32 p + n of A, or of column 32 p + n of B. One column therefore
+        # Lane n of column p has the block scales of row 32 p + n of A, or of column 32 p + n of B. One column therefore
         # serves four panels.
         columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << PANEL_BITS - 2)
-        # Metadata words for the two lane pairs x = 0 and 1 of each quad of lanes.
+        # Metadata words for lane pairs x = 0 and x = 1 of each quad of lanes.
         pairs = [self._slots(f"metadata_{x}", rows) for x in range(2)]
         scales_a, scales_b = self._slots("scale_a", rows), self._slots("scale_b", columns)
         column, words = self.column, self.words
@@ -82,7 +82,7 @@ class TensorWords(wiring.Component):
         m.d.comb += of_panel.eq(all_scales_b.word_select(self.panel, WORD_BITS * COLUMNS))
         m.d.comb += self.scales_b.eq(Cat(of_panel.word_select(lane // 4, WORD_BITS) for lane in range(LANES)))
         for array in range(self.arrays):
-            # Lanes 4 g + 2 x + h of an array take the words of row 8 h + g.
+            # Lanes 4 g + 2 x + h of an array's fragment take the words of row 8 h + g.
             places = [(lane // 2 % 2, ROWS * array + 8 * (lane % 2) + lane // 4) for lane in range(LANES)]
             m.d.comb += [
                 self.e[array].eq(Cat(pair[x].word_select(row, WORD_BITS) for x, row in places)),
@@ -95,7 +95,7 @@ class TensorWords(wiring.Component):
         return [Signal(layout, name=f"{name}_{slot}", reset_less=True) for slot in range(SLOTS)]
 
     def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
-        """Return the stored value of the slot whose instruction is multiplied."""
+        """Return the stored value of the instruction slot that is being multiplied."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
         m.d.comb += chosen.eq(Array(map(Value.cast, stored))[self.slot])
         return chosen

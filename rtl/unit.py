@@ -1,4 +1,4 @@
-"""A unit: the dot product of one row and one column, from decoded operands and an accumulator to a rounded result."""
+"""A unit: the dot product of one row of A and one column of B, with an accumulator and a rounded result."""
 
 from typing import TypeVar
 
@@ -21,12 +21,12 @@ from .widths import Widths
 __all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
-#: Outputs of the align stage that bypass the reduce stage and are inputs of the round stage.
+#: Outputs of the align stage that bypass the reduce stage and go to the round stage.
 _ROUNDED = ("headroom", *SPECIAL_VALUES)
 
 
 class Unit(wiring.Component):
-    """The dot product of one row and one column, in five stages with a pipeline register at each cut.
+    """The dot product of one row of A and one column of B, in five stages with a pipeline register at each cut.
 
     The ``align`` register is inside the adder tree of the reduce stage, where fewer bits need storage. The cuts that do
     not have the name of a stage divide the longest paths within stages.
@@ -68,7 +68,7 @@ class Unit(wiring.Component):
             m.submodules.select = select = SelectStage(config)
             m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
             b = select.selected
-        # Between two steps of an integer instruction, the accumulator is not clamped. Bit 32 is its sign.
+        # The accumulator is not clamped between two steps of an integer instruction. Its sign is bit 32.
         c = Cat(step.c, step.c[-1] ^ step.overflow)
         control, a, b, c, scale_a, scale_b = (
             self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)
@@ -117,11 +117,11 @@ class Unit(wiring.Component):
         return m
 
     def _cut(self, m: Module, name: str, value: _T) -> _T:
-        """Return `value`, delayed by a register if the configuration has the cut `name`."""
+        """Return `value`, delayed by a register if the configuration has a pipeline register at the cut `name`."""
         return delayed(m, value, int(name in self.config.cuts), self.enable, name)
 
     def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
-        """Connect the outputs of a stage to the inputs of the next stage, through the register of a cut."""
+        """Connect the outputs of a stage to the inputs of the next stage, through the register of a cut, if present."""
         pairs = zip(source.signature.flatten(source), sink.signature.flatten(sink), strict=True)
         for (_, _, value), (_, _, port) in pairs:
             m.d.comb += port.eq(self._cut(m, cut, value))

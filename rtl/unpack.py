@@ -1,4 +1,4 @@
-"""Unpacking of elements and accumulators to a raw form that is the same for all formats."""
+"""Unpacking of elements and accumulators to a raw form that all formats share."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -14,14 +14,14 @@ from .slots import Slot, kept_bits
 
 __all__ = ["ACCUMULATOR_SIGNIFICAND_BITS", "FormatDecoder", "Unpack", "UnpackAccumulator", "traits_layout"]
 
-#: Number of fraction bits of e4m3, whose only special value is a NaN with ones in all bits below the sign.
+#: Number of fraction bits of e4m3. Its only special value is NaN, with ones in all bits below the sign.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
-#: Width of an accumulator's significand in bits, which is the width in f32.
+#: Width in bits of an accumulator's significand. The width is that of f32, and f16 uses it too.
 ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 
 def traits_layout() -> DescribedLayout:
-    """Return the layout of the traits of an element format, which the unpacking of all slots shares.
+    """Return the layout of an element format's traits, which the unpacking of all product slots uses.
 
     A value is special if its exponent bits and its top three fraction bits are ones, except for the bits in `ignore`.
     """
@@ -36,7 +36,7 @@ def traits_layout() -> DescribedLayout:
 
 
 class FormatDecoder(wiring.Component):
-    """Decode the traits of the running element format, once for all slots. Combinational.
+    """Decode the traits of the step's element format, once for all product slots. Combinational.
 
     Traits are zero for integers and for formats without special values, except `shorter`. These never look special,
     since their eight exponent bits are never all ones.
@@ -77,7 +77,7 @@ class FormatDecoder(wiring.Component):
 
 
 class Unpack(wiring.Component):
-    """Unpack the element of one slot. The element format can change with each step. Combinational.
+    """Unpack the element of one product slot. The element format can change with each step. Combinational.
 
     Value of a float with the binary point at bit P: ``(-1)**sign * significand * 2**(exponent - bias - P)``; of an
     integer: ``significand``. Packed e2m1 is an integer of halves with a sign of its own.
@@ -111,11 +111,12 @@ class Unpack(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexer over the fields of all formats, and one decoder behind it."""
+        """Build the multiplexer over the fields of all formats, and one decoder at its output."""
         m = Module()
         raw, slot = self.raw, self.slot
         width = len(raw.significand)
-        # Output of the multiplexer over all formats: significand (the fraction of a float), exponent and sign.
+        # Output of the multiplexer over all formats: significand (fraction of a float, or the integer), exponent and
+        # sign.
         fields = Signal(width + EXPONENT_BITS + 1)
         with m.Switch(self.element):
             for element in self.config.elements:
@@ -153,7 +154,7 @@ class Unpack(wiring.Component):
         return m
 
     def _first_bit(self, element: Element) -> int:
-        """Return the position of the slot's element container in the operand, in bits."""
+        """Return the position, in bits, of the product slot's element container in the operand."""
         first = self.index * element.container_bits
         if self.operand_name == "a":
             return first

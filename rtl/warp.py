@@ -30,10 +30,11 @@ __all__ = [
 
 ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
-#: Width of a register in bits, and of a word of tensor memory.
+#: Width in bits of a register, and of a word of tensor memory.
 WORD_BITS = 32
 _FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
-#: Tag that accompanies a block through the core: the instruction's properties that the collection of its results needs.
+#: Tag that accompanies a block of outputs through the core: instruction properties that the collection of results
+#: needs.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
 
@@ -83,7 +84,7 @@ def warp_result_layout() -> DescribedLayout:
 
 @dataclass(frozen=True)
 class _Position:
-    """Position of the issued block: step of K, last step of the instruction, block of rows, and block of columns."""
+    """Position of the issued block of outputs: step of K, whether it is the last step, block row and block column."""
 
     step: Value
     last_step: Value
@@ -93,7 +94,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Stored results of all outputs, row by row: the result word, and a flag for integer sums beyond 32 bits."""
+    """Stored results of all outputs in row-major order: the result word, and a flag for integer sums beyond 32 bits."""
 
     words: Sequence[Signal]
     overflows: Sequence[Signal]
@@ -136,14 +137,14 @@ class Warp(wiring.Component):
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
         operands = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
-        # Results of all blocks. They are the accumulators of the next step and, after the last step, the output
-        # registers.
+        # Results of all blocks of outputs. They are the accumulators of the next step and, after the last step, the
+        # output registers.
         outputs = _Outputs(
             [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
             [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
         )
 
-        # Issue of blocks: all blocks of one step, then all blocks of the next step.
+        # Order of issue: all blocks of one step of K, then all blocks of the next step.
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
         two_steps = config.step_bytes == WARP_SEGMENT_BYTES
@@ -179,7 +180,7 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the results of a block in the previous step are stored, because they are its accumulators.
+        """Return whether the results of a block in the previous step are stored. They are the block's accumulators.
 
         With more blocks than cycles of latency it always has.
         """
@@ -196,7 +197,7 @@ class Warp(wiring.Component):
         return (step == 0) | (outstanding < self.config.warp_blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
-        """Advance to the next block of outputs, columns first."""
+        """Advance to the next block of outputs. The column index changes fastest."""
         with m.If(column_block == self.column_blocks - 1):
             m.d.sync += column_block.eq(0)
             m.d.sync += row_block.eq(Mux(row_block == self.row_blocks - 1, 0, row_block + 1))
@@ -271,7 +272,7 @@ class Warp(wiring.Component):
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
     def _metadata_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row from its quad of lanes. Unused chunks get a legal nibble."""
+        """Return the metadata nibbles of a row from its quad of lanes. Chunks without an element get a legal nibble."""
         quad = [operands.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
@@ -342,7 +343,8 @@ class Warp(wiring.Component):
             of_block = collect & (row_block == row // config.rows)
             flags = result.illegal[row % config.rows]
             later = Mux(result.tag.wide, flags << config.chunks // 2, flags << config.chunks)
-            # All columns of a row have the same flags, so the flags of the first column are stored.
+            # All columns of a row have the same flags of illegal metadata, so only the flags of the first column are
+            # stored.
             with m.If(of_block & (column_block == 0)):
                 m.d.sync += illegal[row].eq(Mux(result.tag.step, illegal[row] | later, flags))
             for column in range(COLUMNS):

@@ -33,7 +33,7 @@ def warpgroup_layout() -> DescribedLayout:
     return DescribedLayout(registers | own | multiplication)
 
 
-#: Fields of a command on which the flags of undefined behaviour depend.
+#: Fields of a command that determine the flags of undefined usage.
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 
@@ -58,7 +58,7 @@ def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
 
 
 class Commands(wiring.Component):
-    """Accept the commands of one warpgroup, count its committed groups, and flag behaviour undefined by PTX."""
+    """Accept the commands of one warpgroup, count its commit groups, and flag usage that PTX leaves undefined."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -77,7 +77,7 @@ class Commands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the ready logic of each operation, the tracking of committed groups, and the flags."""
+        """Build the ready signal of each operation, the tracking of commit groups, and the flags."""
         m = Module()
         m.submodules.commits = commits = Commits()
         m.submodules.life_cycle = life_cycle = LifeCycle(self.config)
@@ -106,7 +106,7 @@ class Commands(wiring.Component):
 
 
 class Arbiter(wiring.Component):
-    """Round-robin arbiter between the multiplications of several warpgroups.
+    """Round-robin arbiter between the multiplications that several warpgroups request.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ class Arbiter(wiring.Component):
         """Build the round-robin search, which starts after the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
-        # The choice is constant while its request waits. Otherwise the nearest requesting warpgroup after `before` is
-        # chosen, because its assignment is the last.
+        # The choice is constant while the chosen request waits. Otherwise it is the nearest requesting warpgroup after
+        # `before`: the loop assigns this warpgroup last, and the last assignment wins.
         m.d.comb += self.chosen.eq(before)
         with m.If(~waits), m.Switch(before):
             for last in range(self.count):
@@ -142,7 +142,7 @@ class Arbiter(wiring.Component):
 
 
 class Owners(wiring.Component):
-    """Track the warpgroup of each multiplication and of each panel of results, in order.
+    """Record, in order, which warpgroup each multiplication and each panel of results belongs to.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Owners(wiring.Component):
 
 
 class Warpgroup(wiring.Component):
-    """Execute ``wgmma.mma_async`` of one warpgroup, or of several that share the tensor cores, sparse or dense.
+    """Execute ``wgmma.mma_async``, sparse or dense, of one warpgroup or of several that share the tensor cores.
 
     Operand fetch and multiplication overlap; :class:`~sptc.rtl.tensor_cores.TensorCores` states the throughput.
     Multiplications of the warpgroups are accepted round-robin and executed in that order. Each warpgroup has its own
@@ -236,7 +236,7 @@ class Warpgroup(wiring.Component):
         super().__init__(DescribedSignature(own | shared_members()))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tensor cores, the commands of each warpgroup and, for several warpgroups, the arbiter."""
+        """Build the tensor cores, the command logic of each warpgroup and, for several warpgroups, the arbiter."""
         m = Module()
         m.submodules.tensor_cores = cores = TensorCores(self.config, *self._parts)
         wiring.connect(m, cores.memory, wiring.flipped(self.memory))

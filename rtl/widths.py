@@ -83,7 +83,7 @@ __all__ = ["Widths"]
 
 
 class Widths:
-    """Widths of the signals in the stages of a unit, for one configuration.
+    """Widths of the signals in all stages of a dot-product unit, for one configuration.
 
     Attributes
     ----------
@@ -128,12 +128,12 @@ class Widths:
 
     @property
     def significand_bits(self) -> int:
-        """Width of the widest significand in any slot, without the sign of an integer."""
+        """Width in bits of the widest significand in any product slot, without the sign of an integer."""
         return max(slot.significand_bits for slot in self.slots)
 
     @property
     def term_bits(self) -> int:
-        """Signed width of the widest aligned product in any slot."""
+        """Width in bits, with sign, of the widest aligned product in any product slot."""
         return max((slot.term_bits for slot in self.slots[: self.config.term_slots]), default=1)
 
     @property
@@ -143,7 +143,7 @@ class Widths:
 
     @property
     def float_slots(self) -> int:
-        """Number of slots that can have products of floats that are aligned one by one."""
+        """Number of product slots that can have products of floats that are not summed in groups."""
         return max((self.config.slots_of(element) for element in self.floats), default=0)
 
     @property
@@ -153,22 +153,22 @@ class Widths:
 
     @property
     def integer_groups(self) -> int:
-        """Number of groups of 16 products that are summed as integers."""
+        """Number of groups of 16 products of 4-bit integers."""
         return self.groups if any(element.format.is_integer for element in self.narrow) else 0
 
     @property
     def scaled_groups(self) -> int:
-        """Number of groups of 16 products that are scaled and aligned."""
+        """Number of groups of 16 products of packed e2m1, which are scaled and aligned."""
         return self.groups if self.packed else 0
 
     @property
     def group_term_bits(self) -> int:
-        """Signed width of a group sum after scaling and alignment."""
+        """Width in bits, with sign, of a group sum after scaling and alignment."""
         return SCALED_GROUP_BITS + self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS + 1
 
     @cached_property
     def total_bits(self) -> int:
-        """Signed width of the total, which holds every exact sum and lets rounding work without a right shift.
+        """Width in bits, with sign, of the sum of a step. Every exact sum fits, and rounding needs no right shift.
 
         A left shift must be able to bring the smallest normal number to the top bit even for e_zero, the smallest E.
         """

@@ -1,1 +1,1 @@
-"""Building blocks of pipeline stages: multipliers, adders, trees, shifters, multiplexers, and described ports."""
+"""Building blocks of pipeline stages: multipliers, adders, adder trees, shifters, multiplexers, documented ports."""

@@ -1,4 +1,4 @@
-"""Carry-skip adder of two words and a carry."""
+"""Carry-skip adder of two words and a carry bit."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
@@ -9,12 +9,12 @@ from .platforms import has_operators
 
 __all__ = ["Adder", "kept"]
 
-#: Width in bits of a group of the carry-skip adder, which a carry can skip.
+#: Width in bits of one group in the carry-skip adder. A carry can skip a whole group.
 _GROUP = 7
 
 
 def kept(m: Module, value: Value, name: str) -> Signal:
-    """Return a value as a named signal that synthesis must not optimise away.
+    """Return a value as a named signal that synthesis keeps.
 
     Area optimisation otherwise turns fast logic, such as the carries of :class:`Adder`, back into small and slow logic.
     """
@@ -47,7 +47,7 @@ class Adder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the groups of the carry-skip adder."""
+        """Build the adder from groups of bits that a carry can skip."""
         m = Module()
         if has_operators(platform):
             m.d.comb += self.total.eq(self.word0 + self.word1 + self.carry)

@@ -1,4 +1,4 @@
-"""Exact sums of many signed terms, in levels of carry-save adders."""
+"""Exact sums of many signed terms, by several levels of carry-save adders."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def sum_bits(term_bits: int, count: int) -> int:
 
 
 class CarrySaveTree(wiring.Component):
-    """Reduce signed terms, each with an increment bit, to two words and a carry bit with the same sum.
+    """Reduce signed terms, each with an increment bit, to two words and a carry bit whose sum is the sum of all terms.
 
     Combinational, or with registers behind one level of adders, behind all levels, or both: latency one enabled cycle
     each.
@@ -64,11 +64,11 @@ class CarrySaveTree(wiring.Component):
 
     @property
     def terms(self) -> list[Value]:
-        """The input ports of all terms, in order."""
+        """Input ports of all terms of the tree, in order."""
         return [getattr(self, f"term{index}") for index in range(len(self.term_bits))]
 
     def elaborate(self, platform: object) -> Module:
-        """Build the rows of carry-save adders. The adders take the shortest words first."""
+        """Build the levels of carry-save adders. The shortest words are added first."""
         m = Module()
         # The sign bit of a term has a negative weight. The tree adds the inverted sign, and a constant corrects the
         # sum, so no sign is extended. For the sign s of a term of w bits,
@@ -92,7 +92,7 @@ class CarrySaveTree(wiring.Component):
                 following += self._row(m, first, second, third, lowest)
             words = [*following, *words[len(words) // 3 * 3 :]]
             level += 1
-        # The tree has one row of adders less than increments. The last increment becomes the carry output.
+        # The tree has one carry-save adder fewer than increment bits. The last increment bit becomes the carry output.
         outputs: list[Value] = [*words, *increments]
         if self.registered:
             outputs = self._registered(m, outputs)
@@ -100,7 +100,7 @@ class CarrySaveTree(wiring.Component):
         return m
 
     def _total(self, m: Module, words: list[Value], increments: list[Value]) -> Value:
-        """Return the sum of words and increments, from a binary tree of two-input additions."""
+        """Return the sum of words and increment bits, from a binary tree of two-input additions."""
         if self.registered_level is not None:
             words, increments = self._registered(m, words), self._registered(m, increments)
         levels = (len(words) - 1).bit_length()
@@ -122,7 +122,7 @@ class CarrySaveTree(wiring.Component):
         ]
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
-        """Return the sum word and the carry word of a carry-save adder, with `lowest` as lowest bit of the carry."""
+        """Return sum word and carry word of a carry-save adder. The carry word has `lowest` as its lowest bit."""
         bits = max(len(first), len(second), len(third))
         # Bits of the sum word (`total`) and of the carry word of a carry-save adder:
         #

@@ -44,7 +44,7 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
 
 
 def _add(m: Module, a: Value, b: Value, c: Value | None = None) -> tuple[Value, Value]:
-    """Return the sum bit and the carry bit of a half adder (two inputs) or a full adder (three inputs)."""
+    """Return the sum bit and the carry bit of two input bits (half adder) or three input bits (full adder)."""
     half = _named(m, a ^ b)
     if c is None:
         return half, _named(m, a & b)

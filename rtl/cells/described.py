@@ -9,7 +9,7 @@ __all__ = ["DescribedLayout", "DescribedSignature"]
 
 
 class DescribedLayout(data.StructLayout):
-    """A structure layout with the meaning of each field in words. It equals a layout that has no meanings.
+    """A structure layout that also documents each field in words. Comparisons of layouts ignore these texts.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class DescribedLayout(data.StructLayout):
 
 
 class DescribedSignature(wiring.Signature):
-    """A signature with the meaning of each member in words, which documents the ports of a component.
+    """A signature that also documents each member in words. These texts describe the ports of a component.
 
     Parameters
     ----------
@@ -36,5 +36,5 @@ class DescribedSignature(wiring.Signature):
         self.meanings = {name: meaning for name, (_, meaning) in ports.items()}
 
     def __eq__(self, other: object) -> bool:
-        """Return whether two signatures have equal members. The meanings of the members are not compared."""
+        """Return whether two signatures have equal members. The documentation of the members is not compared."""
         return isinstance(other, wiring.Signature) and self.members == other.members

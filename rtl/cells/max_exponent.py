@@ -1,4 +1,4 @@
-"""Maximum of several exponents, called e_max."""
+"""Tree that finds the maximum of several exponents, called e_max."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
@@ -8,9 +8,9 @@ from .described import DescribedSignature
 
 __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
-#: Width of signed exponents that include biases and block scales.
+#: Width in bits of signed exponents that include format biases and block scales.
 ALIGNED_EXPONENT_BITS = 11
-#: Exponent of a term that does not affect e_max. It is below every possible exponent.
+#: Exponent of a term that must not affect e_max, the largest exponent. It is below every possible exponent.
 LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 
 
@@ -40,7 +40,7 @@ class MaxExponent(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tree of maximum selectors, with one named signal per node."""
+        """Build the tree of two-input maximum selectors, with one named signal per selector."""
         m = Module()
         level = [self.exponents[i] for i in range(self.count)]
         while len(level) > 2:

@@ -82,7 +82,7 @@ class Multiplier(wiring.Component):
         return self.signed and self.bits <= _RECODED_BITS
 
     def _rows(self, m: Module) -> Iterator[_Row]:
-        """Yield the partial-product rows for digits of `b` from 0 to 3, then the row for the highest bits of `b`."""
+        """Yield the partial-product rows for base-4 digits (0 to 3) of `b`, then the row for its highest bits."""
         bits = self.bits + 2
         one = Cat(self.a, *([self.a[-1] & self.signed] * 2))
         two = Cat(Const(0, 1), one[:-1])
@@ -111,7 +111,7 @@ class Multiplier(wiring.Component):
             yield low, *self._recoded_row(m, digits[low : low + 3])
 
     def _recoded_row(self, m: Module, digit: Value) -> tuple[Value, Value]:
-        """Return the multiple of `a` that a Booth digit selects, and a correction bit of twice the row's lowest weight.
+        """Return the multiple of `a` that a Booth digit of `b` selects, and a bit that corrects negative multiples.
 
         A negative multiple is the one's complement plus one; that one is already added to the lowest bit.
         """

@@ -1,4 +1,4 @@
-"""Multiplexer that selects one of the four units of a chunk of B."""
+"""Multiplexer that selects one of the four metadata units (8 or 16 bits each) of a chunk of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -12,7 +12,7 @@ __all__ = ["OperandMux"]
 
 
 class OperandMux(wiring.Component):
-    """Select one of the four units of a chunk, or of two interleaved chunks. Combinational.
+    """Select one of the four metadata units of a chunk of B, or of two interleaved chunks. Combinational.
 
     ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 
@@ -45,8 +45,8 @@ class OperandMux(wiring.Component):
             unit & Cat(bit.replicate(width) for bit in select)
             for unit, select in zip(self.units, self.select, strict=True)
         ]
-        # Each output bit takes two AND-OR-invert gates and a NAND gate. Synthesis must keep the nets between them,
-        # because technology mapping that merges them with later logic needs more gates.
+        # Each output bit needs two AND-OR-invert gates and a NAND gate. Synthesis must keep the nets between these
+        # gates. If technology mapping merges the gates with later logic, the circuit needs more gates.
         halves = [
             kept(m, ~(even | odd), f"half_{place}")
             for place, (even, odd) in enumerate(zip(gated[::2], gated[1::2], strict=True))

@@ -10,7 +10,7 @@ _T = TypeVar("_T", bound=ValueLike)
 
 
 def delayed(m: Module, value: _T, cycles: int, enable: Value, name: str) -> _T:
-    """Return a value delayed by `cycles` enabled clock cycles. The registers hold only data and need no reset."""
+    """Return a value delayed by `cycles` enabled clock cycles, through registers without reset."""
     for cycle in range(cycles):
         register = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
         with m.If(enable):

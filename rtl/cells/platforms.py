@@ -1,13 +1,14 @@
-"""Elaboration targets other than gates: compiled simulation and FPGAs."""
+"""Elaboration targets other than standard-cell gates: compiled simulation and FPGAs."""
 
 __all__ = ["FPGA", "OPERATORS", "has_operators"]
 
-#: Platform of a compiled simulator. Arithmetic uses the processor's operators, since fewer operations run faster.
+#: Platform of a compiled simulator. Arithmetic uses the operators + and *, because fewer operations run faster.
 OPERATORS = "operators"
-#: Platform of an FPGA. Additions use carry chains and multiplications use DSP blocks. All other logic is gates.
+#: Platform of an FPGA. Additions use carry chains, and multiplications use DSP blocks. All other logic is described as
+#: gates.
 FPGA = "fpga"
 
 
 def has_operators(platform: object) -> bool:
-    """Return whether the tools of a platform implement additions and multiplications as operators."""
+    """Return whether the tools of a platform map the operators + and * themselves, so that no gates are described."""
     return platform in (OPERATORS, FPGA)

@@ -1,4 +1,4 @@
-"""Raw (unpacked) form of an operand and of a product of two operands, the same for all element formats."""
+"""Raw (unpacked) form of an operand and of a product of two operands. The form is the same for all element formats."""
 
 from amaranth.hdl import signed
 from amaranth.lib.wiring import Member, Out
@@ -9,12 +9,12 @@ __all__ = ["EXPONENT_BITS", "PRODUCT_EXPONENT_BITS", "product_signature", "raw_s
 
 #: Width of a biased exponent in bits, for the widest element formats.
 EXPONENT_BITS = 8
-#: Width of the sum of two biased exponents in bits.
+#: Width of the sum of two biased element exponents in bits.
 PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
 
 
 def raw_signature(significand: int) -> DescribedSignature:
-    """Return the signature of an unpacked operand with `significand` bits, as output of its producer."""
+    """Return the signature of an unpacked operand with `significand` bits, with the directions of its producer."""
     meaning = (
         "Of a float, with hidden bit; Slot defines the place of the binary point. Of an integer, with the binary point "
         "below bit 0. Undefined for Inf and NaN, which decide the result by themselves."
@@ -24,7 +24,7 @@ def raw_signature(significand: int) -> DescribedSignature:
 
 
 def product_signature(significand: int) -> DescribedSignature:
-    """Return the signature of a product of two operands with `significand` bits each, as output of its producer."""
+    """Return the signature of a product of two operands of `significand` bits, with the directions of its producer."""
     meaning = "Exact product, not normalised, with as many bits below the binary point as both operands have together."
     exponent = Out(PRODUCT_EXPONENT_BITS), "Sum of the biased exponents."
     return _signature(exponent, (Out(signed(2 * significand + 1)), meaning))

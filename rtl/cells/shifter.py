@@ -1,4 +1,4 @@
-"""Alignment shifter with truncation toward zero."""
+"""Right shifter that aligns a term, with truncation toward zero."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import wiring
