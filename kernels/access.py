@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of single threads, and the matrix moves ``ldmatrix`` and ``stmatrix``.
+"""Loads, stores and atomics of single threads, and the matrix instructions ``ldmatrix`` and ``stmatrix``.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several
 threads to one address, and atomics, are executed in the order of thread numbers; PTX does not define this order.
@@ -32,12 +32,12 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def space_of(ins: Instruction) -> str:
-    """Return the state space that an instruction names, or ``"generic"`` if it names none."""
+    """Return the state space in an instruction's opcode, or ``"generic"`` if the opcode has none."""
     return next((word.split("::")[0] for word in ins.words[1:] if word.split("::")[0] in _SPACES), "generic")
 
 
 def _form(ins: Instruction) -> tuple[str, int, str]:
-    """Return state space, number of elements and type of a load or store."""
+    """Return state space, number of elements and element type of a load or store."""
     space, count, type_ = space_of(ins), 1, ins.words[-1]
     for word in ins.words[1:-1]:
         if word in _VECTORS:
@@ -82,7 +82,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _units(size: int, count: int) -> tuple[int, int, int]:
-    """Return the bytes of one memory access, log2 of these bytes, and the number of vector elements per access."""
+    """Return the bytes of one memory access, log2 of this number, and the number of vector elements per access."""
     unit = min(size * count, 16)
     return unit, unit.bit_length() - 1, unit // size
 
@@ -130,7 +130,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     type_ = words[-1]
     if not name or type_ not in TYPES:
         raise not_modelled(ins)
-    # In global memory, an addition of f32 flushes subnormal values; in shared memory it does not.
+    # In global memory, an f32 addition flushes subnormal values to zero. In shared memory it does not.
     functions = {
         space: _compared if name == "cas" else reduction(name, type_, flush=name == "add" and space == "global")
         for space in ("global", "shared")
@@ -179,7 +179,8 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     where = matrix_move_map(move)
     every_lane = where.address_lanes.size == _WARP
     gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
-    # For each element of each register its index in the rows, and for each element of the rows its index in registers.
+    # Two lists of indices: for each element of each register its index in the rows, and for each element of the rows
+    # its index in the registers.
     size = move.container_bits // 8
     of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
     elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size

@@ -40,7 +40,7 @@ _INTEGER: dict[str, Function] = {
     "cnot": lambda a: (a == 0).astype(a.dtype),
     "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
 }
-#: Qualifiers that are accepted in integer instructions.
+#: Qualifiers that integer instructions may have.
 _KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
 
 
@@ -73,7 +73,8 @@ def _selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
     return np.where(predicate, a, b)
 
 
-#: Function of each opcode and the types of its operands: t is the type of the instruction; b, u, p are b32, u32, pred.
+#: Function of each opcode and the types of its operands. The letter t means the instruction's type, and b, u, p mean
+#: b32, u32, pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
@@ -93,7 +94,7 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
 
 
 def _dot_product(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``dp4a``, and ``dp2a`` with the low or high half of b."""
+    """Execute ``dp4a``, and ``dp2a`` with the low or high half of operand b."""
     *words, a_type, b_type = ins.words
     high = None if words[0] == "dp4a" else "hi" in words
     total = "s32" if "s32" in (a_type, b_type) else "u32"
@@ -139,7 +140,7 @@ _COMBINATIONS: dict[str, Function] = {"and": np.logical_and, "or": np.logical_or
 
 
 def _comparison(word: str) -> Function:
-    """Return a comparison of numbers; an unordered one (prefix u) is also true if an operand is NaN."""
+    """Return the result of a comparison of numbers. An unordered one (prefix u) is also true if an operand is NaN."""
     if word in _COMPARISONS:
         compare = _COMPARISONS[word]
         if word == "ne":
@@ -178,7 +179,7 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
 
 
 def _to_generic(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``cvta``: convert addresses of a state space to generic ones, or back."""
+    """Execute ``cvta``: convert addresses of a state space to generic addresses, or in the other direction."""
     words = ins.words
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
     start = next((window[word.split("::")[0]] for word in words if word.split("::")[0] in window), 0)

@@ -12,7 +12,7 @@ __all__ = ["Memories", "element_type"]
 
 
 def element_type(value: Any) -> str:
-    """Return the name of the element type of an array or tensor; an empty string for any other value."""
+    """Return the name of the element type of an array or tensor, or an empty string for any other value."""
     dtype = getattr(value, "dtype", None)
     if dtype is None or not hasattr(value, "shape") or isinstance(value, np.generic):
         return ""
@@ -20,13 +20,13 @@ def element_type(value: Any) -> str:
 
 
 class Memories:
-    """Buffers of the arrays and tensors that a launch takes; a tensor passed twice has one buffer."""
+    """Buffers of the arrays and tensors that a launch takes. A tensor that is passed twice has one buffer."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, tuple[Any, NDArray]] = {}
 
     def array(self, value: Any) -> NDArray:
-        """Return an array unchanged; return the memory of a tensor as an array of integers of the same width.
+        """Return an array unchanged. Return the memory of a tensor as an array of integers of the same width.
 
         Raises
         ------

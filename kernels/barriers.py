@@ -21,21 +21,22 @@ WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class Barriers:
-    """State of all ``mbarrier`` objects of a machine; an object's index is its byte offset in shared memory / 8."""
+    """State of all ``mbarrier`` objects of a machine, indexed by the object's byte offset in shared memory / 8."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         count = machine.shared.size // _BYTES
         #: Parity of the current phase of each ``mbarrier``.
         self.phase = np.zeros(count, np.int64)
-        #: Arrivals that each ``mbarrier`` still expects in its phase, and arrivals per phase; -1 where no object is.
+        #: Arrivals that the current phase of each ``mbarrier`` still expects, and arrivals per phase. The value is -1
+        #: where no ``mbarrier`` is initialised.
         self.pending = np.full(count, -1, np.int64)
         self.expected = np.full(count, -1, np.int64)
         #: Bytes that the current phase of each ``mbarrier`` still expects.
         self.bytes = np.zeros(count, np.int64)
 
     def initialise(self, places: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Initialise objects with the number of arrivals that each phase expects."""
+        """Initialise ``mbarrier`` objects with the number of arrivals that each phase expects."""
         self.pending[places] = self.expected[places] = counts
         self.phase[places] = self.bytes[places] = 0
 
@@ -48,12 +49,12 @@ class Barriers:
         self.settle(places)
 
     def expect(self, places: NDArray[np.int64], octets: NDArray[np.int64], ins: Instruction) -> None:
-        """Add to the number of bytes that the current phase expects."""
+        """Add to the number of bytes that the current phase of an ``mbarrier`` expects."""
         self.require(places, ins)
         np.add.at(self.bytes, places, octets)
 
     def complete(self, place: int, octets: int, ins: Instruction) -> None:
-        """Subtract bytes that arrived from those that the current phase expects."""
+        """Subtract the bytes that arrived from the bytes that the current phase of an ``mbarrier`` expects."""
         self.require(np.array([place]), ins)
         self.bytes[place] -= octets
         self.settle(np.array([place]))
@@ -64,7 +65,7 @@ class Barriers:
             raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init did not make one")
 
     def unfinished(self) -> list[str]:
-        """Return a sentence with the pending arrivals and bytes of each ``mbarrier`` phase that has begun."""
+        """Return a sentence that lists pending arrivals and bytes of each ``mbarrier`` phase that has begun."""
         begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
         size = self.machine.shared_bytes
         return [
@@ -74,7 +75,7 @@ class Barriers:
         ]
 
     def settle(self, places: NDArray[np.int64]) -> None:
-        """Begin the next phase of each ``mbarrier`` that has no pending arrivals and bytes."""
+        """Begin the next phase of each ``mbarrier`` that has neither pending arrivals nor pending bytes."""
         which = np.unique(places)
         done = which[(self.pending[which] == 0) & (self.bytes[which] == 0)]
         if done.size:
@@ -84,12 +85,12 @@ class Barriers:
 
 
 def barriers(machine: Machine) -> Barriers:
-    """Return the ``mbarrier`` state of a machine."""
+    """Return the ``mbarrier`` state of a machine (a simulated batch of CTAs)."""
     return machine.unit("mbarrier", Barriers)
 
 
 def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
-    """Return a function that gives the indices of the ``mbarrier`` objects that threads of a mask address."""
+    """Return a function from a mask of threads to the indices of the ``mbarrier`` objects that they address."""
     places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins, _BYTES)
 
     def objects(mask: Mask) -> NDArray[np.int64]:
@@ -119,7 +120,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
         at = objects(mask)
         if machine.checker:
             machine.checker.arrive([("mbarrier", place) for place in at.tolist()], machine.active(mask))
-        if write:  # the state token is the parity of the phase to which the arrival belongs
+        if write:  # the state token is the parity of the phase in which the thread arrived
             state.require(at, ins)
             tokens = np.zeros(machine.count, np.uint64)
             tokens[machine.active(mask)] = state.phase[at].astype(np.uint64)
@@ -142,7 +143,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
-    """Return a function that executes ``mbarrier.try_wait`` or ``test_wait``: threads whose phase is complete continue.
+    """Return a function for ``mbarrier.try_wait`` and ``test_wait``: threads whose phase is complete continue.
 
     A thread that waits is not run again until a phase completes, so that the predicate is true wherever it is read.
     """

@@ -51,7 +51,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
-    """Return the tensor map at a generic address, in parameter space, global or shared memory."""
+    """Return the tensor map at a generic address, which is in parameter space, global memory or shared memory."""
     if address >= GLOBAL_BASE:
         octets = machine.memory.octets[address - GLOBAL_BASE :][:MAP_BYTES].tobytes()
     elif address >= PARAMETER_WINDOW:
@@ -66,7 +66,7 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
 
 
 def _load(machine: Machine, ins: Instruction) -> Step:
-    """Copy global to shared memory, and count the copied bytes at an ``mbarrier``."""
+    """Copy from global to shared memory, and count the copied bytes at an ``mbarrier``."""
     tensor = "tensor" in ins.words
     destination, source, *rest = ins.operands
     if not isinstance(source, Address):
@@ -116,9 +116,9 @@ def _fill(
     places: list[int],
     slots: list[int],
 ) -> None:
-    """Write copied data to the shared memory of one or more CTAs, and count its bytes at an ``mbarrier`` of each."""
+    """Write copied data to the shared memory of one or more CTAs, and count it at an ``mbarrier`` of each CTA."""
     octets = data()
-    # Only tiles without swizzle are compared with the core matrices that descriptors describe.
+    # Only the layout of tiles without swizzle is compared with the layout of core matrices in descriptors.
     compared = machine.checker and machine.checker.tiles and swizzle == "none"
     offsets = origins() if compared else None
     for place, slot in zip(places, slots, strict=True):
@@ -148,13 +148,13 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as an array of pieces, the index of each piece of a box, and whether it is in the tensor."""
+    """Return global memory as an array of pieces, each box piece's index, and whether the piece is in the tensor."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 
 
 def _tile(machine: Machine, tile: MapRecord, corner: list[int]) -> NDArray[np.uint8]:
-    """Return the bytes of a tile; elements outside the tensor have the fill value of the map."""
+    """Return the bytes of a tile. Elements outside the tensor have the fill value of the tensor map."""
     memory, places, inside = _pieces(machine, tile, corner)
     if inside.all():
         return memory.take(places).view(np.uint8)
@@ -177,14 +177,14 @@ def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> ND
 
 
 def _rows(machine: Machine, place: int, octets: int, swizzle: str) -> NDArray[np.int64]:
-    """Return the indices of a tile's 16-byte units in shared memory."""
+    """Return the indices, in shared memory, of the 16-byte words of a tile."""
     cta, start = divmod(place, machine.shared_bytes)
     rows: NDArray[np.int64] = SWIZZLES[swizzle].apply(start + np.arange(0, octets, 16))
     return (rows + cta * machine.shared_bytes) >> 4
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
-    """Copy shared to global memory, or reduce into it; track completion by the bulk groups of the thread."""
+    """Copy or reduce from shared to global memory. The bulk groups of the thread track completion."""
     tensor, reduction = "tensor" in ins.words, next((word for word in ins.words if word in _REDUCTIONS), None)
     destination, source, *rest = ins.operands
     if not isinstance(destination, Address) or ("reduce" in ins.opcode) != (reduction is not None):
@@ -259,14 +259,14 @@ def _octet_store(
 
 
 def _reduced(reduction: str, type_: str, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return old bytes combined with new ones by a reduction."""
+    """Return the old bytes in memory, combined with new bytes by a reduction."""
     dtype = numpy_type(memory_type(type_))
     octets: NDArray[np.uint8] = reduction_of(reduction, type_)(old.view(dtype), new.view(dtype)).view(np.uint8)
     return octets
 
 
 def _map_step(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``tensormap``: replace a field of a map in memory, or copy a map from shared to global memory."""
+    """Execute ``tensormap``: replace a field of a tensor map, or copy a map from shared to global memory."""
     words = ins.words
     if words[1] == "cp_fenceproxy":
         to, origin = machine.places(ins.operands[0], "global", ins), machine.places(ins.operands[1], "shared", ins)

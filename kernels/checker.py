@@ -1,4 +1,4 @@
-"""Check the order of accesses to shared memory: data races, and reads by the asynchronous proxy without a fence.
+"""Checker of the order of accesses to shared memory: data races, and reads by the asynchronous proxy without a fence.
 
 Every warp has a vector clock: for each warp of its cluster, the time up to which it has seen that warp's accesses. A
 barrier or an ``mbarrier`` passes the clocks of arriving threads to waiting threads. A second vector clock holds, for
@@ -25,11 +25,12 @@ from .tiles import CopiedTiles
 __all__ = ["Checker"]
 
 _WARP, _WORD = 32, 4
-#: Writer number of a word that was never written.
+#: Number that stands for the writer of a word that was never written.
 _NOBODY = -1
-#: Number of recorded accesses above which those are dropped that are no longer the last access to any word.
+#: Limit for the number of recorded accesses. Above it, accesses that are no longer the last access to any word are
+#: dropped.
 _MOST_ACCESSES = 1 << 22
-#: Initial capacity of the table of accesses.
+#: Initial number of rows in the table of accesses.
 _FIRST_ACCESSES = 1 << 10
 
 
@@ -44,37 +45,39 @@ class Checker:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Number of warps per cluster; each warp has a clock of all of them.
+        #: Number of warps per cluster. The clock of each warp has one component for every warp of the cluster.
         self.warps = machine.threads * machine.launch.cluster_size // _WARP
-        # Two more components follow those of the warps: the asynchronous proxy as a writer, and tcgen05.
+        # After the components for warps, a clock has two more: for the asynchronous proxy as a writer, and for tcgen05.
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
         self.seen = np.zeros(shape, np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
-        #: For each warp, the time up to which the asynchronous proxy sees the writes of every warp.
+        #: For each warp: for every warp, the time up to which the asynchronous proxy sees that warp's writes.
         self.fenced = np.zeros(shape, np.int32)
         #: Number of the last ``tcgen05`` instruction that each warp knows to be complete.
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
-        #: Number of the last write to each word of shared memory, and of the last read by threads.
+        #: Number of the last write to each word of shared memory, and number of the last read by threads.
         self.last = {verb: cell_views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
-        #: Warp (or proxy), time and line of each access by its number; number 0 stands for no access.
+        #: Warp (or proxy), time and line of each access, indexed by the access number. Number 0 means no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
-        #: Number of the access up to which every warp has seen all writes, and all reads.
+        #: Number of the access up to which every warp has seen all writes, and number up to which it has seen all
+        #: reads.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
-        #: Number of copies or multiplications in flight that may still read or write each word; line of the latest one.
+        #: Number of unfinished copies or multiplications that may read or write each word, and line of the latest one.
         self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: cell_views(np.zeros(words, np.uint32)) for name in ("read", "write")}
-        #: Number of cells that work in flight may still read, and may still write.
+        #: Number of cells that unfinished work may still read, and number of cells that it may still write.
         self.flying = {"read": 0, "write": 0}
-        #: First word of the opcode at each line.
+        #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
         #: Clocks that arriving threads stored at each barrier.
         self.left: dict[Any, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         self.bulk_time = 0
-        #: Record of the copies to shared memory; None if the kernel has no descriptors of ``wgmma`` to compare it with.
+        #: Record of the copies to shared memory. It is None if the kernel has no ``wgmma`` descriptors to compare the
+        #: copies with.
         self.tiles = CopiedTiles(machine) if "wgmma" in self.opcodes.values() else None
 
     # Read and write records of the words of shared memory
@@ -82,13 +85,13 @@ class Checker:
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return the words per cell, the cells of shared memory that threads access, and the thread of each cell."""
+        """Return the words per cell, the cells of shared memory that are accessed, and the accessing thread of each."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
 
     def _add(self, writers: NDArray | int, times: NDArray | int, line: int) -> int:
-        """Record accesses, and return the number of the first access."""
+        """Record accesses, and return the number that identifies the first of them."""
         size = np.size(writers)
         if self.count + size > self.accesses.shape[1]:
             if self.count > _MOST_ACCESSES:
@@ -113,7 +116,7 @@ class Checker:
         self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
 
     def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
-        """Record that threads, one per cell, wrote or read cells; `verb` is ``"wrote"`` or ``"read"``."""
+        """Record that threads, one per cell, wrote or read shared memory. `verb` is ``"wrote"`` or ``"read"``."""
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]
@@ -123,7 +126,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return the first word whose last access is not ordered before that of the threads, and the thread."""
+        """Return the first word whose last access is not ordered before the threads' access, and the thread."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -143,7 +146,7 @@ class Checker:
         octets: int,
         origins: NDArray[np.int64] | None = None,
     ) -> None:
-        """Check and record a write to shared memory; `origins` are the offsets in global memory that a copy reads."""
+        """Check and record a write to shared memory. `origins` are the offsets in global memory that a copy reads."""
         count, cells, threads = self._of_threads(mask, at, octets)
         self._not_in_flight(ins, count, cells, "read")
         if self.tiles:
@@ -156,7 +159,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that reads by other warps are ordered before a copy; one thread per offset, or one for all."""
+        """Check that reads by other warps are ordered before a copy. `threads` has one item per offset, or one item."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
@@ -169,14 +172,14 @@ class Checker:
         *,
         whole: bool = True,
     ) -> None:
-        """Check that earlier reads are ordered before a write; if not of `whole` words, only reads by ``tcgen05``."""
+        """Check that earlier reads are ordered before a write. For partial words, check only reads by ``tcgen05``."""
         if self.tensor_cores and threads.size:
             self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
         if whole and (at_fault := self._unseen("read", count, cells, threads)):
             self._report(ins, "overwrites", "and no barrier orders the two", *at_fault, did="read")
 
     def warps_of(self, threads: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the cluster of each thread, and the number of its warp in the cluster."""
+        """Return the cluster of each thread, and the number of the thread's warp in the cluster."""
         group, warp = np.divmod(threads // _WARP, self.warps)
         return group, warp
 
@@ -193,7 +196,7 @@ class Checker:
     def wrote_in_bulk(
         self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a bulk copy that completes at an ``mbarrier``; `origins` are global-memory offsets of its words."""
+        """Record a bulk copy that completes at an ``mbarrier``. `origins` are the words' offsets in global memory."""
         self.bulk_time += 1
         count, cells = cells_of(np.array([place]), octets)
         self._not_in_flight(ins, count, cells, "read")
@@ -204,7 +207,7 @@ class Checker:
         self._leave_one(("mbarrier", barrier), self.warps, self.bulk_time)
 
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
-        """Check a read by the asynchronous proxy: ``fence.proxy.async`` follows the last write to every word.
+        """Check that ``fence.proxy.async`` follows the last write to every word that the asynchronous proxy reads.
 
         Parameters
         ----------
@@ -234,7 +237,7 @@ class Checker:
             self._report(ins, "reads", what, word, threads[0])
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
-        """Record that asynchronous work may access bytes until it ends; `access` is ``"read"`` or ``"write"``."""
+        """Record that asynchronous work may access bytes until the work ends. `access` is ``"read"`` or ``"write"``."""
         count, cells = cells_of(at, octets)
         ones, line = cell_views(np.ones(4, np.uint16))[count][0], cell_views(np.full(4, ins.line, np.uint32))[count][0]
         np.add.at(self.in_flight[access][count], cells, ones)
@@ -248,7 +251,7 @@ class Checker:
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
-        """Check that no asynchronous work in flight reads cells that are written, or writes cells that are accessed."""
+        """Check that no unfinished asynchronous work reads written cells, or writes cells that are accessed."""
         if not self.flying[access]:
             return
         busy = self.in_flight[access][count].take(cells)
@@ -276,7 +279,7 @@ class Checker:
         )
 
     def _warp_name(self, warp: int, thread: int) -> str:
-        """Return the name of a warp in a thread's cluster, with its CTA if it is not the thread's CTA."""
+        """Return the name of a warp in a thread's cluster. The name includes the CTA if it is not the thread's CTA."""
         each, own = self.machine.threads // _WARP, thread // self.machine.threads
         size = self.machine.launch.cluster_size
         cta = own // size * size + warp // each
@@ -285,7 +288,7 @@ class Checker:
     # Clocks
 
     def fence(self, mask: Mask) -> None:
-        """Execute ``fence.proxy.async``: make all writes that the warps have seen visible to the asynchronous proxy."""
+        """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes that the warps can see."""
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
@@ -296,18 +299,18 @@ class Checker:
         )  # fmt: skip
 
     def _leave_one(self, barrier: Any, component: int, time: int) -> None:
-        """Store a clock with one non-zero component at a barrier."""
+        """Store at a barrier a clock with one non-zero component."""
         clock = np.zeros((2, self.warps + 2), np.int32)
         clock[:, component] = time
         self._leave(barrier, clock[0], clock[1])
 
     def complete(self, barriers: Sequence[Any], number: int) -> None:
-        """Store at barriers the number up to which ``tcgen05`` instructions have completed."""
+        """Store at barriers the number of the latest ``tcgen05`` instruction that has completed."""
         for barrier in barriers:
             self._leave_one(barrier, self.warps + 1, number)
 
     def join(self, ctas: NDArray[np.intp]) -> None:
-        """Merge the clocks of all warps of each given CTA, at a barrier of the whole CTA."""
+        """Merge the clocks of all warps of each given CTA, at a barrier for the whole CTA."""
         size, each = self.machine.launch.cluster_size, self.machine.threads // _WARP
         seen_by_cta, fenced_by_cta = (
             clocks.reshape(self.machine.ctas, each, -1) for clocks in (self.seen, self.fenced)
@@ -334,7 +337,7 @@ class Checker:
             self.seen[group, warp, warp] += 1
 
     def wait(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
-        """Join the clocks of waiting threads with those stored at barriers, one barrier per thread."""
+        """Merge the clocks stored at barriers into the clocks of waiting threads, one barrier per thread."""
         for barrier, number in dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True)):
             if (clocks := self.left.get(barrier)) is not None:
                 group, warp = divmod(number, self.warps)

@@ -18,16 +18,17 @@ __all__ = ["Rounding", "decoded", "encoded"]
 class Rounding:
     """Rounding and range of a conversion to codes. Source: PTX ISA, ``cvt``."""
 
-    #: Rounding mode: ``rn`` to nearest even, ``rna`` to nearest with ties away from zero, ``rz``, ``rm`` or ``rp``.
+    #: Rounding mode: ``rn`` to nearest even, ``rna`` to nearest with ties away from zero, ``rz`` toward zero, ``rm``
+    #: down, ``rp`` up.
     mode: str
     #: Whether overflow and infinities give the largest finite number.
     saturate: bool = False
-    #: Whether negative values and -0 give +0; a NaN stays a NaN.
+    #: Whether negative values and -0 give +0. A NaN remains a NaN.
     relu: bool = False
 
 
 def decoded(codes: NDArray, name: str) -> NDArray[np.float64]:
-    """Return the values of codes of a format; a code of ``tf32`` is in the upper 19 bits of a word."""
+    """Return the values of a format's codes. A code of ``tf32`` is in the upper 19 bits of a 32-bit word."""
     if name in ("f16", "f32", "f64"):
         return codes.view(f"<f{codes.dtype.itemsize}").astype(np.float64)
     return decode_codes(codes, FORMATS[name])
@@ -46,7 +47,7 @@ def _rounded(steps: NDArray[np.float64], mode: str, negative: NDArray[np.bool_])
 
 
 def _magnitude_codes(values: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
-    """Return the codes of magnitudes that are exact in the format, or one step above its largest number."""
+    """Return the codes of magnitudes that are exact in the format, or one step above its largest finite number."""
     _, exponent = np.frexp(values)
     least = fmt.minimum_exponent
     exponent = np.where(values == 0, least, np.maximum(exponent - 1, least))
@@ -56,7 +57,7 @@ def _magnitude_codes(values: NDArray[np.float64], fmt: Format) -> NDArray[np.int
 
 
 def encoded(values: NDArray[np.float64], name: str, rounding: Rounding) -> NDArray[np.uint32]:
-    """Return the codes of values rounded to a format; a code of ``tf32`` is in the upper 19 bits of a word.
+    """Return the codes of values rounded to a format. A code of ``tf32`` is in the upper 19 bits of a 32-bit word.
 
     An overflow gives infinity, or NaN if the format has no infinity. It gives the largest finite number if the format
     has neither, if `saturate` is set, or if the rounding mode rounds the value toward zero.
@@ -89,7 +90,7 @@ def encoded(values: NDArray[np.float64], name: str, rounding: Rounding) -> NDArr
 
 
 def _scale_codes(values: NDArray[np.float64], rounding: Rounding) -> NDArray[np.uint32]:
-    """Round to powers of two (ue8m0), toward zero or up; zero and values that are too small give the smallest power."""
+    """Round to powers of two (ue8m0), toward zero or up. Zero and values that are too small give the smallest power."""
     fmt = FORMATS["ue8m0"]
     infinite = np.isinf(values)
     fraction, exponent = np.frexp(np.where(infinite | ~(values > 0), 2.0**-fmt.bias, values))

@@ -17,7 +17,7 @@ from .values import numpy_type
 
 __all__ = ["CONVERSION"]
 
-#: Element type of each packed type of ``cvt``.
+#: Element type of each packed type that ``cvt`` supports.
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2",
            "e2m1x2": "e2m1", "ue8m0x2": "ue8m0"}  # fmt: skip
 _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
@@ -64,7 +64,7 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to an integer and clamp to its range. NaN gives zero; in a 64-bit result it sets only the highest bit."""
+    """Round to an integer and clamp to its range. NaN gives zero, or only the highest bit set in a 64-bit result."""
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
@@ -92,7 +92,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
 
 
 def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to a float, or to several packed floats: the first of two sources becomes the upper element."""
+    """Round to a float, or to several packed floats. The first of two sources becomes the upper element."""
     element = _PACKED.get(to, to)
     inner = _PACKED.get(source, source)
     size = _bytes_of(to)
@@ -157,7 +157,7 @@ def _bytes_of(name: str) -> int:
 
 
 def _parts(codes: NDArray, element: str) -> list[NDArray]:
-    """Return the elements of packed codes, the element in the lowest bits first."""
+    """Return the elements of packed codes. The first element is the one in the lowest bits."""
     if element == "e2m1":
         return [codes & codes.dtype.type(15), codes >> codes.dtype.type(4)]
     if element in ("f16", "bf16"):

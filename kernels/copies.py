@@ -1,4 +1,4 @@
-"""Execute ``cp.async``: copies from global to shared memory, completed as late as PTX allows.
+"""Execute ``cp.async``: copies from global to shared memory, which complete as late as PTX allows.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy". A copy reads and writes memory when its
 thread waits for its group, or at the end of the kernel: a wait that is missing shows in the results.
@@ -22,16 +22,16 @@ class _Pending:
     """An asynchronous copy, issued by several threads, that has not completed."""
 
     execute: Callable[[NDArray[np.bool_] | None], None]
-    #: Threads whose copy is pending; None for all.
+    #: Threads whose copy is pending, or None if all threads have a pending copy.
     mask: Mask
     #: Number of the group to which the copy of each thread belongs.
     group: NDArray[np.int64]
-    #: Registers that the work reads or writes when it completes.
+    #: Registers that the asynchronous work reads or writes when it completes.
     registers: frozenset[int]
 
 
 class ThreadGroups:
-    """Asynchronous work that each thread commits in groups and waits for, the oldest group first.
+    """Asynchronous work that each thread commits in groups and waits for. The oldest group completes first.
 
     Parameters
     ----------
@@ -41,28 +41,28 @@ class ThreadGroups:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Number of each thread's open group; one element while all threads have the same number.
+        #: Number of each thread's open group. The array has one element while all threads have the same number.
         self.open = np.zeros(1, np.int64)
         self.pending: deque[_Pending] = deque()
         machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
 
     def add(self, mask: Mask, execute: Callable[[Mask], None], registers: frozenset[int] = frozenset()) -> None:
-        """Add asynchronous work of the threads of a mask to their open groups."""
+        """Add asynchronous work of the threads in a mask to the open groups of these threads."""
         self.pending.append(_Pending(execute, None if mask is None else mask.copy(), self.open, registers))
 
     def uses(self, registers: frozenset[int], mask: Mask) -> bool:
-        """Return whether pending work reads or writes registers of the threads of a mask."""
+        """Return whether pending asynchronous work reads or writes registers of the threads in a mask."""
         return any(
             work.registers & registers and (mask is None or work.mask is None or (mask & work.mask).any())
             for work in self.pending
         )
 
     def commit(self, mask: Mask) -> None:
-        """Close the open groups of the threads of a mask."""
+        """Close the open groups of the threads in a mask."""
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all but the last `left` groups of the threads; unless `closed`, complete the open groups too."""
+        """Complete all but the last `left` groups of the threads. Unless `closed`, complete the open groups too."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -89,7 +89,7 @@ class ThreadGroups:
 
 
 def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
-    """Return a function that commits a group or waits for groups; None if the instruction does neither."""
+    """Return a function that commits a group of copies or waits for groups, or None if the instruction does neither."""
     if "commit_group" in ins.words:
         return groups.commit
     if "wait_all" in ins.words:
@@ -117,7 +117,7 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     to, origin = (
         machine.places(operand, space, ins, octets) for operand, space in ((destination, "shared"), (source, "global"))
     )
-    # The fourth operand is the number of bytes to read, unless it is a cache policy of 64 bits.
+    # The fourth operand is the number of bytes to read. If it has 64 bits, it is a cache policy instead.
     hint = "L2::cache_hint" in ins.opcode
     lengths = [operand for operand in rest if not isinstance(operand, Address)][: len(rest) - hint]
     read_length = machine.reader(lengths[0], "u32") if lengths else None
@@ -157,7 +157,7 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
 
 
 def _filled(data: NDArray, length: NDArray[np.uint32], octets: int) -> NDArray:
-    """Return copied data with zeros in the bytes that lie beyond the length each thread reads."""
+    """Return copied data with zeros in place of the bytes beyond the length that each thread reads."""
     if (length == octets).all():
         return data
     flat = data.view(np.uint8).reshape(len(data), octets).copy()

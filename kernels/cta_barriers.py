@@ -1,4 +1,4 @@
-"""Numbered barriers of a CTA (``bar``, ``barrier``), and the barrier of a cluster.
+"""Numbered barriers of a CTA (``bar``, ``barrier``), and the barrier of a cluster (``barrier.cluster``).
 
 Source: PTX ISA, ``bar``, ``barrier`` and ``barrier.cluster``.
 """
@@ -13,7 +13,7 @@ from .program import Immediate, Instruction
 
 __all__ = ["CtaBarriers"]
 
-#: Number of numbered barriers per CTA.
+#: Number of barriers with numbers per CTA.
 _NUMBERS = 16
 _Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
@@ -34,10 +34,11 @@ class CtaBarriers:
         self.alive = np.ones(count, np.bool_)
         #: Number of the barrier at which each waiting thread waits.
         self.number = np.zeros(count, np.int64)
-        #: Arrivals at each barrier of each CTA, and the number that completes the barrier (0: all threads of the CTA).
+        #: Number of arrivals at each barrier of each CTA, and number of arrivals that completes the barrier (0: all
+        #: threads of the CTA).
         self.arrived = np.zeros((machine.ctas, _NUMBERS), np.int64)
         self.needed = np.zeros((machine.ctas, _NUMBERS), np.int64)
-        #: Number of arrivals of each thread at the barrier of its cluster, and the threads that wait there.
+        #: Number of arrivals of each thread at its cluster's barrier, and the threads that wait at this barrier.
         self.cluster_arrivals = np.zeros(count, np.int64)
         self.at_cluster = np.zeros(count, np.bool_)
 
@@ -86,7 +87,7 @@ class CtaBarriers:
     def _whole_ctas(
         self, mask: NDArray[np.bool_], numbers: NDArray[np.uint32], counts: NDArray[np.uint32]
     ) -> NDArray[np.intp] | None:
-        """Return the CTAs of the arriving threads if all threads of each CTA arrive together; None otherwise."""
+        """Return the CTAs of the arriving threads if all threads of each CTA arrive together, or None otherwise."""
         if numbers.size > 1 or counts.size > 1 or counts[0] not in (0, self.machine.threads) or numbers[0] >= _NUMBERS:
             return None
         threads = mask.reshape(self.machine.ctas, -1)
@@ -95,7 +96,7 @@ class CtaBarriers:
         return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
-        """Release the threads of a barrier if it is complete; return the number of arrivals if there are too many."""
+        """Release the threads of a barrier if it is complete. Return the number of arrivals if there are too many."""
         threads = slice(cta * self.machine.threads, (cta + 1) * self.machine.threads)
         needed = int(self.needed[cta, number]) or int(self.alive[threads].sum())
         arrived = int(self.arrived[cta, number])
@@ -126,7 +127,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release threads at the cluster barrier once all threads of the cluster have arrived as often as they have."""
+        """Release a thread at its cluster's barrier once all threads of the cluster have arrived as often as it has."""
         size = self.machine.threads * self.machine.launch.cluster_size
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)
@@ -139,12 +140,12 @@ class CtaBarriers:
         self.waiting &= ~done
 
     def _clusters(self, threads: NDArray[np.intp]) -> list[tuple[str, int]]:
-        """Name the barrier of the cluster of each thread."""
+        """Return the name of the cluster barrier of each thread."""
         size = self.machine.threads * self.machine.launch.cluster_size
         return [("cluster", thread // size) for thread in threads.tolist()]
 
     def leave(self, mask: NDArray[np.bool_]) -> None:
-        """Count threads that have exited: barriers of a whole CTA no longer wait for them."""
+        """Count threads that have exited. Barriers for all threads of a CTA no longer wait for these threads."""
         self.alive &= ~mask
         ctas = np.unique(self.machine.cta_of_thread[mask & True])
         for cta in ctas[(self.arrived[ctas] > 0).any(1)].tolist():

@@ -22,19 +22,19 @@ __all__ = ["LoopCycles", "TensorWork", "Work", "launch_cycles", "loops"]
 
 
 class TensorWork(NamedTuple):
-    """The properties of a tensor-core instruction on which its cycles depend."""
+    """Properties of a tensor-core instruction that determine its cycles."""
 
     line: int
     opcode: str
-    a_from: str = "registers"  #: place of A: ``registers``, ``shared`` or ``tensor`` memory
-    descriptor: int = 0  #: instruction descriptor of ``tcgen05``
+    a_from: str = "registers"  #: memory that contains A: ``registers``, ``shared`` or ``tensor`` memory
+    descriptor: int = 0  #: instruction descriptor (a 32-bit operand) of ``tcgen05``
 
 
 class Work:
     """Counts of executed work that occupies tensor cores or shared memory."""
 
     def __init__(self) -> None:
-        #: Number of executions of each instruction by a warp, a warpgroup or a CTA.
+        #: Number of executions of each tensor-core instruction, each by a warp, a warpgroup or a CTA.
         self.multiplications: Counter[TensorWork] = Counter()
         #: Bytes of shared memory that threads and copies read and write, by line of the PTX text.
         self.octets: Counter[int] = Counter()
@@ -51,11 +51,11 @@ class LoopCycles:
 
     first_line: int
     last_line: int
-    #: Tensor-core instructions executed by warps, warpgroups or CTAs.
+    #: Number of executions of tensor-core instructions, each by a warp, a warpgroup or a CTA.
     multiplications: int
-    #: Cycles of each resource by its name; None if the cycles of an instruction are unknown.
+    #: Cycles of each resource, by the resource's name, or None if the cycles of an instruction are unknown.
     cycles: dict[str, float] | None
-    #: Name of the resource with the most cycles.
+    #: Name of the resource that is occupied for the most cycles.
     bound_by: str | None
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
 
 
 def launch_cycles(work: Work, arch: str) -> float | None:
-    """Return the tensor-core cycles of the launch if one SM executed all its CTAs.
+    """Return the tensor-core cycles of the launch for a single SM that executes all CTAs.
 
     Each instruction counts with its interval: the time for which it occupies its busiest resource. None if no law is
     known for one of them.
@@ -104,7 +104,7 @@ def launch_cycles(work: Work, arch: str) -> float | None:
 
 
 def _loop_lines(kernel: Kernel) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line of each loop, which ends with a branch back to a label."""
+    """Yield the first and last line of each loop. A loop ends with a branch back to a label."""
     code = kernel.instructions
     for place, ins in enumerate(code):
         if ins.words[0] == "bra" and isinstance(ins.operands[0], Symbol):
@@ -128,7 +128,7 @@ def _loop(first: int, last: int, work: Work, busy: dict[TensorWork, dict[Resourc
 
 
 def _cycles(item: TensorWork, target: str) -> dict[Resource, float] | None:
-    """Return the cycles for which one instruction occupies each resource of an SM; None if its cycles are unknown."""
+    """Return the cycles for which one instruction occupies each resource of an SM, or None if they are unknown."""
     arch = same_numerics(target)
     if item.opcode.startswith("tcgen05."):
         opcode = parse_opcode(item.opcode)

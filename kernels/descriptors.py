@@ -1,4 +1,4 @@
-"""Descriptors of tensor-core instructions, as far as constants of the PTX text determine them."""
+"""Descriptors of tensor-core instructions, as far as constants in the PTX text determine them."""
 
 from collections.abc import Mapping
 
@@ -10,15 +10,15 @@ from .program import Immediate, Instruction, Kernel, Operand, Register, Vector, 
 
 __all__ = ["constant_descriptors"]
 
-#: Maximum number of instructions that are followed from a descriptor to its constants.
+#: Maximum number of instructions in the search from a descriptor back to its constants.
 _MOST_STEPS = 16
-#: Bits of a shared-memory descriptor below its offsets and swizzle: the start address.
+#: Number of lowest bits of a shared-memory descriptor that contain only the start address.
 _START_BITS = 16
 Writers = Mapping[str, list[Instruction]]
 
 
 def constant_descriptors(kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """Return a sentence for each descriptor of a kernel that constants determine, with the lines that use it.
+    """Return a sentence for each descriptor in a kernel that constants determine, with the lines that use it.
 
     A shared-memory descriptor is listed if a constant sets its offsets and swizzle; the start address may vary. An
     instruction descriptor of ``tcgen05`` is listed if all of its bits are constant.
@@ -49,7 +49,7 @@ def _texts(ins: Instruction, writers: Writers) -> list[str]:
             bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
             if whole:
                 texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
-    except (Error, IndexError):  # the list of instructions that are not modelled has the reason
+    except (Error, IndexError):  # the instruction itself is reported as not modelled, with the reason
         pass
     return texts
 
@@ -64,7 +64,7 @@ def _constant(operand: Operand, writers: Writers, steps: int) -> tuple[int, bool
     (ins,) = by
     sources = ins.operands[-1].items if isinstance(ins.operands[-1], Vector) else ins.operands[1:]
     parts = [_constant(source, writers, steps - 1) for source in sources]
-    if ins.words[0] == "add":  # advances the start address
+    if ins.words[0] == "add":  # the instruction advances the start address
         return parts[0][0], False
     if ins.words[0] not in ("mov", "or"):
         return 0, False

@@ -24,7 +24,7 @@ def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
 
 
 def _minimum(smaller: bool, nan: bool) -> Function:
-    """Return a minimum or maximum function: one NaN operand is ignored unless `nan` is set; -0 is less than +0."""
+    """Return a minimum or maximum function. A single NaN operand is ignored unless `nan` is set. -0 is less than +0."""
 
     def chosen(a: NDArray, b: NDArray) -> NDArray:
         result = (np.minimum if smaller else np.maximum)(a, b) if nan else (np.fmin if smaller else np.fmax)(a, b)
@@ -62,7 +62,7 @@ _APPROXIMATE: dict[str, Function] = {
 
 
 def approximate_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes an approximate instruction in f64; results are close to a GPU's, not equal."""
+    """Return a function that computes an approximate instruction in f64. Results are close to a GPU's, not equal."""
     name, type_ = ins.words[0], ins.words[-1]
     if not machine.launch.approximate:
         raise not_modelled(ins, "its results are not exact; the option approximate allows it")
@@ -117,7 +117,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _saturated(function: Function) -> Function:
-    """Return a function with results clamped to [0, 1]; NaN becomes +0."""
+    """Return a function whose results are clamped to [0, 1]. NaN becomes +0."""
 
     def clamped(*values: NDArray) -> NDArray:
         x = function(*values)
@@ -138,7 +138,7 @@ def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
 
 
 def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
-    """Execute arithmetic of f16 and bf16, single or packed in pairs; each result is rounded once."""
+    """Execute arithmetic of f16 and bf16, single or packed in pairs. Each result is rounded once."""
     if name not in ("add", "sub", "mul", "fma", "min", "max"):
         raise not_modelled(ins)
     unsigned = "b32" if type_.endswith("x2") else "b16"

@@ -14,13 +14,13 @@ _SMALLEST = np.float32(2.0**-126)
 
 
 def flushed(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Replace subnormal numbers by zeros of their sign."""
+    """Replace subnormal numbers by zeros with the same sign."""
     small = np.abs(x) < _SMALLEST
     return np.where(small, np.copysign(np.float32(0), x), x) if small.any() else x
 
 
 def canonical(x: NDArray) -> NDArray:
-    """Replace every NaN of f16, f32 or f64 values by the canonical one."""
+    """Replace every NaN of f16, f32 or f64 values by the canonical NaN of the type."""
     nan = x != x
     if not nan.any():
         return x
@@ -30,7 +30,7 @@ def canonical(x: NDArray) -> NDArray:
 
 
 def odd_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return x + y rounded to odd: a second rounding, to 24 bits or fewer, then equals one rounding of the exact sum.
+    """Return x + y rounded to odd. A second rounding, to 24 bits or fewer, then equals one rounding of the exact sum.
 
     A sum of two float64 values is exact as result and remainder (Knuth's two-sum). Where the remainder is not zero, the
     last bit is made one: nothing that is rounded to at most 51 bits can then tell the result from the exact sum.
@@ -47,7 +47,7 @@ def odd_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float64]:
-    """Return a * b + c, rounded to odd at 53 bits; significands of the operands have at most 24 bits."""
+    """Return a * b + c, rounded to odd at 53 bits. Significands of the operands have at most 24 bits."""
     return odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
 
 
@@ -57,7 +57,7 @@ def bf16_values(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def bf16_bits(values: NDArray[np.float64]) -> NDArray[np.uint16]:
-    """Round values to bf16, to nearest even; a NaN becomes the canonical one.
+    """Round values to bf16, to nearest even. Every NaN becomes the canonical NaN.
 
     The values are float64 that are exact or rounded to odd. They are first rounded to odd at 24 bits.
     """

@@ -13,7 +13,7 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class Launch:
-    """Geometry of a launch, and options that hold for the whole launch."""
+    """Geometry of a launch (grid, CTA and cluster sizes), and options of the launch."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -21,7 +21,7 @@ class Launch:
     #: Bytes of dynamic shared memory.
     shared: int = 0
     arch: str = "sm_90"
-    #: Back end of tensor-core instructions, or its name.
+    #: Back end that executes tensor-core instructions, or the name of the back end.
     backend: Any = "native"
     #: Whether approximate functions, whose results are not bit-exact, are allowed.
     approximate: bool = False

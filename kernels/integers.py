@@ -16,7 +16,7 @@ Function = Callable[..., NDArray]
 
 
 def wide_product(a: NDArray, b: NDArray) -> NDArray:
-    """Return products in a type twice as wide as the operands."""
+    """Return integer products in a type twice as wide as the operands."""
     wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
     return a.astype(wide) * b.astype(wide)
 
@@ -60,7 +60,7 @@ def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
 
 
 def divided(a: NDArray, b: NDArray) -> NDArray:
-    """Return a / b rounded toward zero; if b is zero, all ones, as an H100 returns."""
+    """Return a / b rounded toward zero. If b is zero, return all ones, as an H100 does."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     quotient = a // safe
     if a.dtype.kind == "i":
@@ -69,25 +69,25 @@ def divided(a: NDArray, b: NDArray) -> NDArray:
 
 
 def remainder(a: NDArray, b: NDArray) -> NDArray:
-    """Return the remainder with the sign of the dividend; if the divisor is zero, the dividend."""
+    """Return the remainder of a division, with the dividend's sign. If the divisor is zero, return the dividend."""
     return np.where(b == 0, a, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
 
 
-# Shifts by the width of the type give zeros, or copies of the sign bit, in numpy.
+# numpy's shifts by the full width give zero, or copies of the sign bit, as PTX requires
 
 
 def shift_left(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
-    """Shift left; counts beyond the width give zero."""
+    """Shift left. A count of at least the width gives zero."""
     return a << np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)
 
 
 def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
-    """Shift right; counts beyond the width give zeros or copies of the sign."""
+    """Shift right. A count of at least the width gives zero, or copies of the sign bit for signed types."""
     return a >> np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)
 
 
 def funnel(left: bool, clamp: bool) -> Function:
-    """Return a funnel shift: one word of the shifted pair {high, low}; counts wrap at 32 unless `clamp` is set."""
+    """Return a funnel shift: one word of the shifted pair {high, low}. Counts wrap at 32 unless `clamp` is set."""
 
     def shift(low: NDArray, high: NDArray, count: NDArray) -> NDArray:
         pair = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
@@ -98,7 +98,7 @@ def funnel(left: bool, clamp: bool) -> Function:
 
 
 def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
-    """Return a bitwise function of three operands (``lop3``): bit 4 a + 2 b + c of an 8-bit table is the result."""
+    """Return a bitwise function of three operands (``lop3``). The result is bit 4 a + 2 b + c of an 8-bit table."""
     number = int(table.flat[0])
     result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
     for entry in range(8):
@@ -108,7 +108,7 @@ def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
 
 
 def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
-    """Select four bytes of the pair {b, a}; bit 3 of a selector replicates the sign of the byte instead."""
+    """Select four bytes of the pair {b, a}. If bit 3 of a selector is set, its byte's sign is replicated instead."""
     a, b, select = np.broadcast_arrays(a, b, select)
     octets = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     result = np.zeros(a.shape, np.uint64)
@@ -121,7 +121,7 @@ def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
 
 
 def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
-    """Return a bit field, sign-extended if the type is signed; bits beyond the register's width are sign bits."""
+    """Return a bit field, sign-extended if the type is signed. Bits beyond the register's width are sign bits."""
     wide = np.dtype(f"{a.dtype.kind}8").type
     start, length = ((x & np.uint32(255)).astype(wide) for x in (start, length))
     field = a.astype(wide) >> start
@@ -132,7 +132,7 @@ def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
 
 
 def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> NDArray:
-    """Return `into` with `length` bits from bit `start` on replaced by the low bits of `field`."""
+    """Return `into` with the `length` bits from bit `start` upward replaced by the low bits of `field`."""
     one = np.uint64(1)
     start, length = ((x & np.uint32(255)).astype(np.uint64) for x in (start, length))
     mask = (one << length) - one << start
@@ -140,7 +140,7 @@ def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> 
 
 
 def population(a: NDArray) -> NDArray[np.uint32]:
-    """Return the number of one bits (population count)."""
+    """Return the number of ones in the binary form (population count)."""
     return np.bitwise_count(a).astype(np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""``sptc.run_kernel``: launch a compiled kernel on arrays."""
+"""Function ``sptc.run_kernel``: launch a compiled kernel on arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,22 +22,23 @@ from .tensor_maps import MAP_BYTES, MapRecord
 
 __all__ = ["KernelRun", "TensorMap", "run_kernel"]
 
-#: Number of threads that are executed together: a larger number takes more memory, a smaller number more time.
+#: Number of threads that are executed together. A larger number takes more memory, and a smaller number takes more
+#: time.
 _BATCH_THREADS = 1 << 15
-#: Maximum bytes of shared and local memory of the CTAs that are executed together.
+#: Maximum total bytes of shared and local memory of the CTAs that are executed together.
 _BATCH_BYTES = 256 << 20
 _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
 #: Maximum number of CTAs in a cluster.
 _MOST_CLUSTER = 16
-#: Maximum number of CTAs of a grid along each axis: PTX ISA, ``%nctaid``.
+#: Maximum number of CTAs in a grid along each axis (PTX ISA, ``%nctaid``).
 _MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map over an array whose last axis is the innermost; it is passed for a parameter of 128 bytes."""
+    """A tensor map over an array whose last axis is the innermost, passed as a kernel parameter of 128 bytes."""
 
-    #: Array in global memory; the same array may also be passed as a pointer.
+    #: Array in global memory. The same array may also be passed as a pointer.
     array: NDArray
     #: Size of the box that one copy moves, in elements along each axis of the tensor.
     box: tuple[int, ...]
@@ -45,36 +46,37 @@ class TensorMap:
     swizzle: str = "128B"
     #: Value of elements outside the array: ``zeros`` or ``nan``.
     fill: str = "zeros"
-    #: Interleave mode; only ``none`` is modelled.
+    #: Interleave mode of the tensor map. Only ``none`` is modelled.
     interleave: str = "none"
-    #: Size of the tensor in elements along each axis; by default the array's shape.
+    #: Size of the tensor in elements along each axis. The default is the array's shape.
     shape: tuple[int, ...] | None = None
-    #: Distance of neighbouring elements along each axis in bytes; by default the array's strides.
+    #: Distance in bytes between neighbouring elements along each axis. The default is the array's strides.
     strides: tuple[int, ...] | None = None
-    #: PTX type of the elements, which reductions of tiles use; by default the type of the array's elements.
+    #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements.
     element: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRun:
-    """Result of a launch: counts, cycles, findings and the contents of the arrays."""
+    """Result of a launch: counts, cycles, undefined operations and the contents of the arrays."""
 
     kernel: str
     ctas: int
     threads: int  #: of a CTA
-    #: Executed thread instructions: each instruction times the threads that executed it.
+    #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
     instructions: int
-    #: Executed instructions by the first word of their opcode; an execution by several threads together counts once.
+    #: Number of executed instructions by the first part of their opcode. An execution by several threads together
+    #: counts once.
     opcodes: dict[str, int]
-    #: Tensor-core cycles of the launch if one SM executed all its CTAs, by :mod:`sptc.isa.timing`; None if the cycles
-    #: of an instruction are unknown.
+    #: Tensor-core cycles of the launch for a single SM that executes all CTAs, by :mod:`sptc.isa.timing`. None if the
+    #: cycles of an instruction are unknown.
     cycles: float | None
-    #: Cycles of tensor cores, shared memory and register file: of the whole kernel, and of each loop with tensor-core
-    #: instructions.
+    #: Cycles for which tensor cores, shared memory and register file are occupied: by the whole kernel, and by each
+    #: loop with tensor-core instructions.
     loops: list[LoopCycles]
     #: Operations of the kernel that PTX leaves undefined, by line.
     findings: list[Finding]
-    #: Whether results are bit-exact: no approximate function was executed.
+    #: Whether results are bit-exact, which holds if no approximate function was executed.
     exact: bool
     #: Each array among the arguments, with the contents of its buffer after the launch.
     buffers: list[tuple[NDArray, NDArray]] = field(repr=False)
@@ -109,7 +111,7 @@ def run_kernel(
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> KernelRun:
-    """Run all threads of a compiled kernel. The arrays that are passed remain unchanged.
+    """Run all threads of a compiled kernel. The arrays that the caller passes remain unchanged.
 
     Parameters
     ----------
@@ -255,7 +257,7 @@ def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch)
 
 
 def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
-    """Return the linear indices of a range of CTAs, cluster by cluster, so that a batch contains whole clusters."""
+    """Return the linear indices of a range of CTAs, ordered by cluster, so that each batch contains whole clusters."""
     cluster, rank = np.divmod(np.arange(start, stop, dtype=np.int64), launch.cluster_size)
     numbers, scale = np.zeros_like(rank), 1
     for side, part in zip(launch.grid, launch.cluster, strict=True):
@@ -267,7 +269,7 @@ def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
 
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
-    """Return the number of CTAs that are executed together, a multiple of the cluster size."""
+    """Return the number of CTAs in a batch, which are executed together. It is a multiple of the cluster size."""
     octets = launch.shared + kernel.static_shared + launch.threads * kernel.local_bytes
     ctas = min(_BATCH_THREADS // launch.threads, _BATCH_BYTES // max(octets, 1))
     return max(1, ctas // launch.cluster_size) * launch.cluster_size
@@ -354,7 +356,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
 
 
 def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of an array's elements; types without reductions are treated as unsigned integers."""
+    """Return the PTX type of an array's elements. Types without reductions are treated as unsigned integers."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return "bf16"

@@ -16,7 +16,7 @@ from .launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["LaunchFile", "read_launch"]
 
-#: JSON keys of a launch, and of the objects inside it.
+#: JSON keys of a launch description, and of the objects in it.
 _KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
 _MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
@@ -37,7 +37,7 @@ class LaunchFile:
     arguments: list[Any]
 
     def run(self, ptx: str, **options: Any) -> KernelRun:
-        """Run a kernel of a module; options as for :func:`~sptc.kernels.launch.run_kernel`."""
+        """Run a kernel of a module. The options are those of :func:`~sptc.kernels.launch.run_kernel`."""
         return run_kernel(
             ptx,
             self.grid,

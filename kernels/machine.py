@@ -41,7 +41,8 @@ Reader = Callable[[], NDArray]
 Writer = Callable[[Mask, NDArray], None]
 Step = Callable[[Mask], Any]
 Unit = TypeVar("Unit")
-#: Function of a mask: returns the state space, and the offset of each thread's access (one element if all are equal).
+#: Function of a mask of threads. It returns the state space, and the offset of each thread's access (one element if all
+#: offsets are equal).
 Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
 #: Lowest bit of the CTA rank in a shared-memory address of a cluster. As on a GPU, kernels clear this bit to address
 #: the first CTA of a pair.
@@ -50,18 +51,19 @@ _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces whose addresses need no decoding if the opcode names the space.
+#: State spaces whose addresses need no decoding if the opcode contains the space.
 _ONE_WINDOW = ("global", "shared", "local", "param")
-#: Alignment of each CTA's shared memory in bytes: the largest swizzle pattern, so that low address bits are equal.
+#: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
+#: address bits are the same in every CTA.
 _SHARED_UNIT = 1024
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An operation of a kernel that PTX leaves undefined."""
+    """An operation in a kernel that PTX leaves undefined."""
 
     kind: str
-    line: int  #: line of the PTX text, from 1
+    line: int  #: line number in the PTX text, from 1
     rule: str  #: section of the PTX ISA that states the rule
     text: str
 
@@ -70,7 +72,7 @@ class Finding:
 
 
 class _Base:
-    """Values of an address base in all threads, to which instructions add their offsets."""
+    """Values of an address base in all threads, to which memory instructions add their offsets."""
 
     def __init__(self, values: NDArray) -> None:
         self.values, self.at = values, values.astype(np.int64)
@@ -80,12 +82,12 @@ class _Base:
 
 
 def _window(low: int) -> tuple[str, int]:
-    """Return the state space of a generic address, and the address at which its window starts."""
+    """Return the state space of a generic address, and the address at which the window of this space starts."""
     return next(((name, start) for name, start in _WINDOWS if low >= start), ("", 0))
 
 
 def not_modelled(ins: Instruction, why: str = "") -> KernelError:
-    """Return the error for an instruction, or a variant of it, that this model does not implement."""
+    """Return the error for an instruction, or an instruction variant, that this model does not implement."""
     return KernelError(f"line {ins.line}: '{ins.opcode}' is not modelled{': ' if why else ''}{why}")
 
 
@@ -119,12 +121,12 @@ class Machine:
         #: Memory of each state space, as arrays with elements of each size in bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * self.local_bytes, np.uint8))}  # fmt: skip
-        #: Latest computed value of each base of an address.
+        #: Latest computed value of each address base.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
         self.shared_start = (self.cta_of_thread * self.shared_bytes).astype(np.int64)
-        #: Start of each thread's memory in a state space, and its size in bytes.
+        #: Start of each thread's memory in a state space, and the size of this memory in bytes.
         self.spans = {
             "shared": (self.shared_start, self.shared_bytes),
             "local": (self.thread_numbers * self.local_bytes, self.local_bytes),
@@ -136,15 +138,15 @@ class Machine:
         self.offsets = {parameter.name: parameter.offset for parameter in kernel.parameters}
         #: Address of each symbol that has the same address in all threads.
         self.symbols = self.offsets | memory.variables | {name: start for name, (start, _) in kernel.local.items()}
-        #: Asynchronous work in flight that no thread has waited for, the oldest first.
+        #: Unfinished asynchronous work for which no thread has waited, with the oldest first.
         self.queue: deque[Callable[[], None]] = deque()
         #: Whether an ``mbarrier`` has completed a phase since waiting threads were last checked.
         self.completed = False
-        #: Functions that complete the asynchronous work left at the end of the kernel.
+        #: Functions that complete the asynchronous work that is unfinished at the end of the kernel.
         self.at_exit: list[Callable[[], None]] = []
         #: State of asynchronous units, by the name of the instruction that they execute.
         self.units: dict[str, Any] = {}
-        #: Whether results are bit-exact: no approximate function was executed.
+        #: Whether results are bit-exact, which holds if no approximate function was executed.
         self.exact = True
         #: Operations of the kernel that PTX leaves undefined, in the order of execution.
         self.findings: dict[tuple[int, str], Finding] = {}
@@ -154,14 +156,14 @@ class Machine:
         self.checker: Any = None
 
     def unit(self, name: str, make: "Callable[[Machine], Unit]") -> "Unit":
-        """Return the state of an asynchronous unit, which is created on first use."""
+        """Return the state of an asynchronous unit, such as the tensor cores. The state is created on first use."""
         if name not in self.units:
             self.units[name] = make(self)
         unit: Unit = self.units[name]
         return unit
 
     def distances(self, thread: int, ctas: int | None) -> list[int]:
-        """Return the distance from the thread's CTA to each CTA of a multicast mask; only distance 0 without a mask."""
+        """Return the distance from the thread's CTA to each CTA of a multicast mask, or only 0 if there is no mask."""
         if ctas is None:
             return [0]
         rank = int(self.rank_of_thread[thread])
@@ -174,7 +176,7 @@ class Machine:
         return self.thread_numbers if mask is None else np.flatnonzero(mask)
 
     def every(self, values: NDArray) -> NDArray:
-        """Broadcast a value, or one value per thread, to an array with one value per thread."""
+        """Broadcast a single value, or one value per thread, to an array with one value per thread."""
         return values if values.size == self.count else np.broadcast_to(values, (self.count,))
 
     def value(self, read: Reader, thread: int) -> int:
@@ -183,12 +185,12 @@ class Machine:
         return int(values[0] if values.size == 1 else values[thread])
 
     def who(self, thread: int) -> str:
-        """Return the name of a thread of the batch, for messages."""
+        """Return the name of a thread of this batch of CTAs, for messages."""
         cta, number = divmod(int(thread), self.threads)
         return f"thread {number} of CTA {self.place_of(cta)}"
 
     def place_of(self, cta: int) -> str:
-        """Return the indices in the grid of a CTA of the batch."""
+        """Return the indices, in the grid, of a CTA of this batch."""
         numbers = (int(self.special[f"%ctaid.{axis}"][cta * self.threads]) for axis in _AXES)
         return f"({', '.join(map(str, numbers))})"
 
@@ -204,7 +206,7 @@ class Machine:
     # Registers
 
     def reader(self, operand: Operand, type_: str) -> Reader:
-        """Return a function that reads an operand as a type, as one element if all threads have the same value."""
+        """Return a function that reads an operand as a type: one element if all threads have the same value."""
         registers, dtype = self.registers, numpy_type(type_)
         if isinstance(operand, Register):
             number = self.numbers[operand.name]
@@ -263,13 +265,13 @@ class Machine:
         return self.numbers_of(item.name for item in items if isinstance(item, Register))
 
     def numbers_of(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Return the indices of registers by their names."""
+        """Return the indices of registers that are given by name."""
         return tuple([self.numbers[name] for name in names])
 
     def stacked(
         self, numbers: Sequence[int] | NDArray, group: int, groups: NDArray | None = None
     ) -> NDArray[np.uint32]:
-        """Return register contents arranged by groups of threads, for all groups or those in `groups`.
+        """Return register contents arranged by groups of threads, for all groups, or only for the groups in `groups`.
 
         Parameters
         ----------
@@ -292,7 +294,7 @@ class Machine:
         return result.reshape(*lead[:1], number_of_groups, *lead[1:], group, count)
 
     def spread(self, numbers: Sequence[int] | NDArray, values: NDArray, groups: NDArray | None, group: int) -> None:
-        """Write values in the shape that :meth:`stacked` returns to registers of all groups, or of `groups`."""
+        """Write values, in the shape that :meth:`stacked` returns, to registers of all groups or of `groups`."""
         numbers = np.asarray(numbers)
         if numbers.ndim > 1:
             values = np.moveaxis(values, 1, -3)
@@ -306,7 +308,7 @@ class Machine:
                 self.registers[number] = whole.reshape(-1)
 
     def whole_groups(self, mask: Mask, group: int, ins: Instruction) -> NDArray[np.intp] | None:
-        """Return the groups of threads that a mask selects, None for all; raise an error if it splits a group."""
+        """Return the groups of threads in a mask, or None for all groups. Raise an error if the mask splits a group."""
         if mask is None:
             return None
         masks = mask.reshape(-1, group)
@@ -320,7 +322,7 @@ class Machine:
     # Memory
 
     def places(self, operand: Operand, space: str, ins: Instruction, size: int = 0) -> Places:
-        """Return a function that gives the state space and the offsets of an address operand.
+        """Return a function that computes the state space and the offsets of an address operand.
 
         Parameters
         ----------
@@ -356,25 +358,25 @@ class Machine:
                 return where, at + offset if offset else at
             at = base.at + offset
             if mask is not None and at.size > 1:
-                at = np.where(mask, at, at[mask.argmax()])  # threads outside the mask get a valid address
+                at = np.where(mask, at, at[mask.argmax()])  # threads that are not in the mask get a valid address
             where, at = self.resolve(at, space, ins)
             return where, self.checked(where, at, size, ins, mask) if size else at
 
         return places
 
     def _inside(self, space: str, low: int, end: int) -> bool:
-        """Return whether bytes `low` to `end` lie in the memory of each thread, or in one allocation."""
+        """Return whether bytes `low` to `end` are in the memory of each thread, or in one allocation."""
         if space == "global":
             return self.memory.contains(low, end)
         size = self.spans[space][1] if space in self.spans else 0
         return 0 <= low < end <= size and (space != "shared" or self.launch.cluster_size == 1)
 
     def _in_memory(self, space: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Convert offsets in a thread's memory to offsets in the array that holds the memory of all threads."""
+        """Convert offsets in each thread's memory to offsets in the array that contains the memory of all threads."""
         return at + self.spans[space][0] if space in self.spans else at
 
     def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:
-        """Return the state space of generic addresses, and the offsets in that space."""
+        """Return the state space of generic addresses, and their offsets in this space."""
         if space == "generic":
             low = int(at.min())
             space, start = _window(low)
@@ -388,7 +390,7 @@ class Machine:
         return space, self._in_memory(space, self._in_cluster(at, ins) if space == "shared" else at)
 
     def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
-        """Return offsets relative to the thread's own CTA; an address may refer to another CTA of the cluster."""
+        """Return offsets relative to the thread's own CTA. An address may refer to another CTA of the cluster."""
         if self.launch.cluster_size == 1:
             return at
         rank = at >> CLUSTER_SHIFT
@@ -399,7 +401,7 @@ class Machine:
     def checked(
         self, space: str, at: NDArray[np.int64], size: int, ins: Instruction, mask: Mask = None
     ) -> NDArray[np.int64]:
-        """Return the offsets; raise an error if one is misaligned or outside its memory."""
+        """Return offsets of accesses unchanged. Raise an error if an offset is misaligned or outside its memory."""
         if (at & size - 1).any():
             thread = self._first(at & size - 1 != 0, mask)
             raise self.fault(ins, f"an address is not a multiple of {size}", thread)
@@ -420,5 +422,5 @@ class Machine:
         return int((wrong if mask is None else wrong & mask).argmax())
 
     def parameter(self, offset: int, size: int) -> bytes:
-        """Return some bytes of parameter space."""
+        """Return a range of bytes in parameter space."""
         return self.parameters[offset : offset + size]

@@ -1,4 +1,4 @@
-"""Memories of a kernel: global memory with its allocations, and the address windows of generic addresses.
+"""Memories of a kernel: global memory with its allocations, and the address ranges of generic addresses.
 
 The windows of the state spaces begin at constants of this model, since PTX does not define generic addresses. Global
 memory begins at ``GLOBAL_BASE``. A gap follows every allocation, so that accesses beyond an allocation are detected.
@@ -17,12 +17,12 @@ __all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "
            "cell_views", "cells_of", "parameter_space", "pieces_of", "views"]  # fmt: skip
 
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
-#: Unsigned type of each width in bytes.
+#: Unsigned numpy type for each width in bytes.
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
-#: Alignment of an allocation in bytes, and minimum unallocated bytes after it.
+#: Alignment of an allocation in bytes, and minimum number of unallocated bytes after the allocation.
 _ALIGNMENT = 512
 _WORD = 4
-#: Numpy type of each float type of a parameter.
+#: Numpy type for each floating-point type of a kernel parameter.
 _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
@@ -32,27 +32,27 @@ def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
 
 
 def cell_views(words: NDArray) -> dict[int, NDArray]:
-    """Return views of an array with one element per word of shared memory, by cells of 1, 2 and 4 words."""
+    """Return views of an array with one element per word of shared memory, as cells of 1, 2 and 4 words."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {count: words.view(types[words.itemsize * count]) for count in (1, 2, 4)}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the words per cell (1, 2 or 4), and the cells that accesses touch: all cells of each access in turn."""
+    """Return the words per cell (1, 2 or 4), and the cells of each access in turn."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
 
 
 def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the sorted distinct offsets of the 16-byte or 4-byte pieces that cover some bytes, and the piece size."""
+    """Return the sorted, distinct offsets of the 16-byte or 4-byte pieces that cover some bytes, and their size."""
     words = np.unique(octets // _WORD)
     rows = np.unique(words // 4)
     return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)
 
 
 class GlobalMemory:
-    """Global memory of a device; each allocation starts at a multiple of 512 bytes.
+    """Global memory of a device. Each allocation starts at a multiple of 512 bytes.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class GlobalMemory:
 
     @staticmethod
     def size_for(sizes: Iterable[int]) -> int:
-        """Return the bytes that allocations of these sizes occupy, with alignment and gaps."""
+        """Return the bytes of global memory that allocations of given sizes occupy, with alignment and gaps."""
         return sum(-(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for size in sizes)
 
     def allocate(self, array: NDArray) -> int:
@@ -92,17 +92,17 @@ class GlobalMemory:
             self.variables[name] = self.allocate(np.frombuffer(content, np.uint8))
 
     def read(self, address: int, array: NDArray) -> None:
-        """Copy memory at an address into an array, in place."""
+        """Copy global memory at an address into an array, in place."""
         start = address - GLOBAL_BASE
         array[...] = self.octets[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
     def contains(self, low: int, end: int) -> bool:
-        """Return whether bytes `low` to `end` lie in one allocation."""
+        """Return whether bytes `low` to `end` are in one allocation."""
         which = bisect_right(self._starts, low) - 1
         return which >= 0 and end <= self._ends[which]
 
     def outside(self, places: NDArray[np.int64], size: int) -> NDArray[np.bool_] | None:
-        """Return a mask of the accesses of `size` bytes that leave the allocations; None if none does.
+        """Return a mask of the accesses of `size` bytes that exceed the allocations, or None if there is none.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class GlobalMemory:
 
 
 def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> bytes:
-    """Return parameter space with the arguments of a kernel: numbers in the parameter's type, or bytes.
+    """Return parameter space with the arguments of a kernel, which are numbers in the parameter's type, or bytes.
 
     Raises
     ------

@@ -24,7 +24,7 @@ _WARP = 32
 
 
 def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
-    """Parse the opcode of a tensor-core instruction, and check that `arch`, if given, has it; errors name its line."""
+    """Parse the opcode of a tensor-core instruction. If `arch` is given, check that it has the instruction."""
     with at_line(ins):
         instruction = parse(ins.opcode)
         if arch is not None:
@@ -47,7 +47,7 @@ def called(
     holder: Callable[[MetadataError], str] | None = None,
     **options: Any,
 ) -> NDArray:
-    """Call the public function of a tensor-core instruction; errors about operands name the line of the instruction.
+    """Call the public function of a tensor-core instruction. Errors about operands contain the instruction's line.
 
     Undefined metadata is reported with its `holder`, a thread or CTA, and then selects as the multiplexers of silicon
     do. Without a holder, the :class:`~sptc.errors.MetadataError` is raised.
@@ -72,18 +72,18 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Multiplication:
-    """Registers and immediate operands of one ``mma``."""
+    """Registers and immediate operands of one ``mma`` instruction."""
 
     d: Numbers
     c: Numbers
-    #: Registers of A, its metadata and its block scales; registers of B and its block scales.
+    #: Registers of A, of its metadata and of its block scales, and registers of B and of its block scales.
     row: tuple[Numbers, Numbers, Numbers]
     column: tuple[Numbers, Numbers]
     immediates: Immediates
 
     @property
     def sources(self) -> set[int]:
-        """Registers that the instruction reads, except C."""
+        """Registers that the instruction reads, without the registers of C."""
         return {number for numbers in (*self.row, *self.column) for number in numbers}
 
 
@@ -98,7 +98,7 @@ def _multiplication(machine: Machine, ins: Instruction) -> _Multiplication:
 
 
 def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], tuple[int, int, int, int]]:
-    """Return the scale registers of A and B, with or without braces, and the byte id and thread id of each."""
+    """Return the scale registers of A and B, which may be in braces, and the byte id and thread id of each."""
     ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
     if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
         raise not_modelled(ins, "its block scales")
@@ -112,11 +112,11 @@ def _mma(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(mask: Mask) -> None:
-    """Do nothing: an earlier step has executed this instruction."""
+    """Do nothing, because the instruction was executed together with an earlier one."""
 
 
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
-    """Return a function that executes each unguarded ``mma``, by the index of the instruction.
+    """Return a function for each ``mma`` without a guard, by the index of the instruction.
 
     Consecutive ``mma`` are computed together at the first one if each reads results of the others only as its
     accumulator, and nothing else reads these results: they are chains along K.
@@ -159,7 +159,7 @@ def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
 
 @dataclass
 class _Chain:
-    """Several ``mma`` that add to one accumulator, one after the other."""
+    """Several ``mma`` instructions that add to the same accumulator, one after the other."""
 
     c: Numbers
     d: Numbers
@@ -171,7 +171,7 @@ _Grid = list[list[_Chain]]
 
 
 def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
-    """Arrange chains of ``mma`` in grids, by shape: rows share A, columns share B."""
+    """Arrange chains of ``mma`` in grids, by shape. Chains in a row share A, and chains in a column share B."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
         chain = chains.pop(one.c, None) or _Chain(one.c, one.d, [], [])
@@ -194,7 +194,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Grids of chains of one shape, and their registers: shape (grids, rows or columns, steps, registers)."""
+    """Grids of chains of one shape, as arrays of registers: shape (grids, rows or columns, steps, registers)."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine
@@ -207,7 +207,7 @@ class _Product:
         self.numbers = {name: array for name, array in (numbers | {"c": c}).items() if array.size}
 
     def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
-        """Return the arguments of the public function; the grids of all warps are one batch."""
+        """Return the arguments of the public function. The grids of all warps form one batch."""
         values = {}
         for name, numbers in self.numbers.items():
             stacked = self.machine.stacked(numbers, _WARP, groups)
@@ -216,12 +216,12 @@ class _Product:
         return values
 
     def write(self, values: NDArray[np.uint32], groups: NDArray[np.intp] | None) -> None:
-        """Write results to registers."""
+        """Write the results of all grids to registers."""
         self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, _WARP)
 
 
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
-    """Return a function that executes consecutive ``mma``, with one call of the back end for all grids of a shape.
+    """Return a function that executes consecutive ``mma``. It calls the back end once for all grids of one shape.
 
     Where metadata is undefined, each is called alone, so that the report names its line.
     """

@@ -14,7 +14,7 @@ __all__ = ["Address", "Immediate", "Instruction", "Kernel", "Negated", "Operand"
 
 @lru_cache(maxsize=64)
 def size_of(type_: str) -> int:
-    """Return the bytes of a value of a fundamental type, for example ``f16x2``; a predicate takes one byte here."""
+    """Return the number of bytes of a fundamental type such as ``f16x2``. A predicate counts as one byte."""
     if type_ == "pred":
         return 1
     bits = re.fullmatch(r"(?:[busf]|bf|tf)(8|16|32|64|128)(x2)?", type_)
@@ -25,7 +25,7 @@ def size_of(type_: str) -> int:
 
 @dataclass(frozen=True)
 class Register:
-    """A register, by a name that is unique in its kernel."""
+    """A register operand, by a name that is unique in its kernel."""
 
     name: str
     type: str
@@ -33,7 +33,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A constant: an integer, or the bits of a float; `kind` is ``"int"``, ``"f32"`` or ``"f64"``."""
+    """A constant operand: an integer, or the bits of a float. `kind` is ``"int"``, ``"f32"`` or ``"f64"``."""
 
     value: int
     kind: str = "int"
@@ -41,21 +41,21 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Special:
-    """A special register such as ``%tid.x``."""
+    """A special-register operand such as ``%tid.x``."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """The name of a variable, a parameter or a label, as an operand."""
+    """An operand that is the name of a variable, a parameter or a label."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Sink:
-    """The operand ``_``: the result is discarded."""
+    """The operand ``_``, which discards a result."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector operand: operands in braces."""
+    """A vector operand: several operands in braces."""
 
     items: "tuple[Operand, ...]"
 
 
 @dataclass(frozen=True)
 class Address:
-    """An address in brackets: base, offset in bytes, and further operands after a comma (coordinates)."""
+    """An address operand in brackets: base, offset in bytes, and further operands after a comma (coordinates)."""
 
     base: "Operand"
     offset: int = 0
@@ -93,12 +93,12 @@ Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vect
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """Return the items of a vector operand; any other operand is the only item."""
+    """Return the items of a vector operand, or any other operand as the only item."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def register_names(operands: Iterable[Operand]) -> set[str]:
-    """Return the names of all registers in operands."""
+    """Return the names of all registers in a list of operands."""
     names: set[str] = set()
     for operand in operands:
         match operand:
@@ -117,27 +117,27 @@ def register_names(operands: Iterable[Operand]) -> set[str]:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction of a kernel, with its guard and its line."""
+    """One instruction of a kernel, with its guard predicate and its line number."""
 
     opcode: str  #: opcode with all its qualifiers
     operands: tuple[Operand, ...]
     guard: Operand | None  #: guard predicate, possibly negated
-    line: int  #: line in the PTX text, from 1
+    line: int  #: line number in the PTX text, from 1
 
     @cached_property
     def words(self) -> list[str]:
-        """The parts of the opcode between its dots."""
+        """The parts of the opcode that dots separate."""
         return self.opcode.split(".")
 
     @cached_property
     def registers(self) -> frozenset[str]:
-        """Names of the registers among its operands."""
+        """Names of all registers among the instruction's operands."""
         return frozenset(register_names(self.operands))
 
 
 @contextmanager
 def at_line(ins: Instruction) -> Iterator[None]:
-    """Let errors name the line of an instruction; undefined metadata, which callers report, is raised unchanged."""
+    """Add the line of an instruction to errors. Errors about undefined metadata, which callers report, stay as is."""
     try:
         yield
     except MetadataError:
@@ -151,9 +151,9 @@ class Parameter:
     """A parameter of a kernel."""
 
     name: str
-    type: str  #: PTX type of one element
+    type: str  #: PTX type of one element of the parameter
     size: int  #: bytes
-    offset: int  #: offset in bytes from the start of parameter space
+    offset: int  #: offset of the parameter in bytes from the start of parameter space
 
 
 @dataclass
@@ -169,23 +169,23 @@ class Kernel:
     labels: dict[str, int] = field(default_factory=dict)
     #: Type of each register.
     registers: dict[str, str] = field(default_factory=dict)
-    #: Offset and size in bytes of each shared variable; size 0 for the dynamic one.
+    #: Offset and size in bytes of each shared variable. The size of the dynamic variable is 0.
     shared: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Offset and size in bytes of each variable in local memory.
     local: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Initial content of each variable of the module in global or constant memory.
     variables: dict[str, bytes] = field(default_factory=dict)
-    #: CTA size that ``.reqntid`` requires, in threads along each axis; empty without the directive.
+    #: CTA size that ``.reqntid`` requires, in threads along each axis. Empty without the directive.
     block: tuple[int, ...] = ()
-    #: Cluster size that ``.reqnctapercluster`` requires, in CTAs along each axis; empty without the directive.
+    #: Cluster size that ``.reqnctapercluster`` requires, in CTAs along each axis. Empty without the directive.
     cluster: tuple[int, ...] = ()
 
     @property
     def local_bytes(self) -> int:
-        """Bytes of local memory per thread, a multiple of 16."""
+        """Bytes of local memory per thread, which are a multiple of 16."""
         return -(-max((start + size for start, size in self.local.values()), default=0) // 16) * 16
 
     @property
     def static_shared(self) -> int:
-        """Bytes of statically allocated shared memory, which precedes the dynamic part."""
+        """Bytes of static shared memory, which precedes the dynamic shared memory."""
         return max((start + size for start, size in self.shared.values()), default=0)

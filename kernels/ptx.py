@@ -17,14 +17,14 @@ from .values import constant, numpy_type
 
 __all__ = ["parse_ptx"]
 
-#: Latest PTX version that is accepted.
+#: Latest version of PTX that the parser accepts.
 _LATEST_VERSION = (9, 5)
-#: Maximum number of registers of a kernel, and of decimal digits of a number.
+#: Maximum number of registers in a kernel, and maximum number of decimal digits in a number.
 _MOST_REGISTERS, _MOST_DIGITS = 1 << 20, 60
 #: Maximum bytes of variables and parameters by state space: per CTA, thread, kernel or module (PTX ISA, "Kernel
 #: Function Parameters"; CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 _MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 30}
-#: Directives inside a kernel that do not affect its results.
+#: Directives in the body of a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
 
@@ -54,7 +54,7 @@ _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def _without_comments(text: str) -> str:
-    """Replace comments by blanks, so that line numbers stay valid."""
+    """Replace comments by spaces, so that line numbers do not change."""
     return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else re.sub(r"[^\n]", " ", m[0]), text)
 
 
@@ -64,16 +64,16 @@ def _check_size(space: str, size: int) -> None:
 
 
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
-#: Declaration of a variable with single blanks: type, name, array sizes and initial values.
+#: Declaration of a variable, with single spaces as separators: type, name, array sizes and initial values.
 _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
 
 
-#: Blanks, and directives of a module that end with their line.
+#: Spaces, and directives of a module that end at the end of their line.
 _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
 
 
 class _Module:
-    """Parser of a module."""
+    """Parser of a PTX module."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -101,7 +101,7 @@ class _Module:
         return KernelError(f"line {self.line(place)}: {message}")
 
     def closing(self, place: int) -> int:
-        """Return the index of the bracket that closes the one at index `place`."""
+        """Return the index of the closing bracket for the opening bracket at index `place`."""
         depth = 0
         for match in re.compile(r'"[^"]*"|[{}()]').finditer(self.text, place):
             depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(match[0], 0)
@@ -166,14 +166,14 @@ class _Module:
         self.shared.append((declared[3], size * count.value, max(int(declared[1] or size), 1)))
 
     def variable(self, place: int, end: int) -> int:
-        """Read a variable in global or constant memory, and return the index after it."""
+        """Read the declaration of a variable in global or constant memory, and return the index after it."""
         end = self.text.find(";", end - 1) + 1 or len(self.text)
         text = " ".join(self.text[place:end].split())
         declared = _DECLARED.fullmatch(text)
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is no declaration")
         if ".extern" in text:
-            return end  # an instruction that uses the variable is reported
+            return end  # any instruction that uses the variable is reported as not modelled
         try:
             items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
             sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
@@ -238,13 +238,13 @@ _OPCODE = re.compile(r"[a-z][\w.:]*(?:\s+\.[\w.:]+)*")
 
 
 class _Body:
-    """Parser of the body of a kernel. Names declared in an inner block, such as inline assembly, get a suffix."""
+    """Parser of a kernel's body. Names that an inner block declares, such as inline assembly, get a suffix."""
 
     def __init__(self, module: _Module, kernel: Kernel, place: int, shared_end: int, dynamic: dict[str, int]) -> None:
         self.module, self.kernel, self.place = module, kernel, place
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic = dynamic
-        #: Bytes of the variables that are declared so far, by state space; number of inner blocks.
+        #: Bytes of the variables declared up to this point, by state space, and the number of inner blocks.
         self.ends, self.blocks = {"shared": shared_end, "local": 0}, 0
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
@@ -351,7 +351,7 @@ class _Body:
         self.kernel.instructions.append(Instruction(name, operands, guard, line))
 
     def resolve(self) -> None:
-        """Replace the labels in branches by their unique names; a label may follow the branch."""
+        """Replace the labels in branches by unique names. A label may follow the branch in the text."""
         for place, scopes in self.branches:
             branch = self.kernel.instructions[place]
             (target,) = branch.operands if len(branch.operands) == 1 else (None,)

@@ -13,7 +13,7 @@ _OPEN, _CLOSE = "{[(", "}])"
 
 
 def split(text: str) -> list[str]:
-    """Split operands at the commas outside of brackets."""
+    """Split a list of operands at the commas outside brackets."""
     parts, depth, start = [], 0, 0
     for place, char in enumerate(text):
         if char in _OPEN:
@@ -31,7 +31,7 @@ _FLOAT = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?")
 
 
 def parse_constant(text: str) -> Immediate | None:
-    """Return a constant; None if the text is not a constant."""
+    """Return a constant, or None if the text is not a constant."""
     if bits := re.fullmatch(r"(-?)0([fFdD])([0-9a-fA-F]+)", text):
         width = 32 if bits[2] in "fF" else 64
         if len(bits[3]) == width // 4:
@@ -53,7 +53,7 @@ _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
 
 
 def parse_operand(text: str, find: Callable[[str], Register | None]) -> Operand:
-    """Return an operand; `find` returns the register of a name, or None."""
+    """Parse an operand. The function `find` returns the register with a given name, or None."""
     if text.startswith("["):
         first, *more = split(text[1:-1]) if text.endswith("]") else (text,)
         match = _ADDRESS.fullmatch(first)

@@ -16,7 +16,7 @@ __all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
 
 Combination = Callable[[NDArray, NDArray], NDArray]
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
-#: Types for which reductions are modelled.
+#: PTX types for which reductions are modelled.
 TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
 
 
@@ -31,12 +31,12 @@ _FUNCTIONS: dict[str, Combination] = {
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }
-#: Names of the reduction operations.
+#: Names of the reduction operations in opcodes.
 REDUCTIONS = tuple(_FUNCTIONS)
 
 
 def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
-    """Return the function that computes the new value from the old value and the operand.
+    """Return the function that computes the new value in memory from the old value and the operand.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
 
 
 def memory_type(type_: str) -> str:
-    """Return the element type of the arrays that a reduction combines; f16 and bf16 are integer codes."""
+    """Return the element type of the arrays that a reduction combines. f16 and bf16 are combined as 16-bit codes."""
     return f"b{8 * size_of(type_)}" if type_ in _HALVES else type_
 
 
 def apply_in_turn(
     function: Callable[..., NDArray], memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]
 ) -> NDArray:
-    """Apply a function to the value in memory and the operand of one thread after another; return the values read."""
+    """Combine the value in memory with the operand of one thread after another, and return the old values."""
     before = np.empty(len(elements), memory.dtype)
     left = np.arange(len(elements))
     while left.size:  # execute the first thread at each address; repeat for the remaining threads

@@ -1,4 +1,4 @@
-"""Execution of a kernel: threads at the same instruction run together, those with the smallest program counter first.
+"""Execution of a kernel: threads at the same instruction run together, and the smallest program counter runs first.
 
 Diverged threads therefore reconverge at the join that the compiler chose. Threads at a barrier wait for the other
 threads of their CTA. Asynchronous work is executed when no thread can continue without it.
@@ -30,20 +30,21 @@ __all__ = ["Limit", "Program", "Statistics", "unmodelled"]
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
 }  # fmt: skip
-#: Rounds after which the threads that have not run for longest run first, so that spinning threads cannot block others.
+#: Number of rounds after which the threads that have not run for longest run first, so that spinning threads cannot
+#: block other threads.
 _FAIR_ROUNDS = 1024
-#: Maximum number of problems in one message.
+#: Maximum number of problems that one message lists.
 _NAMED = 20
 
 
 @dataclass
 class Limit:
-    """Number of thread instructions that a launch may still execute; None without a limit."""
+    """Number of thread instructions that a launch may still execute, or None without a limit."""
 
     left: int | None = None
 
     def spend(self, count: int) -> None:
-        """Count executed instructions; raise an error at the limit."""
+        """Count executed instructions. Raise an error when the limit is exceeded."""
         if self.left is not None:
             self.left -= count
             if self.left < 0:
@@ -52,11 +53,12 @@ class Limit:
 
 @dataclass
 class Statistics:
-    """Counts of the instructions that a launch executed."""
+    """Numbers of instructions that a launch executed."""
 
-    #: Executed thread instructions: each instruction times the threads that executed it.
+    #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
     thread_instructions: int = 0
-    #: Executed instructions by the first word of their opcode; an execution by several threads together counts once.
+    #: Number of executed instructions by the first part of their opcode. An execution by several threads together
+    #: counts once.
     opcodes: Counter[str] = field(default_factory=Counter)
 
 
@@ -79,7 +81,7 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
 
 
 class Program:
-    """A kernel whose instructions are compiled to functions on a machine.
+    """A kernel whose instructions are compiled to Python functions that run on a machine.
 
     Parameters
     ----------
@@ -92,14 +94,16 @@ class Program:
         self.names = [ins.words[0] for ins in self.code]
         self.joins = frozenset(machine.kernel.labels.values())
         self.barriers = CtaBarriers(machine)
-        #: By index: functions of instructions; functions of waits, which return the threads that continue; guards.
+        #: By instruction index: the functions of instructions, the functions of waits (which return the threads that
+        #: continue), and the guards.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Functions of consecutive instructions without a branch, a wait or a label, by the index of the first one.
+        #: Functions of consecutive instructions without a branch, a wait or a label, by the index of the first
+        #: instruction.
         self.blocks: dict[int, list[Step]] = {}
-        #: A sentence for each instruction that is not modelled.
+        #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
         for place, ins in enumerate(self.code):
             try:
@@ -133,7 +137,7 @@ class Program:
             raise not_modelled(ins)
 
     def block(self, place: int) -> list[Step]:
-        """Return the functions of consecutive instructions from an index on; none at a branch, wait or exit."""
+        """Return the functions of consecutive instructions from an index on. A branch, wait or exit ends the list."""
         if place not in self.blocks:
             steps: list[Step] = []
             while place + len(steps) in self.steps and not (steps and place + len(steps) in self.joins):
@@ -158,12 +162,12 @@ class Program:
 
 
 def unmodelled(machine: Machine) -> tuple[str, ...]:
-    """Return a sentence for each instruction of a kernel that is not modelled."""
+    """Return a sentence for each instruction of a kernel that this model does not implement."""
     return tuple(Program(machine).problems)
 
 
 class _Run:
-    """One run of a program: program counter of each thread, and threads that wait."""
+    """One run of a program: the program counter of each thread, and the threads that wait."""
 
     def __init__(self, program: Program, limit: Limit, statistics: Statistics) -> None:
         self.program, self.machine = program, program.machine
@@ -174,7 +178,7 @@ class _Run:
         #: Threads that wait for a phase of an ``mbarrier``.
         self.asleep = np.zeros(count, np.bool_)
         self.last_run = np.zeros(count, np.int64)
-        #: Number of executions of each block.
+        #: Number of executions of each block of consecutive instructions.
         self.block_runs: Counter[int] = Counter()
 
     def run(self) -> None:
@@ -185,7 +189,7 @@ class _Run:
                 machine.completed = False
             ready = self.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
-                if machine.queue:  # complete asynchronous work in flight, the oldest first
+                if machine.queue:  # complete unfinished asynchronous work, with the oldest first
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue
@@ -254,7 +258,7 @@ class _Run:
         self.limit.spend(executed)
 
     def _control(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> int | None:
-        """Execute a branch, wait or exit. Return the next program counter if all threads continue there, else None."""
+        """Execute a branch, wait or exit. Return the next program counter if all threads continue there, or None."""
         if place >= len(self.program.names):
             self.alive[threads] = False
             self.program.barriers.leave(threads)
@@ -267,7 +271,7 @@ class _Run:
         return None
 
     def _branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:
-        """Return the next program counter after a branch; None if threads diverge."""
+        """Return the next program counter after a branch, or None if threads diverge."""
         (target,) = self.program.code[place].operands
         assert isinstance(target, Symbol)
         there = self.machine.kernel.labels[target.name]
@@ -285,7 +289,7 @@ class _Run:
         return threads if read is None else threads & read()
 
     def _wait(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> bool:
-        """Return whether all threads continue after a wait; program counters of waiting threads stay there."""
+        """Return whether all threads continue after a wait. Waiting threads keep their program counters."""
         guarded = self._guard(place, threads)
         self.counters[threads] = place + 1
         if not guarded.any():

@@ -15,7 +15,7 @@ from .schedule import unmodelled
 __all__ = ["KernelSummary", "summaries"]
 
 _WARP_THREADS = 32
-#: First words of opcodes by topic, in the order of the report.
+#: First parts of opcodes by topic, with the topics in the order of the report.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
     "copies": ("cp", "ldmatrix", "stmatrix"),
@@ -33,13 +33,13 @@ class KernelSummary:
     registers: int
     #: Bytes of statically allocated shared memory.
     shared: int
-    #: Parameters: name, type and bytes.
+    #: Kernel parameters: name, type and size in bytes.
     parameters: tuple[tuple[str, str, int], ...]
-    #: CTA size that the kernel requires, in threads along each axis; empty if it requires none.
+    #: CTA size that the kernel requires, in threads along each axis. Empty if the kernel requires none.
     block: tuple[int, ...]
-    #: Opcodes by topic, and descriptors that constants determine, each with its lines.
+    #: Opcodes by topic, and descriptors that constants determine, each with the lines where they occur.
     opcodes: dict[str, dict[str, tuple[int, ...]]]
-    #: One sentence for each instruction that is not modelled, with its line.
+    #: One sentence, with its line, for each instruction that this model does not implement.
     unmodelled: tuple[str, ...]
 
     def lines(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Words of tensor memory and their allocation; ``tcgen05.ld`` and ``tcgen05.st`` of every shape.
+"""Words of tensor memory, allocation of columns, and ``tcgen05.ld`` and ``tcgen05.st`` of every shape.
 
 Source: PTX ISA, "Tensor Memory Allocation", "Tensor Memory Access Restrictions" and "Data Movement Shape"; the order of
 the registers, which PTX draws, also from the layouts of CUTLASS (``copy_traits_sm100.hpp``).
@@ -26,23 +26,24 @@ _Words = tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]
 
 
 class TensorMemory:
-    """Tensor memory of the CTAs of a machine, and which columns are allocated."""
+    """Tensor memory of all CTAs of a machine, and which of its columns are allocated."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.words = np.full((machine.ctas, LANES, COLUMNS), _UNWRITTEN, np.uint32)
-        #: Line that allocated each column, 0 while it is free; and the line that freed it last.
+        #: Line of the instruction that allocated each column (0 while the column is free), and line of the instruction
+        #: that last freed it.
         self.owner = np.zeros((machine.ctas, COLUMNS), np.int32)
         self.freed = np.zeros((machine.ctas, COLUMNS), np.int32)
         self._allocations: dict[int, Instruction] = {}
-        #: Line at which each CTA gave up the right to allocate.
+        #: Line of the instruction with which each CTA gave up the right to allocate.
         self.relinquished = np.zeros(machine.ctas, np.int32)
-        #: Checker of the order of accesses; None without a checker of the machine.
+        #: Checker of the order of accesses, or None if the machine has no checker.
         self.order = TensorOrder(machine) if machine.checker else None
         machine.at_exit.append(self._report_allocated)
 
     def allocate(self, ins: Instruction, thread: int, columns: int) -> int | None:
-        """Return the first column of a free range; None if there is none."""
+        """Return the first column of a free range of columns, or None if there is none."""
         cta = thread // self.machine.threads
         if line := int(self.relinquished[cta]):
             what = f"it allocates after tcgen05.relinquish_alloc_permit of line {line}"
@@ -69,7 +70,7 @@ class TensorMemory:
         columns: NDArray[np.integer],
         verb: str = "accesses",
     ) -> None:
-        """Raise an error unless columns exist, and report columns that are not allocated."""
+        """Raise an error unless the columns exist, and report columns that are not allocated."""
         if columns.size and not 0 <= int(columns.min()) <= int(columns.max()) < COLUMNS:
             column = int(columns.max())
             raise self.machine.fault(ins, f"column {column} of tensor memory; the last is {COLUMNS - 1}", thread)
@@ -94,13 +95,13 @@ class TensorMemory:
 
 
 def tensor_memory(machine: Machine) -> TensorMemory:
-    """Return the tensor memory of a machine."""
+    """Return the tensor memory of a machine (a simulated batch of CTAs)."""
     return machine.unit("tcgen05", TensorMemory)
 
 
 def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Operand | None, packed: bool,
               registers: int) -> Callable[[Mask], _Words]:  # fmt: skip
-    """Return a function that gives CTA, lane and column of the words of the threads: shape (threads, registers).
+    """Return a function for CTA, lane and column of the words that threads access: shape (threads, registers).
 
     With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. Packed registers
     hold the low halves of two columns; the function returns the first column.
@@ -133,7 +134,8 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
         if (first % lanes).any():
             thread = int(threads[(first % lanes).argmax()])
             raise machine.fault(ins, f"the lane of its address is not a multiple of {lanes}", thread)
-        # TileLang gives every warp the address of lane 0, and relies on the lanes of the warp's own quarter.
+        # TileLang passes the address of lane 0 to every warp, and relies on each warp's access to its own quarter of
+        # the lanes.
         own = warp % 4 * _WARP_LANES
         if (other := first // _WARP_LANES * _WARP_LANES != own).any():
             where = machine.who(int(threads[other.argmax()]))
@@ -168,7 +170,7 @@ def _access(
 
 
 def load_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function for ``tcgen05.ld``; with ``.pack::16b`` a register gets the low halves of two columns."""
+    """Return a function for ``tcgen05.ld``. With ``.pack::16b`` a register receives the low halves of two columns."""
     if "red" in ins.words:
         raise not_modelled(ins)
     writes = [machine.writer(item, "b32") for item in items_of(ins.operands[0])]

@@ -1,4 +1,4 @@
-"""Tensor maps in their 128-byte form, and the bulk copies of tiles that use them.
+"""Tensor maps in their 128-byte form, and the pieces of tiles that bulk copies move.
 
 Source: PTX ISA, "Tensors" and ``cp.async.bulk.tensor``. PTX does not publish the bits of a map: here a map is 128 bytes
 in a format of this model, written by :meth:`MapRecord.encoded`, so that it can lie in parameters or in memory.
@@ -20,17 +20,17 @@ _RANKS = 5
 #: Byte layout of a tensor map: address, strides in bytes, sizes of tensor and box, element strides, rank - 1, element
 #: type, interleave, swizzle and fill, encoded as in ``tensormap.replace``. All zeros mean no map.
 _LAYOUT = struct.Struct("<QQQQQ5I5I5I5B")
-#: Offset, size in bytes and count of the fields that ``tensormap.replace`` writes.
+#: Byte offset, size in bytes and number of values, for each field of a tensor map that ``tensormap.replace`` can write.
 FIELDS: dict[str, tuple[int, int, int]] = {
     "global_address": (0, 8, 1), "global_stride": (8, 8, 4), "global_dim": (40, 4, 5), "box_dim": (60, 4, 5),
     "element_stride": (80, 4, 5), "rank": (100, 1, 1), "elemtype": (101, 1, 1), "interleave_layout": (102, 1, 1),
     "swizzle_mode": (103, 1, 1), "fill_mode": (104, 1, 1),
 }  # fmt: skip
-#: PTX element type of each code.
+#: PTX element type for each code in a tensor map.
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64",
              10: "bf16", 11: "f32", 12: "f32"}  # fmt: skip
 _CODES = {name: code for code, name in reversed(_ELEMENTS.items())}
-#: Swizzles and fill values by their code in a map.
+#: Swizzle modes and fill values by their code in a tensor map.
 SWIZZLES = ("none", "32B", "64B", "128B")
 FILLS = ("zeros", "nan")
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -38,13 +38,13 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 
 @dataclass(frozen=True)
 class MapRecord:
-    """A tensor in global memory, and the box that one copy moves. Axes are listed from the innermost one."""
+    """A tensor in global memory, and the box that one copy moves. Axes are listed in order from the innermost axis."""
 
-    #: Address of the element with all indices 0.
+    #: Address in global memory of the element whose indices are all 0.
     address: int
     #: Size of the tensor in elements along each axis.
     shape: tuple[int, ...]
-    #: Distance of neighbouring elements in bytes along each axis but the innermost.
+    #: Distance in bytes between neighbouring elements along each axis except the innermost.
     strides: tuple[int, ...]
     #: Size of the box in elements along each axis.
     box: tuple[int, ...]
@@ -81,16 +81,16 @@ class MapRecord:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an element."""
+        """Number of bytes of one element of the tensor."""
         return size_of(self.element)
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of a box."""
+        """Number of bytes of a box."""
         return int(np.prod(self.box)) * self.element_bytes
 
     def pieces(self, corner: list[int]) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the pieces of a box: 16-byte units if none of them crosses the edge of the tensor, else elements.
+        """Return the pieces of a box: 16-byte words if none of them crosses the tensor's edge, else elements.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class MapRecord:
         return count * size, offsets, inside
 
     def encoded(self) -> bytes:
-        """Return the map as 128 bytes."""
+        """Return the tensor map in its form of 128 bytes."""
         rank = len(self.shape)
 
         def padded(values: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class MapRecord:
 
     @classmethod
     def decoded(cls, octets: bytes) -> "MapRecord | None":
-        """Decode a tensor map from its 128 bytes; return None if its address is zero, which means that there is no map.
+        """Decode a tensor map from its 128 bytes. Return None if its address is zero, which means that there is no map.
 
         Raises
         ------

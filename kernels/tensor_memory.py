@@ -1,4 +1,4 @@
-"""Tensor memory of Blackwell: allocation, multiplication, copies and commits of ``tcgen05``.
+"""Instructions ``tcgen05`` of Blackwell for tensor memory: allocation, multiplication, copies and commits.
 
 Source: PTX ISA, "TensorCore 5th Generation Family Instructions". Multiplications, copies and commits are executed in
 the order of issue, when no thread can continue without them.
@@ -49,7 +49,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np.intp]:
-    """Return the first thread of each warp whose threads take part."""
+    """Return the first thread of each warp with threads in a mask."""
     warps = machine.whole_groups(mask, _WARP_LANES, ins)
     return (np.arange(machine.count // _WARP_LANES) if warps is None else warps) * _WARP_LANES
 
@@ -125,7 +125,8 @@ def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
     return slice(cta - cta % 2, cta - cta % 2 + 2)
 
 
-#: For each shape of ``tcgen05.cp``: rows and 16-byte units that it reads, and first lane of each copy that it writes.
+#: For each shape of ``tcgen05.cp``: number of rows and of 16-byte words that it reads, and first lane of each copy that
+#: it writes.
 _COPIES = {
     "128x256b": (128, 2, (0,)), "128x128b": (128, 1, (0,)), "64x128b.warpx2::02_13": (64, 1, (0, 64)),
     "32x128b.warpx4": (32, 1, (0, 32, 64, 96)),
@@ -202,7 +203,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
 
     @lru_cache(maxsize=64)
     def accesses(taken: tuple[tuple[str, int], ...], options: tuple[tuple[str, int], ...]) -> Accesses:
-        """Return the accesses of a multiplication with the given values of its operands."""
+        """Return the memory accesses of a multiplication for given operand values."""
         operands, others = dict(taken), dict(options)
         with at_line(ins):
             descriptor = decode_instruction_descriptor(opcode, operands.pop("idesc"))

@@ -1,4 +1,4 @@
-"""Order of accesses to tensor memory, and of ``tcgen05.mma`` and ``tcgen05.cp`` to shared memory.
+"""Order of accesses to tensor memory, and order of shared-memory accesses by ``tcgen05.mma`` and ``tcgen05.cp``.
 
 Multiplications and copies are numbered in the order of issue. A commit stores the number of its thread's last
 instruction at an ``mbarrier``, and a thread that waits there knows that all instructions up to this number are
@@ -23,7 +23,7 @@ __all__ = ["Accesses", "TensorOrder"]
 
 _WARP, _WORD = 32, 4
 _NOBODY = -1
-#: Section of the PTX ISA.
+#: Section of the PTX ISA that defines the order of ``tcgen05`` instructions.
 _RULE = "tcgen05 Memory Consistency Model"
 _Index = Any
 
@@ -32,25 +32,25 @@ _Index = Any
 class Accesses:
     """Words of tensor memory and bytes of shared memory that a multiplication or copy accesses in each of its CTAs."""
 
-    #: Indices of the words of tensor memory that are written, and of those that are read.
+    #: Indices of the words of tensor memory that are written, and indices of the words that are read.
     written: NDArray[np.intp]
     read: NDArray[np.intp]
     #: Columns of the words of tensor memory that are accessed.
     columns: NDArray[np.intp]
-    #: Offsets in shared memory that are read, and the number of bytes read at each.
+    #: Offsets in shared memory that are read, and the number of bytes that are read at each offset.
     at: NDArray[np.int64]
     octets: int
 
     @classmethod
     def of(cls, written: NDArray[np.bool_], read: NDArray[np.bool_], shared: list[NDArray[np.int64]]) -> "Accesses":
-        """Return the accesses for masks of tensor memory, shape (128, 512), and offsets of bytes in shared memory."""
+        """Return the accesses for masks of tensor memory, of shape (128, 512), and offsets in shared memory."""
         at, octets = pieces_of(np.concatenate([places.ravel() for places in shared]))
         columns = np.flatnonzero((written | read).any(0))
         return cls(np.flatnonzero(written), np.flatnonzero(read), columns, at, octets)
 
 
 class TensorOrder:
-    """Numbers of asynchronous ``tcgen05`` instructions, and the last accesses to each word.
+    """Numbers of asynchronous ``tcgen05`` instructions, and the last accesses to each word of memory.
 
     Parameters
     ----------
@@ -60,14 +60,15 @@ class TensorOrder:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.checker = machine, machine.checker
-        #: Line of each multiplication and copy by its number.
+        #: Line of each multiplication and copy, indexed by the number of the instruction.
         self.lines = [0]
         #: Number of the last multiplication or copy that each thread issued.
         self._last: dict[int, int] = {}
         shape = (machine.ctas, LANES * COLUMNS)
         #: Number of the last multiplication or copy that writes each word.
         self.number = np.zeros(shape, np.int32)
-        #: Last warp that loaded or stored each word, its time, its line, and whether it stored.
+        #: For each word: the last warp that loaded or stored it, the time and line of this access, and whether it was a
+        #: store.
         self.warp = np.full(shape, _NOBODY, np.int16)
         self.time, self.warp_line = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         self.stored = np.zeros(shape, np.bool_)
@@ -76,7 +77,7 @@ class TensorOrder:
         self.shared_number = cell_views(np.zeros(machine.shared.size // _WORD, np.uint32))
 
     def access(self, ins: Instruction, threads: NDArray[np.intp], words: _Index, *, is_store: bool) -> None:
-        """Check and record a load or store of threads; `words` are CTA, lane and column, of shape (threads, words)."""
+        """Check and record a load or store by threads. `words` are CTA, lane and column, of shape (threads, words)."""
         group, warp = self.checker.warps_of(threads)
         cta, lane, column = words
         words = cta, lane * COLUMNS + column
@@ -97,7 +98,7 @@ class TensorOrder:
         ctas: Sequence[int],
         accesses: Accesses,
     ) -> None:
-        """Check and record a multiplication or copy.
+        """Check and record the memory accesses of a multiplication or copy.
 
         Parameters
         ----------
@@ -136,7 +137,7 @@ class TensorOrder:
             kept[cells] = np.full(count, number, np.uint32).view(kept.dtype)
 
     def committed(self, thread: int) -> int:
-        """Return the number of the last multiplication or copy that a thread issued, which a commit waits for."""
+        """Return the number of the last multiplication or copy that a thread issued. Its commits wait for it."""
         return self._last.get(thread, 0)
 
     def overwrite(

@@ -1,4 +1,4 @@
-"""``sptc.tilelang``: compile a TileLang function for a GPU that need not be present, and run it on the model.
+"""Function ``sptc.tilelang``: compile a TileLang function for a GPU that may be absent, and run it on the model.
 
 TileLang and ``nvcc`` must be installed; neither is a dependency of this package.
 """
@@ -17,13 +17,13 @@ from .tensor_maps import FILLS, SWIZZLES
 
 __all__ = ["Compilation", "TileMap", "compile_function", "run"]
 
-#: Axis names of a launch in TileLang.
+#: Names of the launch axes in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """A compiled function, and the launch that its host code performs."""
+    """A compiled TileLang function, and the launch that its host code performs."""
 
     ptx: str
     entry: str
@@ -37,7 +37,7 @@ class Compilation:
 
 @dataclass(frozen=True)
 class TileMap:
-    """A tensor map over the array of a parameter, with axes from the innermost one."""
+    """A tensor map over the array of a parameter. Its axes are listed in order from the innermost axis."""
 
     parameter: str
     shape: tuple[int, ...]
@@ -108,7 +108,7 @@ def run(
 
 
 def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the arguments by parameter name, and the values of numbers and of symbolic sizes by name."""
+    """Return the arguments by parameter name, and the values of numeric parameters and of symbolic sizes by name."""
     names = [str(parameter.name) for parameter in function.params]
     buffers = {str(var.name): buffer for var, buffer in function.buffer_map.items()}
     if len(args) != len(names):
@@ -141,7 +141,7 @@ def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[s
 def compile_function(
     function: Any, sizes: Mapping[str, int], arch: str, pass_configs: Mapping[str, Any]
 ) -> Compilation:
-    """Compile a function, and read its launch from the host code; `sizes` are the values of symbolic sizes."""
+    """Compile a function, and read its launch from the generated host code. `sizes` are symbolic sizes by name."""
     try:
         import tilelang
         from tilelang import env, tvm
@@ -188,7 +188,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _packed_calls(tvm: Any, module: Any) -> list[Any]:
-    """Return the calls of functions by their name (packed calls) in host code, in order."""
+    """Return the calls (packed calls) in host code to functions with a given name, in order."""
     calls: list[Any] = []
 
     def visit(node: Any) -> None:
@@ -202,7 +202,7 @@ def _packed_calls(tvm: Any, module: Any) -> list[Any]:
 
 
 def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
-    """Evaluate an expression of constants and symbolic sizes."""
+    """Evaluate an expression that contains constants and symbolic sizes."""
     variables: dict[Any, Any] = {}
 
     def visit(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""Find tiles in shared memory whose layout, written by a copy, differs from the ``wgmma`` descriptor that reads them.
+"""Find tiles in shared memory whose layout, written by a copy, differs from the ``wgmma`` descriptor for reading them.
 
 A descriptor without swizzle describes core matrices: eight rows of 16 bytes, one after the other. If a copy wrote
 longer rows there, two things follow: rows of a core matrix are neighbours in global memory, and a part of the tile is
@@ -24,14 +24,14 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor that reads tiles with rows longer than 16 bytes, and how many of their bytes are never read."""
+    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of bytes that it never reads."""
 
     ins: Instruction
     operand: str
     descriptor: SharedDescriptor
     row_bytes: int
-    place: str  #: indices of the CTA in the grid
-    lines: set[int] = field(default_factory=set)  #: lines of the copies
+    place: str  #: indices in the grid of the CTA that reads the tiles
+    lines: set[int] = field(default_factory=set)  #: lines of the copies that wrote the tiles
     unread_bytes: int = 0
 
     def finding(self) -> Finding:
@@ -59,14 +59,14 @@ class CopiedTiles:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         words = machine.shared.size // _WORD
-        #: Number of the copy that wrote each word (0: no copy), and whether the word has not been read since.
+        #: Number of the copy that wrote each word (0: none), and whether the word was not read after this copy.
         self.copy = cell_views(np.zeros(words, np.uint32))
         self.unread = cell_views(np.zeros(words, np.uint8))
-        #: Word of global memory that each word was copied from.
+        #: Index of the global-memory word that was copied to each word of shared memory.
         self.origin = np.zeros(words, np.int32)
-        #: Line of each copy by its number.
+        #: Line of each copy, indexed by the number of the copy.
         self.lines = [0]
-        #: Mismatches by operand and offsets, and by the number of each copy that a mismatched descriptor reads.
+        #: Mismatches by operand and offsets, and by the number of each copy whose data a mismatched descriptor reads.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)
@@ -74,7 +74,7 @@ class CopiedTiles:
     def write(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a write to cells of `count` words: by threads, or by a copy from `origins` in global memory."""
+        """Record a write to cells of `count` words each, by threads, or by a copy from `origins` in global memory."""
         self._count_unread(count, cells)
         copied = origins is not None
         for kept, value in ((self.unread, copied), (self.copy, copied and len(self.lines))):
@@ -84,13 +84,13 @@ class CopiedTiles:
             self.lines.append(ins.line)
 
     def read(self, count: int, cells: NDArray[np.int64]) -> None:
-        """Record a read of cells."""
+        """Record a read of cells of shared memory."""
         self.unread[count][cells] = 0
 
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare an operand's layout with the copies that wrote it; the unit after each of `units` is read too."""
+        """Compare an operand's layout with the copies that wrote it. The word after each of `units` is also read."""
         words = units * _UNIT_WORDS
         first, second = self.origin[words], self.origin[words + _UNIT_WORDS]
         copy, copy_of_next = self.copy[1][words], self.copy[1][words + _UNIT_WORDS]
@@ -106,14 +106,14 @@ class CopiedTiles:
         self._mismatch_of_copy |= dict.fromkeys(copies, self._mismatches[key])
 
     def _row_bytes(self, copy: int) -> int:
-        """Return the most frequent length in bytes of pieces that are contiguous in both shared and global memory."""
+        """Return the most frequent length, in bytes, of pieces that are contiguous in both shared and global memory."""
         words = np.flatnonzero(self.copy[1] == copy)
         breaks = np.flatnonzero((np.diff(words) != 1) | (np.diff(self.origin[words]) != 1))
         lengths = np.diff(np.concatenate([[-1], breaks, [len(words) - 1]]))
         return int(np.bincount(lengths).argmax()) * _WORD
 
     def _count_unread(self, count: int, cells: NDArray[np.int64] | slice) -> None:
-        """Count words that were never read before they were overwritten, or before the kernel ended."""
+        """Count the words that were not read before they were overwritten, or before the kernel ended."""
         if not self._mismatch_of_copy:
             return
         copies, unread = self.copy[count][cells].view(np.uint32), self.unread[count][cells].view(np.bool_)

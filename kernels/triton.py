@@ -1,4 +1,4 @@
-"""``sptc.triton``: compile a Triton kernel for a GPU that may be absent, and run it on the model (extra: triton)."""
+"""Function ``sptc.triton``: compile a Triton kernel for a GPU that may be absent, and run it on the model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from .tensor_maps import SWIZZLES
 
 __all__ = ["Compilation", "bound_arguments", "compile_kernel", "run"]
 
-#: Triton's element type by the type of numpy, ``ml_dtypes`` or torch.
+#: Triton's element type for each type of numpy, ``ml_dtypes`` or torch.
 _TYPES = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5", "float8_e8m0fnu": "u8", "float4_e2m1fn_x2": "u8", "int8": "i8", "int16": "i16",
@@ -28,17 +28,17 @@ _ELEMENTS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
 
 @dataclass(frozen=True)
 class Compilation:
-    """A compiled kernel, and the sizes that its launch needs."""
+    """A compiled Triton kernel, and the sizes that its launch needs."""
 
     ptx: str
-    #: Number of threads per CTA, and bytes of dynamic shared memory.
+    #: Number of threads per CTA, and size of dynamic shared memory in bytes.
     block: int
     shared: int
-    #: Bytes of scratch memory of a CTA.
+    #: Size of the scratch memory of a CTA in bytes.
     scratch: int
-    #: Box and swizzle of each tensor map, in the order of the parameters; a wide block is copied as several boxes.
+    #: Box and swizzle of each tensor map, in the order of the parameters. A wide block is copied as several boxes.
     maps: tuple[tuple[tuple[int, ...], str], ...]
-    #: Names of the parameters that are not constants, in order.
+    #: Names of the kernel parameters that are not constants, in order.
     parameters: tuple[str, ...]
 
 
@@ -115,7 +115,7 @@ def run(
 
 
 def bound_arguments(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of all parameters by name."""
+    """Return the values of all kernel parameters by name."""
     names = [parameter.name for parameter in kernel.params]
     if len(args) > len(names):
         raise KernelError(f"the kernel takes {len(names)} arguments, not {len(args)}")
@@ -132,7 +132,7 @@ def bound_arguments(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]
 
 
 def _type_of(value: Any) -> str:
-    """Return Triton's name of the element type of an array or tensor; an empty string for any other value."""
+    """Return Triton's name of the element type of an array or tensor, or an empty string for any other value."""
     name = element_type(value)
     if name and name not in _TYPES:
         raise KernelError(f"arrays of {name} are not modelled")
@@ -142,7 +142,7 @@ def _type_of(value: Any) -> str:
 def compile_kernel(
     kernel: Any, values: Mapping[str, Any], arch: str, *, num_warps: int, num_stages: int
 ) -> Compilation:
-    """Compile a kernel for arguments of these types; as in Triton, pointers are specialised as multiples of 16."""
+    """Compile a kernel for given argument types. As in Triton, pointers are specialised as multiples of 16."""
     try:
         import triton
         from triton.backends.compiler import GPUTarget
@@ -185,7 +185,7 @@ def compile_kernel(
 
 
 def _signature(name: str, value: Any, *, constant: bool) -> tuple[str, bool]:
-    """Return the type of a parameter, and whether its value is a multiple of 16."""
+    """Return the Triton type of a parameter, and whether its value is a multiple of 16."""
     if constant or value is None or (isinstance(value, int) and not isinstance(value, bool) and value == 1):
         return "constexpr", False
     if isinstance(value, TensorMap):

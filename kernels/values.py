@@ -1,4 +1,4 @@
-"""Numpy type of each PTX type, and constants as arrays."""
+"""Numpy type for each PTX type, and conversion of constants to arrays."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ def register_type(type_: str) -> np.dtype:
 
 
 def numpy_type(type_: str) -> np.dtype:
-    """Return the numpy type with which an instruction computes; packed types and ``bf16`` stay unsigned bits."""
+    """Return the numpy type with which an instruction computes. Packed types and ``bf16`` remain unsigned bits."""
     if type_ == "pred":
         return np.dtype(np.bool_)
     size = size_of(type_)
@@ -25,7 +25,7 @@ def numpy_type(type_: str) -> np.dtype:
 
 
 def constant(value: Immediate, type_: str) -> NDArray:
-    """Return a constant as an array with one element of a type."""
+    """Return a constant as an array with one element of a given type."""
     dtype = numpy_type(type_)
     if dtype == np.bool_:
         return np.array([bool(value.value)])

@@ -1,4 +1,4 @@
-"""Instructions that exchange values between the threads of a warp, and hints without effect on results.
+"""Instructions that exchange values between the threads of a warp, and hints that do not affect results.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions" (``shfl.sync``) and "Parallel Synchronization and
 Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member masks are ignored: the threads that
@@ -20,7 +20,7 @@ _WARP = 32
 
 
 def _shuffle(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``shfl.sync``: read from a lane of the segment, or from the own lane if the source lane is outside."""
+    """Execute ``shfl.sync``: read from a lane of the segment, or from the thread's own lane if there is none."""
     words = ins.words
     if words[1] != "sync" or words[2] not in ("up", "down", "bfly", "idx"):
         raise not_modelled(ins)
@@ -56,7 +56,7 @@ def _by_warp(machine: Machine, mask: Mask) -> NDArray[np.bool_]:
 
 
 def _repeated(values: NDArray) -> NDArray:
-    """Repeat a value of each warp for all of its threads."""
+    """Repeat a value of each warp for all threads of the warp."""
     return values.repeat(_WARP)
 
 
@@ -83,7 +83,7 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
 
 
 def _elect(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``elect.sync``: elect the lowest thread of each warp that takes part, as an H100 does."""
+    """Execute ``elect.sync``: elect the lowest participating thread of each warp, as an H100 does."""
     destination = ins.operands[0]
     pair = destination if isinstance(destination, Pair) else Pair(Sink(), destination)
     write_lane, write = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
@@ -104,7 +104,7 @@ _REDUCTIONS: dict[str, Callable[..., NDArray]] = {
 
 
 def _reduce(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``redux.sync`` of integers, for warps whose threads all take part."""
+    """Execute ``redux.sync`` of integers, for warps in which all threads participate."""
     words = ins.words
     name, type_ = words[2], words[-1]
     if type_ not in ("u32", "s32", "b32") or name not in _REDUCTIONS:
@@ -125,12 +125,12 @@ def _active_mask(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(machine: Machine, ins: Instruction) -> Step:
-    """Return a function without effect, for instructions about speed or memory order: execution here is in order."""
+    """Return a function without effect, for instructions about speed or memory order. Execution is in order."""
     return lambda mask: None
 
 
 def _fence(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``fence``: ``fence.proxy.async`` affects the checker; others do nothing, since execution is in order."""
+    """Execute ``fence``. Only ``fence.proxy.async`` has an effect, on the checker, because execution is in order."""
     if "proxy" not in ins.words or not machine.checker or not any(word.startswith("async") for word in ins.words):
         return lambda mask: None
     return lambda mask: machine.checker.fence(mask)

@@ -26,7 +26,7 @@ from .program import Address, Instruction, Vector, at_line, register_names
 __all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
 
 _WARP, _WARPGROUP, _UNIT = 32, 128, 16
-#: Maximum number of multiplications that are computed together, which limits the memory.
+#: Maximum number of multiplications that are computed together. It limits the memory that a run needs.
 _MOST_STEPS = 16
 
 
@@ -36,7 +36,7 @@ class _RegisterFences:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
-        #: Line of the last register write that no fence follows; 0 if a fence follows, -1 before the first fence.
+        #: Line of the last register write that no fence follows, or 0 if a fence follows, or -1 before the first fence.
         self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
@@ -63,10 +63,10 @@ class _RegisterFences:
 
 
 class _Groups(ThreadGroups):
-    """Commit groups of ``wgmma``; instructions that add to the same accumulators are computed together."""
+    """Commit groups of ``wgmma``. Instructions that add to the same accumulators are computed together."""
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Complete multiplications in order; independent ones, with other accumulators, may be reordered."""
+        """Complete multiplications in order. Independent multiplications, with other accumulators, may be reordered."""
         issued = [(work, mask) for work, mask in works if isinstance(work, _Issued)]
         accumulators = {work.form.d for work, _ in issued}
         written = {number for d in accumulators for number in d}
@@ -93,11 +93,11 @@ class _Groups(ThreadGroups):
 
 @dataclass(frozen=True)
 class _Form:
-    """Operands of a ``wgmma`` instruction: registers, selector and options."""
+    """Operands of a ``wgmma`` instruction: registers, sparsity selector and options."""
 
     ins: Instruction
     d: tuple[int, ...]
-    #: Registers of A and of the metadata; empty if the instruction has none.
+    #: Registers of A, and registers of the metadata, which are empty if the instruction has none.
     a: tuple[int, ...]
     e: tuple[int, ...]
     selector: int
@@ -106,26 +106,26 @@ class _Form:
 
 @dataclass(eq=False)
 class _Issued:
-    """A multiplication that was issued and has not completed."""
+    """A ``wgmma`` multiplication that was issued and is not complete."""
 
     machine: Machine
     form: _Form
-    #: For each warpgroup: descriptors of A and B, and whether D is added.
+    #: For each warpgroup: descriptors of A and B, and whether D is added to the product.
     keys: NDArray[np.uint64]
     #: Shared-memory reads of each warpgroup, recorded only if accesses are checked.
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether another multiplication can continue the chain of this one: it is dense and adds to D."""
+        """Return whether another multiplication can continue the chain of this one. It must be dense and add to D."""
         forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
     def __call__(self, chosen: Mask) -> None:
-        """Complete this multiplication for the chosen threads."""
+        """Complete this multiplication for the selected threads."""
         self.compute([self], chosen)
 
     def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:
-        """Complete a chain of multiplications on the same accumulators, from this one on, for the chosen threads."""
+        """Complete a chain of multiplications on the same accumulators, from this one on, for the selected threads."""
         machine, form = self.machine, self.form
         groups = None if chosen is None else np.flatnonzero(chosen[::_WARPGROUP])
         which = np.arange(len(self.keys)) if groups is None else groups
@@ -214,7 +214,7 @@ def _reads(
     *,
     in_registers: bool,
 ) -> dict[int, tuple[NDArray[np.int64], int]]:
-    """Check what each warpgroup reads from shared memory; return offsets and the bytes read at each."""
+    """Check what each warpgroup reads from shared memory. Return offsets, and the bytes read at each offset."""
     read = {}
     transposed = tuple(bool(options.get(f"imm_trans_{name}", 0)) for name in "ab")
     for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
@@ -235,7 +235,7 @@ def _reads(
 def _operand_places(
     instruction: TensorInstruction, a: int | None, b: int, transposed: tuple[bool, bool]
 ) -> tuple[NDArray[np.int64], int, list[tuple[str, SharedDescriptor, NDArray[np.int64]]]]:
-    """Return the places in shared memory that a multiplication reads, and the bytes that it reads from each.
+    """Return the offsets in shared memory from which a multiplication reads, and the number of bytes at each offset.
 
     Then those descriptors that have no swizzle: operand, descriptor, and the units of 16 bytes whose next one belongs
     to the operand too.
@@ -265,7 +265,7 @@ def wgmma_registers(machine: Machine) -> frozenset[int]:
 
 
 def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[int], step: Step) -> Step:
-    """Return a function that completes and reports pending ``wgmma`` on an instruction's registers before executing it.
+    """Return a function that completes and reports pending ``wgmma`` on registers before it runs an instruction.
 
     PTX leaves such an access undefined ("Asynchronous Warpgroup Level Matrix Instructions"). The assembler completes
     the multiplication first, so that a GPU has the same result: measured on an H100 with kernels of Triton 3.6, which
