@@ -1,4 +1,4 @@
-"""Area of a datapath: unit, cost of sparsity and of each format, stages, array and warp."""
+"""Area survey of a datapath: unit, cost of sparsity and of each format, stages, array and warp."""
 
 import re
 import time
@@ -22,7 +22,7 @@ Amounts = dict[str, float]
 
 @dataclass(frozen=True)
 class Stage:
-    """Total of all submodules of a unit whose names differ only in a number."""
+    """Total over all submodules of a dot-product unit whose names differ only in a number."""
 
     name: str  #: Common name of the submodules in the group, without their numbers
     count: int  #: Number of submodules in the group
@@ -32,63 +32,63 @@ class Stage:
 
 @dataclass(frozen=True)
 class FormatShare:
-    """Cost of an element format in a unit."""
+    """Cost of an element format in a dot-product unit."""
 
     name: str
     without: Measurement | None  #: Measurement of the unit without the format, or None if such a unit is not valid
-    amounts: Amounts  #: Amounts (area, gates or cells) that the format adds to the unit
-    refusal: str  #: Reason why a unit without the format is not valid
+    amounts: Amounts  #: Amounts (area, gates or cells) that the element format adds to the unit
+    refusal: str  #: Reason why a unit without the element format is not valid
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Measurements of a datapath: unit, array, warp, stages and formats."""
+    """Area measurements of a datapath: unit, array, warp, stages and formats."""
 
     config: CoreConfig
-    recipe: Recipe  #: Recipe of all measurements except those with full adders
+    recipe: Recipe  #: Synthesis recipe of all measurements except those with full adders
     unit: Measurement
-    twin: Measurement | None  #: Measurement of the same unit without sparsity
-    #: Measurements of the unit and of the same dense unit, synthesised with full-adder cells.
+    twin: Measurement | None  #: Measurement of the dense unit: the same unit without sparsity
+    #: Measurements of the unit and of the dense unit, both synthesised with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
     #: Logic of the array without its units: reordering and metadata decoders of rows, reordering of columns, and
     #: control.
     core: Measurement | None
-    core_twin: Measurement | None  #: Logic of the same array without sparsity, without its units
+    core_twin: Measurement | None  #: Logic of the dense array (without sparsity), without its units
     warp: Measurement | None  #: Logic of the warp without its units, including the logic in :attr:`core`
     refusal: str  #: Reason why the configuration cannot form a warp
     stages: tuple[Stage, ...]  #: Stages of the unit, each synthesised separately
     between: Measurement | None  #: Logic of the unit between its stages
-    formats: tuple[FormatShare, ...]  #: Cost of each element format
-    #: Parts of a warpgroup of these arrays, the units first, each synthesised separately.
+    formats: tuple[FormatShare, ...]  #: Cost of each element format in the unit
+    #: Parts of a warpgroup with these arrays, each synthesised separately. The units are the first part.
     warpgroup: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds
 
     @property
     def units(self) -> Amounts:
-        """Amounts (area, gates or cells) of all units of the array."""
+        """Amounts (area, gates or cells) of all units of the array together."""
         return self._units_of(self.unit)
 
     @property
     def array(self) -> Amounts | None:
-        """Amounts (area, gates or cells) of the array: units and the logic around them."""
+        """Amounts (area, gates or cells) of the array: all units, and the logic around them."""
         return summed([self.units, self.core.amounts]) if self.core else None
 
     @property
     def warp_alone(self) -> Amounts | None:
-        """Amounts (area, gates or cells) of the warp without its array."""
+        """Amounts (area, gates or cells) of the warp logic without the array of units."""
         if not self.core or not self.warp:
             return None
         return {name: amount - self.core.amounts[name] for name, amount in self.warp.amounts.items()}
 
     @property
     def whole(self) -> Amounts | None:
-        """Amounts (area, gates or cells) of the array and of the warp around it."""
+        """Amounts (area, gates or cells) of the array of units and the warp logic around it."""
         return summed([self.units, self.warp.amounts]) if self.warp else None
 
     @property
     def overhead(self) -> Amounts | None:
-        """Overhead of sparsity in a unit, in per cent of the same dense unit. Contains ``longest`` if it was measured.
+        """Overhead of sparsity in a unit, in per cent of the dense unit. Contains ``longest`` if it was measured.
 
         Amounts that are zero in the twin are left out.
         """
@@ -120,12 +120,12 @@ class Survey:
 
 
 def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
-    """Return the increase of each amount over `without` in per cent. Amounts that are zero in `without` are omitted."""
+    """Return the increase of each amount over `without`, in per cent. Amounts of zero in `without` are omitted."""
     return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> Amounts:
-    """Return the sum of several sets of amounts, by name of the amount."""
+    """Return the sum of several sets of amounts (area, gates or cells), by name of the amount."""
     first, *rest = parts
     return {name: sum((part[name] for part in rest), start=amount) for name, amount in first.items()}
 
@@ -178,7 +178,7 @@ def survey(
 
 
 class _Plan:
-    """Netlists to measure for a survey, by name, and the reasons for measurements that are impossible."""
+    """Netlists that an area survey measures, by name, and reasons why some measurements are impossible."""
 
     def __init__(self, config: CoreConfig, recipe: Recipe) -> None:
         self.requests: dict[str, Request] = {}
@@ -203,7 +203,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Add the logic around the units, also for the dense array if the dense unit is measured."""
+        """Plan measurements of the logic around the units. If the dense unit is measured, include the dense array."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)
@@ -213,13 +213,13 @@ class _Plan:
             self._refusals["warp"] = str(error)
 
     def add_warpgroup(self) -> None:
-        """Add the parts of a warpgroup. Raise an `Error` if the configuration cannot form a warpgroup."""
+        """Plan measurements of a warpgroup's parts. Raise an `Error` if the configuration cannot form a warpgroup."""
         self._parts = warpgroup_parts(self._config)
         self.requests |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
 
     def add_stages(self) -> None:
         whole, _ = self.requests["unit"]
-        # A unit with the option `combinational` is one flat part, so the stages of a unit without cuts are used
+        # With the option `combinational`, a unit is one flat part. The stages of a unit without cuts are measured
         # instead.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
@@ -227,7 +227,7 @@ class _Plan:
         self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
-        """Add one variant of the unit per element format, each without this format."""
+        """Plan, for each element format, a measurement of the unit without this format."""
         self._formats = self._config.formats
         for word in self._formats:
             try:
@@ -238,7 +238,7 @@ class _Plan:
                 self.requests[f"without {word}"] = (self._unit(fewer), self._plain)
 
     def survey(self, measurements: Mapping[str, Measurement], seconds: float) -> Survey:
-        """Build the survey from the measurements, which have the names of the planned netlists."""
+        """Build the survey from the measurements. Each has the name of its planned netlist."""
         return Survey(
             config=self._config,
             recipe=self._plain,

@@ -12,16 +12,16 @@ from .report import about, columns, heading
 
 __all__ = ["Choice", "choices_as_dict", "choices_for", "choices_table", "fastest"]
 
-#: Cuts that the search tries. The result after rounding always has a register.
+#: Cuts (positions of pipeline registers) that the search tries. The cut after rounding is always used.
 _CANDIDATES = CUTS[:-1]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A unit with a subset of the pipeline cuts, and its measurement."""
+    """A dot-product unit with a subset of the pipeline cuts, and its measurement."""
 
-    cuts: tuple[str, ...]  #: Places in the unit (cuts) that have a pipeline register
-    #: Measurement of the unit, placed between registers for its inputs and its result.
+    cuts: tuple[str, ...]  #: Cuts (positions in the unit) that have a pipeline register
+    #: Measurement of the unit, which is placed between registers for its inputs and its result.
     measurement: Measurement
 
     @property
@@ -38,7 +38,7 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units with one more cut each, always the most effective cut, until a unit reaches a frequency in MHz.
+    """Yield units until one reaches a frequency in MHz. Each unit has one more cut, always the most effective one.
 
     The cuts of `config` are ignored, and the recipe has ``place``. `progress` is called with the number of finished
     netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.
@@ -69,7 +69,7 @@ def fastest(choices: Sequence[Choice]) -> Choice:
 
 
 def choices_as_dict(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> dict[str, Any]:
-    """Return the recipe, the target frequency and all measured units as JSON values."""
+    """Return the synthesis recipe, the target frequency and all measured units as values for JSON."""
     rows = [{"cuts": list(c.cuts), "mhz": c.megahertz, "cells": c.measurement.amounts} for c in choices]
     return {**about(recipe), "mhz_wanted": megahertz, "choices": rows}
 

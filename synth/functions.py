@@ -1,4 +1,4 @@
-"""Logic functions of library cells: liberty expressions, compiled to Python functions."""
+"""Logic functions of library cells: expressions in liberty syntax, compiled to Python functions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,10 +8,11 @@ from typing import Any
 
 __all__ = ["Computing", "computing", "evaluate"]
 
-#: Compiled function: its arguments are the values of the pins, and a value in which all bits are one.
+#: Compiled logic function. Its arguments are the values of the pins, and a value in which all bits are one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
-#: Maximum number of operands, operators and parentheses. Expressions of real libraries have fewer than 100.
+#: Maximum number of operands, operators and parentheses in an expression. Expressions of real libraries have fewer than
+#: 100.
 _MOST_TOKENS = 500
 _TOKEN = re.compile(r"\s*(\w+|[()!'^&*|+])")
 

@@ -16,7 +16,8 @@ from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
 __all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
 
-#: Pattern of ASAP7 cells with a drive below 1. Several of these have the same area, so the smallest cell is ambiguous.
+#: Pattern of ASAP7 cells with a drive below 1. Several of these have the same area, so a smallest cell would not be
+#: unique.
 _BELOW_DRIVE_1 = "*xp*_ASAP7*"
 #: Patterns of cells that synthesis does not use: scan cells, and sky130's cells for power domains and delays.
 DONT_USE = (
@@ -24,25 +25,26 @@ DONT_USE = (
     *("SDF*_ASAP7*", "*__sdf*", "*__sedf*"),
     *("*_lpflow_*", "*__dlymetal*", "*__dlygate*", "*__clkdlybuf*"),
 )
-#: Maximum number of inputs of a cell that synthesis uses. For larger cells, such as memories, ABC needs gigabytes.
+#: Maximum number of input pins of a cell that synthesis uses. For larger cells, such as memories, ABC needs gigabytes
+#: of memory.
 _MOST_INPUTS = 16
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A library cell: name, area and functions of its outputs."""
+    """A library cell: name, area and logic functions of its outputs."""
 
     name: str
-    area: float  #: Area in the library's unit, usually square micrometres
-    inputs: tuple[str, ...]  #: Names of the input pins
+    area: float  #: Area of the cell in the library's unit, usually square micrometres
+    inputs: tuple[str, ...]  #: Names of the cell's input pins
     #: Output pins, each with its function in liberty syntax. The function is empty if the library does not state it.
     outputs: tuple[tuple[str, str], ...]
-    #: For a flip-flop with a rising clock and without set, clear and enable: whether all outputs are inverted. None for
+    #: Whether all outputs of a flip-flop with a rising clock, and without set, clear and enable, are inverted. None for
     #: any other cell.
     inverts: bool | None = None
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
-        """Return whether an output is one exactly if the number of inputs that are one is in `ones`."""
+        """Return whether an output is one exactly if the number of ones at the cell's inputs is in `ones`."""
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
@@ -58,13 +60,13 @@ class FullAdder:
     """A full-adder cell, which adds three bits."""
 
     cell: Cell
-    total: str  #: Name of the sum output pin
-    carry: str  #: Name of the carry output pin
+    total: str  #: Name of the output pin for the sum
+    carry: str  #: Name of the output pin for the carry
     inverted: tuple[bool, bool]  #: Whether the sum pin is inverted, and whether the carry pin is inverted
 
 
 def finite(word: str) -> float:
-    """Parse a number of a liberty file, which must be finite.
+    """Parse a number in a liberty file. It must be finite.
 
     Raises
     ------
@@ -79,11 +81,11 @@ def finite(word: str) -> float:
 
 @dataclass(frozen=True)
 class Library:
-    """One or several liberty files, combined into one cell library."""
+    """One or several liberty files, combined to one cell library."""
 
     name: str  #: Names of the liberty files, without their folders
-    text: str  #: Content of the file, or of all files merged, without cells that synthesis does not use
-    sha256: str = ""  #: SHA-256 hash of each original file, in hexadecimal
+    text: str  #: Content of the liberty file, or of all files merged, without cells that synthesis does not use
+    sha256: str = ""  #: SHA-256 hash of each original liberty file, in hexadecimal
 
     @classmethod
     def read(cls, *paths: Path, dont_use: Sequence[str] = DONT_USE) -> "Library":
@@ -133,7 +135,7 @@ class Library:
 
     @cached_property
     def corner(self) -> str:
-        """Operating corner from the header, as text: voltage, temperature, process and units."""
+        """Operating corner of the library from its header, as text: voltage, temperature, process and units."""
         values, load = self.root.values, self.root.lists.get("capacitive_load_unit", [])
         nominal = (("nom_voltage", "V"), ("nom_temperature", "C"))
         words = [f"{values[name]:.5} {unit}" for name, unit in nominal if name in values]
@@ -143,7 +145,7 @@ class Library:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells that have an area, in the order of the file.
+        """Library cells that have an area, in the order of the file.
 
         Raises
         ------
@@ -167,7 +169,7 @@ class Library:
         return tuple(cells)
 
     def _require_identifier(self, name: str) -> None:
-        """Raise an error if the name of a cell or pin, which is written into netlists, is not a Verilog identifier."""
+        """Raise an error if a cell or pin name is not a Verilog identifier, because it is written into netlists."""
         try:
             verilog_name(name)
         except ValueError:
@@ -184,7 +186,7 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate, of drive 1 or more, that is one for the given numbers of ones at its inputs."""
+        """Return the smallest gate, of drive 1 or more, whose output is one for the given numbers of ones as inputs."""
         gates = [
             cell
             for cell in self.cells
@@ -203,7 +205,7 @@ class Library:
 
     @cached_property
     def flip_flop(self) -> Cell | None:
-        """The smallest flip-flop, including an inverter if all outputs are inverted, or None if there is none."""
+        """The smallest flip-flop, with an inverter if all of its outputs are inverted, or None if there is none."""
         inverter = self._smallest(1, frozenset({0}))
         costs = {
             cell: cell.area + (inverter.area if cell.inverts and inverter else 0)
@@ -214,7 +216,7 @@ class Library:
 
     @cached_property
     def registers(self) -> bytes:
-        """Text of the library with :attr:`flip_flop` as the only flip-flop without set, clear and enable."""
+        """Library text in which :attr:`flip_flop` is the only flip-flop without set, clear and enable."""
         others = {cell.name for cell in self.cells if cell.inverts is not None and cell != self.flip_flop}
         groups = [group for group in self.root.all("cell") if group.name in others]
         return without(plain(self.text), groups).encode("utf-8", errors="surrogateescape")
@@ -247,7 +249,7 @@ class Library:
 
 
 def _inverts(cell: Group, inputs: Sequence[str], outputs: Sequence[tuple[str, str]]) -> bool | None:
-    """Return :attr:`Cell.inverts` for a cell."""
+    """Return whether a cell is an inverting or a non-inverting flip-flop (:attr:`Cell.inverts`)."""
     registers = [*cell.all("ff")]
     if len(registers) != 1 or len(registers[0].words) != 2 or any(cell.all("test_cell")):
         return None

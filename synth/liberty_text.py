@@ -1,4 +1,4 @@
-"""Parser of liberty text into a tree of groups, in linear time, and merging of several files."""
+"""Parser of liberty text into a tree of groups, in linear time. Several files are merged."""
 
 import bz2
 import gzip
@@ -15,7 +15,7 @@ from ..infra.reading import TEXT_BYTES, opened
 
 __all__ = ["Group", "decompressed", "merged", "parsed", "plain", "without"]
 
-# Parsers from PyPI do not fit: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad
+# Parsers from PyPI are not used: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad
 # input, and eda-liberty-parser takes twice as long and accepts an empty file.
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LIBRARY = re.compile(r"\s*library\s*\(")
@@ -31,14 +31,14 @@ _STATEMENT = re.compile(
     re.VERBOSE,
 )
 _WORD = re.compile(r'"([^"]*)"|([^\s,"\\]+)')
-#: Maximum nesting depth of groups. Real libraries have 6 levels.
+#: Maximum nesting depth of groups. Groups of real libraries have at most 6 levels.
 _DEEPEST = 20
 _OPENERS: dict[bytes, Any] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ": lzma.open,
 }
-#: Names of header statements that must agree in all files.
+#: Names of header statements that must have the same value in all files.
 _HEADER = ("time_unit", "voltage_unit", "leakage_power_unit", "nom_voltage", "nom_temperature", "nom_process")
 
 
@@ -48,14 +48,14 @@ class Group:
 
     kind: str
     words: list[str]
-    start: int  #: Index of the group's first character in the text
-    end: int = 0  #: Index after the group's closing brace
+    start: int  #: Index in the text of the group's first character
+    end: int = 0  #: Index in the text of the character after the group's closing brace
     values: dict[str, str] = field(default_factory=dict)  #: Attributes ``name : value;`` of the group, without quotes
     lists: dict[str, list[str]] = field(default_factory=dict)  #: ``name (words);``
     groups: list["Group"] = field(default_factory=list)
 
     def all(self, kind: str) -> Iterator["Group"]:
-        """Yield the subgroups of one kind."""
+        """Yield the direct subgroups of one kind, such as all cells."""
         return (group for group in self.groups if group.kind == kind)
 
     @property
@@ -86,7 +86,7 @@ def decompressed(path: Path) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Return the text without comments, with the same number of lines."""
+    """Return liberty text without comments, with the same number of lines."""
     return _COMMENT.sub(lambda comment: " " + "\n" * comment[0].count("\n"), text)
 
 
@@ -141,13 +141,13 @@ def parsed(text: str, name: str) -> Group:
 
 
 def without(text: str, groups: Sequence[Group]) -> str:
-    """Return a text without some of its groups, which must be in the order of the text."""
+    """Return a library text without some of its groups. The groups must be in the order of the text."""
     places = [0, *(place for group in groups for place in (group.start, group.end)), len(text)]
     return "".join(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
 
 
 def merged(paths: Sequence[Path], texts: Sequence[str]) -> str:
-    """Return one library text, with the header of the first file and the templates and cells of all files.
+    """Return one merged library text, with the header of the first file and the templates and cells of all files.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class Netlist:
     """A netlist to synthesise: name, RTLIL text and top module."""
 
     name: str  #: Name of the netlist in messages
-    text: str  #: RTLIL text. Modules with the attribute ``blackbox`` have no area.
+    text: str  #: RTLIL text. Modules with the attribute ``blackbox`` do not count as area.
     top: str = TOP  #: Name of the top module
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False)
 
 
 def registered_unit(config: CoreConfig) -> Netlist:
-    """Return the netlist of an always enabled unit for an FPGA, with registers in front of its inputs and behind it."""
+    """Return the netlist of an always enabled unit for an FPGA, with registers at its inputs and at its result."""
     m = Module()
     m.submodules.unit = whole = Unit(config)
     step, result = Signal(unit_step_layout(config), name="step"), Signal(unit_result_layout(), name="result")
@@ -91,7 +91,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return the RTLIL of a top module without the unit's module. Errors are those of :func:`around_units`."""
+    """Return the RTLIL of a top module without the module of the unit. Errors are those of :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
         # Amaranth warns about an unused component, even if its configuration was rejected.
@@ -107,7 +107,7 @@ def emit_around_units(config: CoreConfig, top: str) -> str:
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
-    """Split a netlist at its hierarchy. Amaranth calls a submodule ``TOP.NAME``, and a nested one ``TOP.NAME.NAME``.
+    """Split a netlist at its hierarchy. Amaranth names a submodule ``TOP.NAME``, and a nested one ``TOP.NAME.NAME``.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
 
 
 def modules(text: str) -> dict[str, str]:
-    """Return the modules of Amaranth's RTLIL by name, each with its attributes."""
+    """Return the modules in Amaranth's RTLIL by name, each with the attributes in front of it."""
     return {match[2]: match[0] + "\n" for match in _MODULE.finditer(text)}
 
 

@@ -1,4 +1,4 @@
-"""Split of a warpgroup at its hierarchy into parts, each without the parts inside it."""
+"""Split of a warpgroup at its hierarchy into parts. A part does not include the parts inside it."""
 
 import re
 from collections import Counter
@@ -12,7 +12,8 @@ __all__ = ["Part", "warpgroup_parts"]
 
 #: Hierarchical name of an array within a warpgroup.
 _ARRAY = "tensor_cores.core.warp.core"
-#: Names of the parts by hierarchical module name without numbers. Any other module is counted with the part around it.
+#: Names of the parts by hierarchical module name without numbers. A module that is not listed belongs to the part
+#: around it.
 _NAMES = {
     "": "groups, waits and flags",
     "tensor_cores": "instruction slots",
@@ -31,11 +32,11 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a warpgroup, without the logic of the parts inside it."""
+    """A part of a warpgroup. It does not include the parts inside it."""
 
     name: str
     count: int  #: Number of instances of the part in a warpgroup
-    #: Netlist of one instance, or None for the units, which are measured separately.
+    #: Netlist of one instance of the part, or None for the units, which are measured separately.
     netlist: Netlist | None
 
 

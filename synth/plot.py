@@ -11,18 +11,18 @@ from .recipe import Recipe
 __all__ = ["axis_of", "plot_survey", "scatter"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
-#: Maximum number of points that get a label.
+#: Maximum number of points in a scatter plot that get a label.
 _NAMED = 24
 _MARKERS = "osD^vPX*"
 
 
 def axis_of(name: str) -> str:
-    """Return the axis label of an amount, with its unit."""
+    """Return the axis label of an amount (area, gates or cells), with its unit."""
     return _UNITS.get(name, name)
 
 
 def plot_survey(survey: Survey, path: Path) -> None:
-    """Draw the stages, or else the parts of the array, or else the sparse and dense unit, as bars in SVG.
+    """Draw bars as SVG: of the stages if measured, otherwise of the array's parts, or of the sparse and dense unit.
 
     Bars show the first amount of the survey. Errors are those of :func:`~sptc.infra.figures.picture`.
     """

@@ -33,7 +33,7 @@ Request = tuple[Netlist, Recipe]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Result of the synthesis of a netlist: amounts, longest path and cells."""
+    """Result of the synthesis of a netlist: area or cell amounts, longest path and cells."""
 
     #: Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
     #: equivalents, or cells of an FPGA.
@@ -41,13 +41,13 @@ class Measurement:
     #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
     cells: dict[str, int]  #: Number of cells of each type, black boxes included
-    seconds: float  #: Duration of the synthesis in seconds, also if the result is cached
-    cached: bool = False  #: Whether the result is from the cache
-    route: Route | None = None  #: Report of nextpnr, if the netlist was placed and routed
+    seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
+    cached: bool = False  #: Whether the result comes from the cache
+    route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed
 
 
 def versions(*, place: bool = False) -> dict[str, str]:
-    """Return the versions of all tools that affect a figure: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
+    """Return the versions of all tools that affect a measurement: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
 
     The version of Yosys is that of ``pyosys``, which includes ABC. Tools that are not installed are left out. With
     `place` the result includes ``nextpnr``, see :func:`~sptc.infra.nextpnr.nextpnr_version`.
@@ -96,19 +96,19 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 def measure_all(
     requests: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Measurement]:
-    """Measure many netlists on this machine. Equal netlists are measured once. Results have the names of the requests.
+    """Measure many netlists on this machine. Equal netlists are measured once. Results are named like the requests.
 
     `progress` is called with the number of finished and of all netlists. Errors are those of :func:`measure` and of
     :meth:`~sptc.infra.pools.Pool.collect`.
     """
     keys = {name: _fingerprint(*request) for name, request in requests.items()}
     distinct = {key: requests[name] for name, key in keys.items()}
-    # Synthesis starts with the largest netlists, so that no long run starts last.
+    # Synthesis starts with the largest netlists, so that no long run is left at the end.
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
     measurements: dict[str, Measurement] = {}
     progress(0, len(order))
-    # The folder must exist longer than the pool, because files of killed workers are removed after the workers have
-    # ended.
+    # The folder must exist longer than the worker pool, because files of killed workers are removed only after the
+    # workers have ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
         arguments = ((*distinct[key], key, Path(scratch)) for key in order)
         for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
@@ -122,7 +122,7 @@ def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> t
 
 
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
-    """Hash everything that affects a measurement, but not the names of netlist and library."""
+    """Return a hash of everything that affects a measurement. Names of netlist and library do not affect it."""
     tools = {name: version for name, version in versions(place=recipe.place).items() if name != "sptc"}
     if recipe.place:
         tools["nextpnr"] += f" {PLACING}"
@@ -133,7 +133,7 @@ def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
 
 
 def _recall(name: str) -> Measurement | None:
-    """Return a cached measurement, or None if there is none that this version can read."""
+    """Return a cached measurement, or None if the cache has none that this version of sptc can read."""
     data = recall(name)
     if data is None:
         return None

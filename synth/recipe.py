@@ -21,8 +21,8 @@ FPGAS = {
     "ecp5": "synth_ecp5",
     "xilinx": "synth_xilinx -flatten -noiopad -noclkbuf",
 }
-#: Resources of an FPGA, each with the pattern of the cells that use it. An inverter and a shift register each use a
-#: LUT.
+#: Resources of an FPGA, each with a pattern of the cells that use it. An inverter and a shift register use one LUT
+#: each.
 RESOURCES = {
     "LUT": re.compile(r"SB_LUT4|LUT[1-6]|INV|SRL\w+"),
     "carry": re.compile(r"SB_CARRY|CCU2C|CARRY4"),
@@ -30,11 +30,11 @@ RESOURCES = {
     "FF": re.compile(r"SB_DFF\w*|TRELLIS_FF|FD[RSCP]E(_1)?"),
     "mux": re.compile(r"PFUMX|L6MUX21|MUXF[78]"),
 }
-#: Name of the file with the statistics of Yosys.
+#: Name of the file to which Yosys writes its statistics.
 STATISTICS = "statistics.json"
 
-#: Yosys commands for mapping without a library, to gates with a known number of transistors in static CMOS (NAND2:
-#: four).
+#: Yosys commands for mapping without a library, to gates whose number of transistors in static CMOS is known (four for
+#: a NAND2).
 _GATES = """\
 read_rtlil netlist.il
 hierarchy -top {top}
@@ -74,7 +74,7 @@ read_rtlil netlist.il
 {synthesis} -top {top}
 tee -q -o statistics.json stat -json
 """
-#: Names of the files with the netlist to place and route, and with the routed netlist.
+#: Names of two files: the netlist to place and route, and the routed netlist.
 _PLACED, _ROUTED = "placed.json", "routed.json"
 _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
@@ -107,9 +107,9 @@ endmodule
 """
 _DELAY = re.compile(r"^ABC: .*\bDelay = +([\d.]+) ps", re.MULTILINE)
 _DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULTILINE)
-#: Descriptions, for messages, of Yosys cells that a library may lack.
+#: Descriptions of Yosys cells that a library may lack, for messages.
 _MISSING = {"$_DFF_P_": "a flip-flop with a rising clock and without set, clear and enable"}
-#: Pattern of gates with a known number of transistors.
+#: Pattern of gates whose number of transistors is known.
 _KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
 
 
@@ -118,14 +118,14 @@ Route = dict[str, Any]
 
 
 def _longest(route: Route | None) -> float | None:
-    """Return the longest path between registers in picoseconds, or None if there is none."""
+    """Return the longest path between registers in picoseconds, or None if the report of nextpnr has no such path."""
     slowest = min((clock["achieved"] for clock in (route or {}).get("fmax", {}).values()), default=None)
     return None if slowest is None else 1e6 / slowest
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A synthesis recipe, and the quantities that it measures.
+    """A synthesis recipe, and the quantities that a synthesis with it measures.
 
     * Without a library: gate equivalents (a NAND2 of four transistors) and the logic depth in gates.
     * With a library: area, gate equivalents, and the delay of the longest path between registers or ports, without
@@ -135,21 +135,23 @@ class Recipe:
 
     library: Library | None = None
     fpga: str | None = None  #: FPGA family, a key of :data:`FPGAS`
-    #: Replace registers by wires. Figures are wrong if a register is in a loop. The option has no effect for an FPGA.
+    #: Whether to replace registers by wires. Figures are wrong if a register is in a loop. The option has no effect for
+    #: an FPGA.
     combinational: bool = False
     full_adders: bool = False  #: Map additions to the library's full-adder cell, and do not measure the delay
-    #: Map each module separately, so that the name of a cell starts with its hierarchy. The option has no effect for an
-    #: FPGA.
+    #: Whether to map each module separately, so that the name of a cell starts with its hierarchy. The option has no
+    #: effect for an FPGA.
     by_module: bool = False
-    #: Place and route the netlist, to measure the longest path between registers including wires. For ECP5 only.
+    #: Whether to place and route the netlist, which measures the longest path between registers with its wires. For
+    #: ECP5 only.
     place: bool = False
-    #: Seed of a permutation of inputs and outputs before mapping with a library, which scatters figures by a few per
-    #: cent. 0: no permutation.
+    #: Seed of a permutation of inputs and outputs before mapping with a library. It varies the figures by a few per
+    #: cent. 0 means no permutation.
     seed: int = 0
 
     @property
     def amounts(self) -> tuple[str, ...]:
-        """Names of the measured quantities that are additive, such as area or gates, the most important first."""
+        """Names of the measured quantities that are additive, such as area or gates, with the most important first."""
         if self.fpga:
             return tuple(RESOURCES)
         if self.library:
@@ -158,13 +160,13 @@ class Recipe:
 
     @property
     def longest(self) -> str | None:
-        """Name of the longest path: ``delay`` in picoseconds, ``depth`` in gates, or None if it is not measured."""
+        """Name of the longest path's quantity: ``delay`` in picoseconds, ``depth`` in gates, or None if unmeasured."""
         if self.full_adders or (self.fpga and not self.place):
             return None
         return "delay" if self.library or self.place else "depth"
 
     def files(self, netlist: Netlist) -> dict[str, bytes]:
-        """Return the files that the commands of :meth:`script` read, by name."""
+        """Return the files that the Yosys commands of :meth:`script` read, by name."""
         files = {"netlist.il": netlist.text.encode()}
         if self.combinational:
             files["transparent.v"] = _TRANSPARENT_MAP.encode()
@@ -197,7 +199,7 @@ class Recipe:
         return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=abc, **flat)
 
     def route(self, folder: Path) -> Route | None:
-        """Place and route the script's netlist in a folder, if :attr:`place` is set.
+        """Place and route the netlist that the script wrote to a folder, if :attr:`place` is set.
 
         Errors are those of :func:`run_nextpnr`.
         """
@@ -210,7 +212,7 @@ class Recipe:
     def read(
         self, printed: str, statistics: str, route: Route | None
     ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Parse the output of Yosys for a run of the script.
+        """Parse the output of Yosys from a run of the script.
 
         Parameters
         ----------
@@ -252,7 +254,8 @@ class Recipe:
             words = [_MISSING.get(name, name) for name in left]
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
-            # A plus sign after the number marks cells without area, which are black boxes and scopes here.
+            # In Yosys statistics, a plus sign after the number marks cells without area. Here these are black boxes and
+            # scopes.
             transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

@@ -24,7 +24,7 @@ __all__ = [
 
 _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "gates"}
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
-#: Name of the unit's stage that only selects operands.
+#: Name of the pipeline stage that only selects operands.
 _SELECTING = "select"
 _APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
 
@@ -79,7 +79,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Format a number: whole numbers in full, others with one decimal, below 1 with three digits, None as ``-``."""
+    """Format a number: integers in full, others with one decimal, below 1 with three digits, None as ``-``."""
     if value is None:
         return "-"
     if value == round(value) or abs(value) >= 1000:
@@ -88,7 +88,7 @@ def number(value: float | None) -> str:
 
 
 def table(survey: Survey) -> str:
-    """Return an area survey as text."""
+    """Return an area survey as the text of a report."""
     fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(survey.config).items())
     lines = [*heading(survey.recipe), fields, "", *columns(_parts(survey))]
     if survey.recipe.place and survey.unit.longest:
@@ -130,12 +130,12 @@ def values(recipe: Recipe, amounts: Mapping[str, float], longest: float | None =
 
 
 def seconds(measurement: Measurement) -> str:
-    """Return the duration of a measurement as text, or the note that it is cached."""
+    """Return the duration of a measurement as text, or a note that the result is cached."""
     return "cached" if measurement.cached else f"{measurement.seconds:.1f}"
 
 
 def _parts(survey: Survey) -> list[list[str]]:
-    """Return the table rows of the unit, and of the array and the warp around it."""
+    """Return the table rows of the unit, of the array and of the warp around the array."""
     kind = "unit" if survey.config.sparse else "dense unit"
     rows = [["part", "count", *headers(survey.recipe), "seconds"]]
 
@@ -163,13 +163,13 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
-    """Return the table rows of the stages of a unit, with their shares of the first amount."""
+    """Return the table rows of a unit's stages, each with its share of the first amount (area or gates)."""
     every = [*survey.stages, Stage("between the stages", 1, between.amounts, between.longest)]
     return _shares(survey.recipe, "stage", every, total)
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return the share of a warpgroup outside its units and, if known, the share of selection within the units."""
+    """Return the share of a warpgroup that is not units and, if known, the share of operand selection in the units."""
     first = survey.recipe.amounts[0]
     units = survey.warpgroup[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of it is beside the units"
@@ -180,7 +180,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return the table rows of the parts of a unit or a warpgroup, with their shares of the first amount."""
+    """Return the table rows of the parts of a unit or warpgroup, with their shares of the first amount."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):
@@ -190,7 +190,7 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
 
 
 def _formats(survey: Survey) -> list[list[str]]:
-    """Return the table rows with the cost of each format, and with the unit that lacks the format."""
+    """Return the table rows with the cost of each element format, and with the unit that lacks the format."""
     recipe = survey.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
@@ -202,7 +202,7 @@ def _formats(survey: Survey) -> list[list[str]]:
 
 
 def measured_as_dict(measurement: Measurement | None, recipe: Recipe) -> dict[str, Any] | None:
-    """Return a measurement as plain values: amounts by name, ``delay`` in ps or ``depth`` in gates, cells, time."""
+    """Return a measurement as plain values: amounts by name, ``delay`` in ps or ``depth`` in gates, cells, duration."""
     if measurement is None:
         return None
     longest = {recipe.longest: measurement.longest} if recipe.longest else {}

@@ -1,4 +1,4 @@
-"""Sweeps over grids of configurations: area and throughput of a unit at each point of the grid."""
+"""Sweeps over grids of configurations: area and throughput of a unit for each configuration."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ class Place:
     #: Element formats of the configuration. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of
     #: its instructions have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int  #: Alignment bits (bits kept below the largest exponent), also for 8-bit floats
-    step_bytes: int  #: Bytes of stored A per unit and cycle, which determine the number of products
+    alignment_bits: int  #: Alignment bits (bits kept below the largest exponent). 8-bit floats have the same number.
+    step_bytes: int  #: Bytes of stored A that a unit takes per cycle, which determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
-    cuts: tuple[str, ...]  #: Places in the unit (cuts) that have a pipeline register
+    cuts: tuple[str, ...]  #: Cuts (positions in the unit) that have a pipeline register
 
     def __str__(self) -> str:
         return " ".join(self.words.values())
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Grid:
-    """Grid of configurations: the values on each axis."""
+    """Grid of configurations, given by the values on each axis."""
 
     #: Values on each axis of the grid. The axes are the fields of :class:`Place`.
     formats: Sequence[tuple[str, ...]]
@@ -59,24 +59,24 @@ class Grid:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a grid, with the measurement of its unit."""
+    """A point of a grid, with its configuration and the measurement of its unit."""
 
     place: Place
     config: CoreConfig | None = None  #: Configuration of the point, or None if it is invalid
     refusal: str = ""  #: Reason why the configuration of the point is invalid
-    measurement: Measurement | None = None  #: Measurement of the unit, or None before the measurement
+    measurement: Measurement | None = None  #: Measurement of the unit, or None if it is not yet measured
 
     def __str__(self) -> str:
         return str(self.place)
 
     @property
     def products(self) -> dict[str, int]:
-        """Number of kept products per cycle of one unit, by format."""
+        """Number of kept products per cycle that one unit computes, by element format."""
         return {str(e): self.config.slots_of(e) for e in self.config.elements} if self.config else {}
 
     @property
     def products_per_ns(self) -> dict[str, float]:
-        """Kept products per nanosecond by format, for a cycle as long as the longest path. Empty if not measured."""
+        """Kept products per nanosecond by element format, with the longest path as cycle time. Empty if unmeasured."""
         if not self.measurement or not self.measurement.longest:
             return {}
         return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
@@ -143,8 +143,8 @@ def sweep(
     with ExitStack() as stack:
         scratch = None
         if scheduler is None:
-            # The folder must exist longer than the pool, because files of killed workers are removed after the workers
-            # have ended.
+            # The folder must exist longer than the worker pool, because files of killed workers are removed only after
+            # the workers have ended.
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
         work = [(swept[index], index, recipe, scratch) for index in valid]

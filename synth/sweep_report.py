@@ -22,7 +22,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return one table line per point, in order. Ranges start with the value of the widest format."""
+    """Return one table line per point of a sweep, in order. Ranges start with the value of the widest format."""
     timed = recipe.longest == "delay"
     rows = [["formats", "mux", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
     rows[0] += ["products/ns", "seconds"] if timed else ["seconds"]
@@ -55,7 +55,7 @@ def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
 
 
 def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
-    """Draw the area of a unit against the products per cycle of its narrowest format, as SVG.
+    """Draw the area of a unit against the products per cycle of its narrowest element format, as SVG.
 
     Errors are those of :func:`~.scatter`.
     """
@@ -78,7 +78,7 @@ def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
 
 
 def _range(counts: Mapping[str, float], decimals: int) -> str:
-    """Format a range of numbers, from the smallest to the largest."""
+    """Format a range of numbers as text, from the smallest to the largest."""
     if not counts:
         return "-"
     ends = dict.fromkeys(f"{end(counts.values()):.{decimals}f}" for end in (min, max))

@@ -1,1 +1,1 @@
-"""Switching energy of mapped netlists, from the toggle counts of simulated operands."""
+"""Switching energy of netlists of library cells, from the toggle counts of simulated operands."""

@@ -1,4 +1,4 @@
-"""Energy per toggle of every net of a mapped netlist: internal energy of cells, and charging of pins."""
+"""Energy per toggle of every net in a netlist of library cells: internal energy of cells, and charging of pins."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ class Activity:
 class Costs:
     """Energy per toggle of every net in a netlist, with clock and leakage data."""
 
-    of_net: Mapping[Bit, Mapping[str, float]]  #: Energy of a toggle in pJ, by net and by stage of the datapath
+    of_net: Mapping[Bit, Mapping[str, float]]  #: Energy per toggle in pJ, by net and by stage of the datapath
     clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
     #: One entry for each register: the nets that it drives, and its clock energy per cycle in pJ.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]
     leakage: float  #: Leakage power of all cells in nW
 
     def of(self, activity: Activity) -> dict[str, float]:
-        """Return the energy per cycle in pJ, by stage of the datapath."""
+        """Return the energy per cycle in pJ, for each stage of the datapath."""
         energies: dict[str, float] = defaultdict(float)
         for net, stages in self.of_net.items():
             rate = _CLOCK_TOGGLES if net in self.clock else activity.toggles.get(net, 0) / activity.cycles
@@ -103,7 +103,7 @@ def costs_of(
 def _of_toggle(
     cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
 ) -> float:
-    """Return the internal energy in pJ that a cell takes for one toggle of a pin."""
+    """Return the internal energy in pJ that a cell consumes per toggle of a pin."""
     energies = []
     for related, tables in cell.pins[pin].energies:
         source = pins.get(related or pin, "0")
@@ -119,7 +119,7 @@ def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) 
 def net_loads(
     netlist: MappedNetlist, electrical: ElectricalLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
-    """Return the total pin capacitance of each net in pF, including pins inside boxes whose netlists are given."""
+    """Return the total pin capacitance of each net in pF. Pins in boxes count if the box's netlist is given."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
@@ -135,7 +135,7 @@ def net_loads(
 
 
 def transition_times(netlist: MappedNetlist, cells: CellLibrary, loads: Mapping[Bit, float]) -> Slews:
-    """Return the longest transition times of each net, in the library's unit of time. Ports have the time zero."""
+    """Return the longest transition time of each net, in the library's unit of time. Input ports have the time zero."""
     registers = [name for name, (kind, _) in netlist.cells.items() if cells.is_register(kind)]
     slews: Slews = {}
     for name in [*registers, *levels_of(netlist, cells)]:

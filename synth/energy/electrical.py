@@ -24,14 +24,14 @@ _EDGES = ("rise", "fall")
 class Table:
     """Lookup table of an energy or transition time of a cell, by output load and input transition time."""
 
-    #: Axes of the table: output load in pF, and input transition time in the library's unit of time. An axis without
-    #: influence is a single zero.
+    #: Axes of the table: output load in pF, and input transition time in the library's unit of time. An axis that does
+    #: not affect the values has a single zero.
     loads: tuple[float, ...]
     slews: tuple[float, ...]
     values: tuple[tuple[float, ...], ...]  #: Values of the table, indexed by load, then by transition time
 
     def at(self, load: float, slew: float) -> float:
-        """Return the table's value by bilinear interpolation, or by extrapolation outside the table."""
+        """Return the value of the table by bilinear interpolation. Outside the table, extrapolate."""
         row, load_share = _place(self.loads, load)
         column, slew_share = _place(self.slews, slew)
         low = _between(self.values[row], column, slew_share)
@@ -53,12 +53,12 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class ElectricalPin:
-    """Electrical data of one pin of a library cell."""
+    """Electrical data of one pin of a library cell: energies and transition times."""
 
     capacitance: float  #: In pF
-    #: Energy in pJ of a rise and of a fall, by related input pin. An empty name stands for no related pin.
+    #: Energy in pJ of a rise and of a fall of the pin, by related input pin. The empty name means no related pin.
     energies: tuple[tuple[str, Mapping[str, Table]], ...]
-    #: Transition times of an output pin, by related input pin.
+    #: Transition times of a rise and of a fall of an output pin, by related input pin.
     transitions: tuple[tuple[str, Mapping[str, Table]], ...]
 
 
@@ -67,12 +67,12 @@ class ElectricalCell:
     """A cell."""
 
     pins: Mapping[str, ElectricalPin]  #: By name
-    leakage: float  #: Leakage power of the cell in the library's unit
-    #: Names of a register's data pin and clock pin. Empty for other cells.
+    leakage: float  #: Leakage power of the cell, in the library's unit of leakage power
+    #: Names of a register's data pin and clock pin. Both are empty for other cells.
     data: str = ""
     clock: str = ""
-    #: Names of a register's stored bit and of the inverse, as used in the functions of its outputs. Empty for other
-    #: cells.
+    #: Names of a register's stored bit and of the inverted bit, as used in the functions of its outputs. Both are empty
+    #: for other cells.
     states: tuple[str, ...] = ()
 
 
@@ -84,9 +84,9 @@ class ElectricalLibrary:
     voltage: float  #: Supply voltage in V
     leakage_nanowatts: float  #: Size of the library's unit of leakage power, in nW
     cells: Mapping[str, ElectricalCell]  #: By name
-    unit: str = "fJ"  #: Unit of reported energies
-    scale: float = 1000.0  #: Factor from energies in the library's tables to reported energies
-    digits: int = 0  #: Number of decimal places of reported energies
+    unit: str = "fJ"  #: Unit of the energies in reports
+    scale: float = 1000.0  #: Factor that converts energies in the library's tables to energies in reports
+    digits: int = 0  #: Number of decimal places of energies in reports
 
     @classmethod
     def of(cls, library: Library) -> "ElectricalLibrary":

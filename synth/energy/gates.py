@@ -1,4 +1,4 @@
-"""Static CMOS gates as a default cell library, with energies in switched gate equivalents."""
+"""Static CMOS gates as the default cell library. Energies are in switched gate equivalents."""
 
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from .netlist import CellLibrary
 __all__ = ["GATES"]
 
 _REGISTER, _CLOCK, _DATA, _OUTPUT = "$_DFF_P_", "C", "D", "Q"
-#: Gates of Yosys: function, inputs and number of transistors, as `sptc area` counts transistors.
+#: Gates of Yosys: function, input pins and number of transistors. The command `sptc area` uses the same numbers.
 _COMPUTED = {
     "$_BUF_": ("A", "A", 4),
     "$_NOT_": ("A", "!A", 2),
@@ -26,17 +26,17 @@ _COMPUTED = {
     "$_AOI4_": ("ABCD", "!((A B)+(C D))", 8),
     "$_OAI4_": ("ABCD", "!((A+B) (C+D))", 8),
 }
-#: Number of transistors of a register: 16, of which four form the clock inverters and switch at both clock edges.
+#: Number of transistors of a register: 16. Four of these form the clock inverters and switch at both clock edges.
 _REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
 _OF_GATE = 4
 
 
 class _Gates(Library):
-    """Cell library that consists of the gates of Yosys."""
+    """Cell library that consists of the gates that Yosys uses."""
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Return the gates of Yosys as library cells, with areas in gate equivalents."""
+        """Return the gates of Yosys as library cells. Areas are in gate equivalents."""
         gates = [
             Cell(name, transistors / _OF_GATE, tuple(inputs), (("Y", function),))
             for name, (inputs, function, transistors) in _COMPUTED.items()
@@ -63,5 +63,5 @@ def _electrical() -> ElectricalLibrary:
     return ElectricalLibrary("static CMOS", 0.0, 0.0, cells, "gate equivalents", 1.0, 1)
 
 
-#: Library of Yosys' gates, with energies in switched gate equivalents.
+#: Library of Yosys' gates. Energies are in switched gate equivalents.
 GATES = CellLibrary(_Gates("static CMOS", ""), _electrical())

@@ -45,7 +45,7 @@ def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
 
 
 def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return the netlist of a warp with its units as boxes, mapped module by module.
+    """Return the netlist of a warp, mapped module by module, with units as boxes (modules with netlists of their own).
 
     Errors are those of :func:`mapped_row`, and an `Error` if the configuration does not serve a warp.
     """
@@ -71,7 +71,7 @@ def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Seque
 
 
 def _netlist(config: CoreConfig) -> Netlist:
-    """Return the RTLIL of a row that is always enabled, so that none of its registers is in a loop."""
+    """Return the RTLIL of a row whose enable input is one. Without enable logic, no register is in a loop."""
     m = Module()
     m.submodules.row = row = Row(replace(config, rows=1, columns=1))
     step = Signal(row_step_layout(config), name="step")

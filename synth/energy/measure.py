@@ -1,4 +1,4 @@
-"""Energy of a unit: simulate its mapped netlist with operands, count toggles, and sum their energies."""
+"""Energy of a dot-product unit: simulate its mapped netlist with operands, count toggles, and add their energies."""
 
 from dataclasses import dataclass, field, replace
 
@@ -20,37 +20,38 @@ from .stages import stages_of
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
-#: Maximum number of parallel streams, and minimum number of cycles per stream if there are fewer streams.
+#: Maximum number of parallel streams in a simulation, and minimum number of cycles per stream if there are fewer
+#: streams.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
-#: Minimum number of counted cycles per stream, after the pipeline is full.
+#: Minimum number of cycles per stream in which toggles are counted, after the pipeline is full.
 _LEAST_COUNTED = 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured energy of a unit or of a warp."""
+    """Measured energy of a dot-product unit or of a warp."""
 
     instruction: Instruction
     operands: str
     cycles: int  #: Number of cycles in which toggles were counted
-    products: int  #: Number of kept products per cycle
-    #: Energy per kept product, by stage, in the library's reporting unit: fJ, or switched gate equivalents.
+    products: int  #: Number of kept products that the unit computes per cycle
+    #: Energy per kept product, by stage, in the library's unit for reports: fJ, or switched gate equivalents.
     stages: dict[str, float]
     toggles: float  #: Number of toggles per cycle of all nets except the clock
     #: Part of the energy per kept product that glitches cause, or None if gates have no delay.
     glitches: float | None
     #: Energy per kept product without glitches, after each change of the design in :mod:`sptc.synth.energy.what_if`.
-    #: None for an impossible change. Empty if not requested.
+    #: The energy is None for an impossible change. Empty if not requested.
     what_if: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
-        """Total energy per kept product, over all stages."""
+        """Total energy per kept product: the sum over all stages."""
         return sum(self.stages.values())
 
 
 class MappedUnit:
-    """A metadata decoder and a unit, mapped to library cells, with the energy per toggle of each net.
+    """A metadata decoder and a dot-product unit, mapped to library cells, with the energy per toggle of each net.
 
     `by_module` is as for :func:`~sptc.synth.energy.mapping.mapped_row`. With `glitches`, glitches are measured too,
     with a delay of one time unit per gate. `scale` is the factor from energies of the library's tables to reported
@@ -68,7 +69,7 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return a unit that has only some of the formats, and no block scales. The unit is cached."""
+        """Return a unit with only the given formats, and without block scales. The unit is cached."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
@@ -114,7 +115,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. `name` is the operands' name in reports.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. Reports call its operands `name`.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
         :func:`~sptc.synth.energy.operands.streamed`.
@@ -138,11 +139,11 @@ class MappedUnit:
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
 
     def products(self, instruction: Instruction) -> int:
-        """Return the number of kept products per cycle of the unit."""
+        """Return the number of kept products that the unit computes per cycle."""
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles, each with a chain of `chain` instructions, that take about `cycles` cycles."""
+        """Return how many tiles take about `cycles` cycles. Each tile has a chain of `chain` instructions."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)
@@ -150,12 +151,12 @@ class MappedUnit:
 
 
 def _streams_of(steps: int) -> int:
-    """Return the number of parallel streams for a number of steps."""
+    """Return the number of parallel streams for the simulation of a number of steps."""
     return min(_MOST_STREAMS, max(1, steps // (_CYCLES_OF_STREAM * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD)
 
 
 def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
-    """Split a stream of steps, shape (steps, words), into parallel streams. The first steps are repeated as padding.
+    """Split a stream of steps, shape (steps, words), into parallel streams. The first steps are repeated to fill them.
 
     Every stream has some cycles more than the pipeline needs to fill.
     """

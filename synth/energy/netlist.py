@@ -25,7 +25,7 @@ class CellLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Read one module of a Yosys JSON netlist. `boxes` names the modules with separate netlists.
+        """Read one module of a Yosys JSON netlist. `boxes` are the names of modules with netlists of their own.
 
         Raise an `Error` if a cell is neither in the library nor a box.
         """
@@ -33,7 +33,7 @@ class CellLibrary:
 
     @cached_property
     def functions(self) -> Mapping[tuple[str, str], str]:
-        """Logic functions of cells in liberty syntax, by (cell, output)."""
+        """Return the logic function of each cell output in liberty syntax, by (cell, output)."""
         return {(cell.name, pin): function for cell in self.library.cells for pin, function in cell.outputs}
 
     def is_register(self, kind: str) -> bool:
@@ -43,22 +43,22 @@ class CellLibrary:
 
 @dataclass(frozen=True)
 class Box:
-    """An instance of a module that has a separate netlist."""
+    """A box: an instance of a module that has a netlist of its own."""
 
     module: str
-    ports: Mapping[str, list[Bit]]  #: Nets at each port of the box, bit by bit
+    ports: Mapping[str, list[Bit]]  #: Nets that are connected to each port of the box, bit by bit
 
 
 @dataclass(frozen=True)
 class MappedNetlist:
     """A netlist of library cells."""
 
-    #: Type of each cell, and the net or constant at each of its pins.
+    #: Type of each cell, and the net or the constant that is connected to each of its pins.
     cells: Mapping[str, tuple[str, Mapping[str, Bit]]]
-    #: Nets at each port of the module, bit by bit.
+    #: Nets that are connected to each port of the module, bit by bit.
     inputs: Mapping[str, list[Bit]]
     outputs: Mapping[str, list[Bit]]
-    #: Boxes (instances of modules with separate netlists), by name.
+    #: Boxes (instances of modules with netlists of their own), by name.
     boxes: Mapping[str, Box] = field(default_factory=dict)
 
     @classmethod
@@ -96,7 +96,7 @@ class MappedNetlist:
 
 
 def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, int]:
-    """Return the logic level of each gate, in topological order: the length of the longest path to its output.
+    """Return the logic level of each gate, in topological order: the number of gates on the longest path to it.
 
     Paths begin at registers, ports and boxes. Raise an `Error` if there is a combinational loop, or the library has no
     function for a cell.

@@ -1,4 +1,4 @@
-"""Operands for energy measurements, from distributions or matrices, as steps in the order of an array."""
+"""Operands for energy measurements, from random distributions or matrices, as steps in an array's order."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
 #: Function from steps, shape (cycles, words), to their 32-bit results and to flags for sums beyond 32 bits.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
-#: Share of zeros in each distribution of :mod:`sptc.gpu.distributions` whose other numbers are normal.
+#: Share of zeros for each distribution in :mod:`sptc.gpu.distributions` whose other numbers are normally distributed.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
 _SHARE = re.compile(r"(\d{1,2})%")
 #: Number of instructions per chain along K. The accumulators of each chain start at zero.
@@ -29,7 +29,7 @@ CHAIN = 8
 
 
 def share_of_zeros(distribution: str) -> float | None:
-    """Return the share of zeros of a distribution with normal other numbers, or None for any other distribution.
+    """Return the share of zeros in a distribution whose other numbers are normal, or None for other distributions.
 
     The distribution is one of :data:`~sptc.gpu.distributions.DISTRIBUTIONS`, or a share in whole per cent: ``25%``.
     """
@@ -70,7 +70,7 @@ def cut(
     tiles: int,
     rng: np.random.Generator,
 ) -> MatrixOperands:
-    """Cut up to `tiles` random, distinct tiles out of two matrices. Each tile has the whole K of the matrices.
+    """Cut at most `tiles` random, distinct tiles out of two matrices. Each tile has the whole K of the matrices.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def cut(
 
 
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
-    """Return the operands of an array's first unit: every `config.rows`-th row and `config.columns`-th column."""
+    """Return the operands of the first unit of an array: every `config.rows`-th row and `config.columns`-th column."""
     nibbles = operands.nibbles
     return replace(
         operands,

@@ -1,4 +1,4 @@
-"""Simulation plan of a netlist: row numbers of nets, and groups of gates that one vector operation evaluates."""
+"""Simulation plan of a netlist: row numbers of nets, and groups of gates that one numpy operation evaluates."""
 
 import re
 from collections import defaultdict
@@ -20,40 +20,40 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """A group of registers with the same function and consecutive output rows."""
+    """A group of registers with the same output function, whose outputs have consecutive simulation rows."""
 
-    compute: Computing  #: Output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
-    states: tuple[str, ...]  #: Names of the stored bit and of its inverse in the function
-    data: Places  #: Simulation rows of the data inputs
-    outputs: slice  #: Simulation rows of the register outputs
+    compute: Computing  #: Register output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
+    states: tuple[str, ...]  #: Names of the stored bit and of the inverted bit in the function
+    data: Places  #: Simulation rows of the registers' data inputs
+    outputs: slice  #: Simulation rows of the registers' outputs
 
 
 @dataclass(frozen=True)
 class Gates:
-    """A group of gates with the same function and consecutive output rows."""
+    """A group of gates with the same logic function, whose outputs have consecutive simulation rows."""
 
-    compute: Computing  #: Output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
-    pins: Mapping[str, Places]  #: Simulation rows of the nets at each input pin
+    compute: Computing  #: Gate output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
+    pins: Mapping[str, Places]  #: Simulation rows of the nets at each input pin of the gates
     latest: Places  #: Logic levels of the gates, in ascending order
-    outputs: slice  #: Simulation rows of the gate outputs
+    outputs: slice  #: Simulation rows of the gates' outputs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Simulation plan of a netlist."""
+    """Simulation plan of a netlist. A simulation row contains the values of one net in all streams."""
 
     rows: Mapping[Bit, int]  #: Simulation row of each net (rows 0 and 1 are the constants)
-    #: Number of leading rows for constants, register outputs and input ports. The later rows are for gate outputs.
+    #: Number of rows for constants, register outputs and input ports. These rows precede the rows of gate outputs.
     sources: int
     registers: tuple[Registers, ...]
     #: Groups of all gates, in topological order. With `glitches`, there is one group per function.
     gates: tuple[Gates, ...]
-    depth: int  #: Length of the longest path in gates
+    depth: int  #: Number of gates in the longest path
     glitches: bool  #: Whether gates have a delay of one time unit, which causes glitches
 
     @classmethod
     def of(cls, netlist: MappedNetlist, cells: CellLibrary, *, glitches: bool = False) -> "Plan":
-        """Plan the simulation of a netlist. With `glitches`, each gate has a delay of one time unit, otherwise none.
+        """Plan the simulation of a netlist. Gates have a delay of one time unit with `glitches`, otherwise none.
 
         Errors are those of :func:`~sptc.synth.energy.netlist.levels_of`, and an `Error` if the data of a register is
         not an input pin.
@@ -97,12 +97,12 @@ class Plan:
         )
 
 
-#: Key of a group of registers: function of the output, and names of the stored bit.
+#: Key that identifies a group of registers: function of the output, and names of the stored bit.
 _OfRegisters = tuple[str, tuple[str, ...]]
 
 
 class _Gate(NamedTuple):
-    """Output of a gate: logic level, nets at the pins of its cell, and output net."""
+    """Output of a gate: its logic level, the nets at the pins of the gate's cell, and the output net."""
 
     latest: int
     pins: Mapping[str, Bit]
@@ -110,14 +110,14 @@ class _Gate(NamedTuple):
 
 
 class _Rows:
-    """Assigns simulation rows to nets. Constants have the first rows."""
+    """Assigns simulation rows to nets. The constants 0 and 1 have the first rows."""
 
     def __init__(self) -> None:
         self.of: dict[Bit, int] = {"0": 0, "x": 0, "1": 1}
 
     @property
     def count(self) -> int:
-        """Number of assigned simulation rows."""
+        """Number of simulation rows that are assigned to nets."""
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
@@ -133,7 +133,7 @@ class _Rows:
 
 
 def _together(gates: list[_Gate], function: str, rows: _Rows, outputs: slice) -> Gates:
-    """Return a group of gates that have the same function."""
+    """Return a group of gates, all of which have the same logic function."""
     read = [pin for pin in gates[0].pins if re.search(rf"\b{pin}\b", function)]
     pins = {pin: rows.places(gate.pins[pin] for gate in gates) for pin in read}
     return Gates(computing(function), pins, np.array([gate.latest for gate in gates], np.intp), outputs)

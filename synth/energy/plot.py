@@ -18,7 +18,7 @@ __all__ = ["plot"]
 
 
 def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Draw the energy by stage as bars in SVG, with a line per instruction if operands have several shares of zeros.
+    """Draw the energy by stage as bars in SVG. If operands have several shares of zeros, add a plot against them.
 
     Errors are those of :func:`~sptc.infra.figures.picture`.
     """
@@ -62,6 +62,6 @@ def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
 
 
 def _name(i: Instruction) -> str:
-    """Return the short name of an instruction for the legend."""
+    """Return the short name of an instruction for the legend of a plot."""
     formats = i.a.name if i.a is i.b else f"{i.a.name} {i.b.name}"
     return f"{i.family} {formats} to {i.d.name}, {'sparse' if i.sparse else 'dense'}"

@@ -15,7 +15,7 @@ from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]
 
-#: Notes printed below every report: what the figures include, and how glitches are counted.
+#: Notes below every energy report: what the figures include, and how glitches are counted.
 _NOTES = (
     "fJ of a kept product: half of C V^2 of pins that a toggle charges, and what cells take inside by the library's "
     "tables; clock and registers included, leakage not; without wires, {}"
@@ -38,7 +38,7 @@ def notes(results: Sequence[Measured], cells: CellLibrary) -> str:
 
 
 def table(results: Sequence[Measured], cells: CellLibrary) -> str:
-    """Return energy measurements as the lines of a report."""
+    """Return energy measurements as the text lines of a report."""
     stages = [stage for stage in STAGES if any(stage in result.stages for result in results)]
     rows = [["instruction", "operands", "total", *stages]]
     for result in results:
@@ -66,7 +66,7 @@ def _of_glitches(results: Sequence[Measured]) -> list[str]:
 
 
 def _against_dense(results: Sequence[Measured]) -> list[str]:
-    """Return report lines that compare sparse and dense instructions on equal operands, per kept product."""
+    """Return report lines that compare sparse and dense instructions by energy per kept product, on equal operands."""
     dense = {_key(result): result for result in results if not result.instruction.sparse}
     lines = []
     for result in results:
@@ -80,7 +80,7 @@ def _against_dense(results: Sequence[Measured]) -> list[str]:
 
 
 def _what_if(results: Sequence[Measured]) -> list[str]:
-    """Return report lines with the energy that changes of the design would save."""
+    """Return report lines with the energy that possible changes of the design would save."""
     lines = []
     for result in results:
         settled = result.total - (result.glitches or 0.0)

@@ -1,4 +1,4 @@
-"""Cycle-by-cycle simulation of a mapped netlist with many parallel streams, and with toggle counts.
+"""Cycle-by-cycle simulation of a netlist of library cells, with many parallel streams, and with toggle counts.
 
 Every net has one bit per stream. Gates of one function that settle at the same time are evaluated in one operation.
 """
@@ -14,23 +14,23 @@ from .plan import Plan
 __all__ = ["STREAMS_OF_A_WORD", "Lanes", "Simulator", "packed", "unpacked"]
 
 STREAMS_OF_A_WORD = 64
-#: Bits of some nets in each stream, packed in words, shape (nets, words).
+#: Bits of several nets in each stream, packed in words, shape (nets, words).
 Lanes = NDArray[np.uint64]
 _ONES = ~np.uint64(0)
 
 
 def packed(bits: NDArray[np.uint8]) -> Lanes:
-    """Pack bits, shape (streams, nets), into words by net. The number of streams must be a multiple of 64."""
+    """Pack bits, shape (streams, nets), into 64-bit words by net. The number of streams must be a multiple of 64."""
     return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
 
 
 def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
-    """Unpack words by net to bits, shape (streams, nets)."""
+    """Unpack 64-bit words by net to bits, shape (streams, nets)."""
     return np.unpackbits(np.ascontiguousarray(lanes).view(np.uint8), axis=1, bitorder="little").T
 
 
 class Simulator:
-    """Simulates a netlist and counts the toggles of its nets.
+    """Simulates a netlist of library cells and counts the toggles of its nets.
 
     A cycle is :meth:`begin`, a :meth:`put` for each input that changes, and :meth:`settle`. Registers begin at zero and
     load their data in every cycle. If the gates of the plan have delays, all toggles of their outputs until the netlist
@@ -48,7 +48,7 @@ class Simulator:
 
     @property
     def toggles(self) -> dict[Bit, int]:
-        """Number of toggles of each net in the counted cycles."""
+        """Number of toggles of each net in the cycles that were counted."""
         return {net: int(self._toggles[row]) for net, row in self._plan.rows.items() if not isinstance(net, str)}
 
     def rows_of(self, nets: Sequence[Bit]) -> NDArray[np.intp]:
@@ -56,7 +56,7 @@ class Simulator:
         return np.array([self._plan.rows[net] for net in nets], np.intp)
 
     def begin(self) -> None:
-        """Apply a clock edge, at which all registers load their data."""
+        """Apply a clock edge: all registers load their data."""
         values = self._values
         np.copyto(self._before, values)
         for group in self._plan.registers:
@@ -64,7 +64,7 @@ class Simulator:
             values[group.outputs] = group.compute(dict(zip(group.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
-        """Set the values of input nets."""
+        """Set the values of input nets in all streams."""
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:
@@ -72,7 +72,7 @@ class Simulator:
         return self._values[rows]
 
     def settle(self, *, counted: bool) -> None:
-        """Evaluate all gates. With `counted`, also count the toggles since the previous cycle."""
+        """Evaluate all gates in topological order. With `counted`, also count the toggles since the previous cycle."""
         values, toggles = self._values, self._toggles
         if self._plan.glitches:
             self._settle_in_time(counted=counted)
@@ -85,7 +85,7 @@ class Simulator:
             self.cycles += values.shape[1] * STREAMS_OF_A_WORD
 
     def _settle_in_time(self, *, counted: bool) -> None:
-        """Evaluate the gates one time unit after another, and count all their toggles."""
+        """Evaluate all gates in steps of one time unit, and count every toggle, glitches included."""
         values = self._values
         for time in range(1, self._plan.depth + 1):
             following = []
@@ -102,5 +102,5 @@ class Simulator:
 
 
 def _ones(lanes: Lanes) -> NDArray[np.int64]:
-    """Return the number of ones in the words of each net."""
+    """Return the number of one bits in the words of each net."""
     return np.bitwise_count(lanes).sum(axis=1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Assignment of the cells of a mapped netlist to stages of the datapath, by the module names in the cell names."""
+"""Assignment of the cells of a netlist to stages of the datapath, by the module names in the names of the cells."""
 
 import re
 
@@ -6,8 +6,8 @@ from .netlist import CellLibrary, MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 
-#: Contributions outside the stages: charging of input pins, registers at the cuts with their clock, and all cells of a
-#: flat netlist.
+#: Energy contributions that belong to no stage: charging of input pins, registers at the cuts with their clock, and all
+#: cells of a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
 #: Stages of a warp: gathering of operands and scattering of results, and the registers of both with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
@@ -46,7 +46,7 @@ def stage_of(cell: str, *, of_warp: bool = False) -> str:
 
 
 def stages_of(netlist: MappedNetlist, cells: CellLibrary, *, of_warp: bool = False) -> dict[str, str]:
-    """Return the stage of each cell, for a row or a unit, or for the logic around the units of a warp."""
+    """Return the stage of each cell in the netlist of a row, of a unit, or of the logic around the units of a warp."""
     registers = WARP_REGISTERS if of_warp else REGISTERS
     return {
         name: registers if cells.is_register(kind) else stage_of(name, of_warp=of_warp)

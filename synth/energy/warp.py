@@ -1,4 +1,4 @@
-"""Energy of a warp: gathering of operands from registers, an array of units, and scattering of results."""
+"""Energy of a warp: gathering of operands from registers, the array of units, and scattering of results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ _LANES, _REGISTERS = 32, 4
 
 @dataclass(frozen=True)
 class _Item:
-    """One instruction in all streams: the bits of its operand registers, and the expected result registers."""
+    """One instruction in all streams: the bits of its operand registers, and the result registers that are expected."""
 
     payload: NDArray[np.uint8]
     d: NDArray[np.uint32]
@@ -72,7 +72,7 @@ class MappedWarp:
         )
 
     def _outside_loads(self, cells: CellLibrary) -> dict[Bit, float]:
-        """Return the external load in pF of each result bit of a unit, as the mean over all units."""
+        """Return the external load in pF of each result bit of a unit: the mean over all units of the warp."""
         loads, boxes = net_loads(self._around, cells.electrical), self._around.boxes.values()
         return {
             net: sum(loads.get(box.ports["result"][place], 0.0) for box in boxes) / len(boxes)
@@ -80,21 +80,21 @@ class MappedWarp:
         }
 
     def _interval(self, instruction: Instruction) -> int:
-        """Return the interval in cycles from one instruction to the next."""
+        """Return the interval in cycles between the starts of two instructions."""
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
-        """Return the number of instructions that fill the pipeline, whose toggles are not counted."""
+        """Return the number of instructions at the start whose toggles are not counted, because the pipeline fills."""
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles, each with `chain` instructions, that take about `cycles` cycles of a unit."""
+        """Return how many tiles take about `cycles` cycles of a unit. Each tile has `chain` instructions."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` with 16 rows whose formats the units support. `name` is the operands' name in reports.
+        """Measure an ``mma`` with 16 rows whose formats the units support. Reports call its operands `name`.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
         streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few
@@ -119,7 +119,7 @@ class MappedWarp:
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
                 stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
-        # Nets at the ports of units are counted with the logic around the units, not with the units.
+        # Nets at the ports of units are counted as nets of the logic around the units, and not as nets of the units.
         ports = {net for nets in (*self._unit.inputs.values(), *self._unit.outputs.values()) for net in nets}
         inside = sum(count for net, count in units.toggles.items() if net not in ports)
         toggles = (sum(around.toggles.values()) + inside) / units.cycles
@@ -166,12 +166,12 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert nets of one box, with streams for all boxes, to nets of all boxes, one box after another."""
+    """Convert nets of one box, with streams for all boxes, to nets of all boxes in order."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert nets of all boxes, one box after another, to nets of one box, with streams for all boxes."""
+    """Convert nets of all boxes in order to nets of one box, with streams for all boxes."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 

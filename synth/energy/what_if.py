@@ -1,4 +1,4 @@
-"""Energy saved by changes of the design: the same products are simulated with modified operand streams."""
+"""Energy that changes of the design would save. The same products are simulated with modified operand streams."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield design changes, each with the energy per kept product after the change, or None for an impossible one.
+    """Yield design changes, each with the energy per kept product after the change, or None if it is impossible.
 
     Arguments are the unchanged unit and those of its measurement.
     """
@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # the configuration is invalid with these formats alone
+        except ConfigError:  # a configuration that has only these formats is invalid
             yield f"it has no formats but {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
@@ -79,6 +79,6 @@ def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> ND
 
 
 def _is_zero(codes: NDArray, fmt: Format, container_bits: int) -> NDArray[np.bool_]:
-    """Return which codes are +0 or -0."""
+    """Return a mask of the codes that are +0 or -0."""
     sign = 0 if fmt.is_integer else 1 << low_bit(fmt, container_bits) + fmt.bits - 1
     return (codes & ~codes.dtype.type(sign)) == 0
