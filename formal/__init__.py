@@ -1,1 +1,1 @@
-"""Proofs about the hardware: properties, written as harnesses around components, and engines that decide them."""
+"""Proofs about the hardware: properties, which are harnesses around components, and engines that decide them."""

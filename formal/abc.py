@@ -1,4 +1,4 @@
-"""Run ABC on designs with registers: unbounded proofs by property-directed reachability, and bounded runs to covers."""
+"""Run ABC on designs with registers: unbounded proofs by property-directed reachability, and searches for covers."""
 
 import re
 from contextlib import suppress
@@ -13,11 +13,11 @@ __all__ = ["broken_after", "reached_after"]
 #: ABC commands of a proof: merge signals that provably agree over two cycles, then search for invariants. A design
 #: without remaining registers needs only an assignment of its inputs.
 _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr{clock}; iprove"
-#: Time limit in seconds of an ABC run for all claims together.
+#: Time limit in seconds of one ABC run that proves all claims together.
 _TOGETHER = 60
-#: A short run may already break a claim. Inductive claims need no search: they hold in the first two cycles, and in
-#: each cycle after one in which they hold. Both commands stop after a number of solver conflicts, so results do not
-#: depend on the load of the machine.
+#: ABC commands of two short runs. The first may already break a claim. The second checks whether the claims are
+#: inductive: they hold in the first two cycles, and in each cycle after one in which they hold. Inductive claims need
+#: no search. Both runs stop after a number of solver conflicts, so results do not depend on the load of the machine.
 _INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000{clock}; ind -F 2 -C 500000{clock}"
 _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 
@@ -39,13 +39,13 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
-    if not claims:  # every claim already follows from the structure of the graph
+    if not claims:  # every claim already follows from the structure of the and-inverter graph
         return None
     together = None if seconds is None else min(_TOGETHER, seconds)
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
         return _broken_soon(folder, all_claims, together)
-    # claims proved together share invariants, a single claim needs fewer
+    # Claims that are proved together share invariants. A single claim needs fewer invariants.
     with suppress(UndecidedError):
         return _broken_after(folder, all_claims, together)
     undecided = False
@@ -53,7 +53,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         try:
             cycles = _broken_after(folder, range(claim, claim + 1), seconds)
         except UndecidedError:
-            undecided = True  # continue, since a later claim may break
+            undecided = True  # continue, because a later claim may break
             continue
         if cycles:
             return cycles
@@ -63,7 +63,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
 
 
 def _broken_soon(folder: Path, claims: range, seconds: float | None) -> int | None:
-    """Return the number of cycles after which a claim breaks in a short run, or None if all claims are inductive."""
+    """Return after how many cycles a claim breaks in a short run, or None if all claims are inductive."""
     text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_INDUCTION}", seconds)
     cycles = _cycles(text)
     if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):
@@ -80,7 +80,7 @@ def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | N
 
 
 def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
-    """Return the number of cycles, at most `cycles`, after which an output can be set, or None if it cannot be.
+    """Return the number of cycles, at most `cycles`, after which an output can be one, or None if it cannot be one.
 
     Raise an `UndecidedError` if the time limit was reached.
     """
@@ -92,13 +92,13 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float | None)
 
 
 def _unset_frames(text: str) -> int:
-    """Return the number of cycles for which ABC proved that no output can be set."""
+    """Return the number of cycles for which ABC proved that no output can be one."""
     unset = re.search(r"No output asserted in (\d+) frames", text)
     return int(unset.group(1)) if unset else 0
 
 
 def _cycles(text: str) -> int | None:
-    """Return the number of the cycle in which an output was set, counted from 1, or None if no output was set."""
+    """Return the number, from 1, of the cycle in which ABC found an output to be one, or None if it found none."""
     asserted = re.search(r"was asserted in frame (\d+)", text)
     if asserted:
         return int(asserted.group(1)) + 1

@@ -1,4 +1,4 @@
-"""Proofs about accumulators in tensor memory: the order of reads, and the columns that are written.
+"""Proofs about accumulators in tensor memory: the order of reads, and the columns to which results are written.
 
 One request and one column are marked; both are free. Arithmetic and the contents of the memory are abstracted.
 """
@@ -14,12 +14,12 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Maximum number of panels that wait for multiplication, and of panels with outstanding results. The hardware has more
-#: of both.
+#: Maximum number of panels that wait for multiplication, and of panels with outstanding results. The hardware has
+#: higher limits for both.
 _KEPT, _DUE = 2, 3
 
 
-#: Number of cycles in which two panels are read and written.
+#: Number of cycles in which two panels can be read and written.
 _CYCLES = 12
 
 
@@ -30,7 +30,7 @@ def _contents(h: Harness) -> None:
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add("store", Accumulators(1, _DUE))  # 16 memory lanes suffice, since all lanes have the same wiring
+    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes of memory suffice, because all lanes have the same wiring
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
@@ -65,7 +65,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # a result arrives only if one is outstanding
+    # a result arrives only if a panel has outstanding results
     due = Signal(range(_DUE + 2), name="due")
     writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
     h.m.d.comb += store.o.valid.eq(writes)
@@ -94,5 +94,5 @@ def _order(h: Harness) -> None:
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether eight columns from `a` on overlap eight columns from `b` on, by comparing each pair of columns."""
+    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7, by comparing each pair of columns."""
     return Cat((a + i)[:COLUMN_BITS] == (b + j)[:COLUMN_BITS] for i in range(COLUMNS) for j in (0, COLUMNS - 1)).any()

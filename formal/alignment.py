@@ -39,13 +39,13 @@ from .rounding import headrooms
 __all__ = ["ALIGNMENT"]
 
 ALIGNMENT = Topic("alignment")
-#: Shape of a sum of two biased exponents.
+#: Shape of a sum of the biased exponents of two elements.
 _PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
-#: Width in bits of the distance from any term's exponent to the largest exponent.
+#: Width in bits of the difference between the largest exponent and the exponent of any term.
 _DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Bound of the largest exponent in a step of packed e2m1, groups not included.
+#: Upper limit of the largest exponent in a step of packed e2m1, if scaled groups are not included.
 _GROUP_LIMIT = 256
-#: Exponent of a product of integers, which the hardware defines as constant.
+#: Exponent of a product of integers, which is a constant of the hardware.
 _INTEGER_EXPONENT = 2
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
@@ -86,7 +86,7 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
         # Products are below four, so they have two bits above the binary point.
         reach = max(kept_bits(config, element) for element in floats) + 2
-        # A larger shift amount shifts out every bit of a product, so the shift amount needs no more bits.
+        # A larger shift amount would also shift out every bit of a product, so the shift amount needs no more bits.
         farthest = max(map(_largest_exponent, floats)) + reach
         distance_bits = min(farthest.bit_length(), _PRODUCT_EXPONENT.width)
         yield product_bits(config, slot) - 1, product_place(config, slot), distance_bits, reach
@@ -104,7 +104,7 @@ def _largest_exponent(element: Element) -> int:
 
 @ALIGNMENT.property("shift", _shifters)
 def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int, shifted_bits: int | None) -> None:
-    """An alignment shifter truncates toward zero: every shift amount drops as many of the lowest bits.
+    """An alignment shifter truncates toward zero: a shift amount of n drops the n lowest bits.
 
     Bits above the reach of the shifter pass unchanged. A shift amount beyond the reach leaves none of the other bits.
     """
@@ -127,7 +127,7 @@ def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int
 
 
 def _kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Sets of element formats of a datapath that one instruction can multiply with each other."""
+    """Sets of a datapath's element formats. An instruction can multiply any two formats of a set."""
     kinds: dict[object, list[str]] = {}
     for element in config.elements:
         kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -141,7 +141,7 @@ def _any(bits: Iterable[Value]) -> Value:
 
 
 class _Running:
-    """Sign, exponent and special values of an element in the running format, from the definitions of all formats."""
+    """Sign, exponent and special values of an element in the current format, from the definitions of all formats."""
 
     def __init__(
         self, config: CoreConfig, index: int, name: str, operand: Value, runs: Sequence[tuple[Value, Element]]
@@ -178,7 +178,7 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands of one kind, and definitions of its products and of the accumulator.
+    """The multiply stage with free operands of one kind, and reference values of its products and accumulator.
 
     `half`: the result is an f16. `offset`: bias of the exponents. `scale_nan`: a block scale is NaN.
     """
@@ -200,8 +200,8 @@ class _Stage:
             h.assume(_any(this for this, _ in runs[name]))
         packed = elements[0].packed_float
         codes_of_results = {ResultCode.F32} if packed else results(config) - {ResultCode.S32}
-        # Assumptions exclude combinations that no instruction has: block scales of integers or of wider elements, and
-        # f16 results of packed floats.
+        # Assumptions exclude combinations that no instruction has: block scales with integers or with wider elements,
+        # and f16 results of packed floats.
         h.assume(_any(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))))
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
@@ -286,13 +286,13 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
-    """Return the integer part of ``value * 2**(place - shift_amount)``."""
+    """Return ``value * 2**(place - shift_amount)``, truncated to an integer."""
     padded = Cat(Const(0, place), value) if place >= 0 else value[-place:]
     return Mux(shift_amount >= len(padded), 0, padded >> shift_amount.as_unsigned()[: len(padded).bit_length()])
 
 
 def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
-    """Return a reference group of 16 products, with the same inputs as a group of the align stage."""
+    """Return a reference model of a group of 16 products, with the inputs of a group in the align stage."""
     group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
     if _scaled(config):  # products of integers already include their signs
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
@@ -332,7 +332,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return an align stage with free inputs. The products are below four, and are of one kind of elements."""
+    """Return an align stage with free inputs. The products are below four, and all elements are of one kind."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
@@ -356,7 +356,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
 def _claim_groups(
     h: Harness, config: CoreConfig, element: Element, stage: AlignStage
 ) -> tuple[Value, list[ProductGroup]]:
-    """Claim the align stage's outputs for groups. Return the largest exponent of all terms, and reference groups."""
+    """Claim the outputs of the align stage for groups. Return the largest exponent of all terms, and the groups."""
     i, addends = stage.i, stage.o.addends
     count = config.slots_of(element) // BLOCK_GROUP if element.container_bits == 4 else 0
     product_groups = [_group_of(h, config, stage, index) for index in range(count)]
@@ -381,7 +381,7 @@ def _claim_groups(
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
-    """Claim the output of the align stage for each product that is not in a group."""
+    """Claim the output of the align stage for each product that is not summed in a group."""
     element, floats = elements[0], not elements[0].fixed_point
     i, addends = stage.i, stage.o.addends
     most = max(map(_largest_exponent, elements)) if floats else _INTEGER_EXPONENT

@@ -1,4 +1,4 @@
-"""Catalogue of all properties, in the order of the data path."""
+"""Catalogue of all properties, in the order of the datapath."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches

@@ -9,14 +9,16 @@ from .properties import Topic, once
 __all__ = ["COMMITS"]
 
 COMMITS = Topic("commits")
-#: Maximum number of instructions that are issued and not completely multiplied, equal to the number of slots.
+#: Maximum number of instructions that are issued and not completely multiplied. It equals the number of instruction
+#: slots.
 _ISSUED = 2
 _IN_FLIGHT = 2
 #: Maximum number of pending commit groups.
 _GROUPS = 8
 
 
-# Twelve cycles suffice for the covers: two instructions are issued, multiplied and delivered, with a commit after each.
+# Twelve cycles suffice for the covers: two instructions are issued, multiplied and delivered, with a commit after each
+# instruction.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
     """A commit group does not complete before all instructions that precede its commit have completed.
@@ -47,7 +49,7 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Number of unfinished instructions, and number of unfinished instructions that the marked group waits for.
+    # Number of unfinished instructions, and number of unfinished instructions for which the marked group waits.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, awaited = Signal(3, name="open"), Signal(3, name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")

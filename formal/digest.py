@@ -16,7 +16,7 @@ _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 
 
 def problem_digest(harness: Harness) -> str:
-    """Return a digest of 16 hexadecimal digits of everything that affects whether a property holds.
+    """Return a digest of 16 hexadecimal digits of everything that affects whether a property is true.
 
     The harness is elaborated here. A walk leads from the claims, covers and assumptions back to the free variables, and
     numbers the cells in the order in which it meets them. So equal digests mean equal netlists except for names of
@@ -50,11 +50,11 @@ class _Walk:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def enter(self, row: list[Any]) -> None:
-        """Hash one row of values, with nets replaced by cell and bit numbers."""
+        """Hash a row of values, in which nets are replaced by cell and bit numbers."""
         self.digest.update(repr(self._plain(row)).encode())
 
     def finish(self) -> str:
-        """Hash all cells that the claims depend on, and return the digest."""
+        """Hash all cells on which the claims depend, and return the digest."""
         while self.pending:
             cell = self.cells[self.pending.pop()]
             if not isinstance(cell, _COMPARED):
@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the numbers of the driving cell and of its output bit for a net. A free bit counts as its own cell."""
+        """Return a net's constant, or the numbers of its driving cell and output bit. A free bit counts as a cell."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

@@ -1,4 +1,4 @@
-"""Try every assignment of a few inputs, 64 assignments in parallel. Solvers are slow with multipliers."""
+"""Evaluate a graph for every assignment of its inputs, 64 assignments in parallel. Solvers are slow with products."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["first_violation"]
 
 _INPUT_LIMIT = 24
-#: Values of the six lowest inputs within a 64-bit word, which has one bit per assignment.
+#: Values of the six lowest inputs in a 64-bit word, which has one bit for each of 64 assignments.
 _PATTERNS = (
     0xAAAAAAAAAAAAAAAA,
     0xCCCCCCCCCCCCCCCC,
@@ -17,11 +17,11 @@ _PATTERNS = (
     0xFFFF0000FFFF0000,
     0xFFFFFFFF00000000,
 )
-_WORDS = 1 << 12  # number of 64-assignment words that are evaluated together
+_WORDS = 1 << 12  # number of 64-bit words, each with 64 assignments, that are evaluated together
 
 
 def first_violation(path: Path) -> dict[str, int] | None:
-    """Return the first assignment of inputs that breaks a claim of a graph without registers, or None.
+    """Return the first assignment of inputs that breaks a claim of a graph without registers, or None if none does.
 
     The graph is an and-inverter graph in ASCII AIGER; its bad states are broken claims.
     """

@@ -1,4 +1,4 @@
-"""Proofs about operand fetch from shared memory: addresses for every descriptor, and every word of a panel.
+"""Proofs about operand fetch from shared memory: addresses for every descriptor, and position of every word in a panel.
 
 The contents of the memory are abstracted to one marked word at a free place. A panel shows the mark exactly where the
 index map has that place. Since the place is free, this covers all words.
@@ -21,18 +21,18 @@ from .streams import constant, offered
 __all__ = ["FETCH", "NAMED_FETCH"]
 
 FETCH = Topic("fetch")
-#: Swizzle modes: code in the descriptor, and number of 16-byte units in a row of the swizzle pattern.
+#: Swizzle modes: code in the matrix descriptor, and number of 16-byte words in a row of the swizzle pattern.
 _SWIZZLES = {
     "none": (SwizzleCode.NONE, 1),
     "32B": (SwizzleCode.B32, 2),
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-_WORD_BITS, _WORDS = 16, 8  # number of words in a 16-byte unit, one for each element of an MN-major operand
+_WORD_BITS, _WORDS = 16, 8  # number of elements in a 16-byte word of an MN-major operand
 
 
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
-    """Return the address of a 16-byte unit before swizzling, from the canonical layouts of PTX ISA 9.7.15.5.1.
+    """Return the address of a 16-byte word before swizzling, from the canonical layouts of PTX ISA 9.7.15.5.1.
 
     K-major: a unit holds eight k of one row of the panel, and a core matrix is a segment of K. MN-major: a unit holds
     the panel's eight rows of one k, and a core matrix is eight k. Units side by side fill a row of the swizzle pattern,
@@ -62,7 +62,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     ]
     for row in range(PANEL_ROWS):
         linear = _linear(request.descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
-        # A row of the swizzle pattern has 128 bytes. In row n, unit u is at the position u XOR n.
+        # A row of the swizzle pattern has 128 bytes. In row n, the 16-byte word u is at position u XOR n.
         turned = (linear[3:6] - request.descriptor.base_offset)[:3] & (units - 1)
         h.claim(f"row{row}", addresses.address[row] == linear ^ turned)
     moved = addresses.address[1] != (addresses.address[0] + units)[:ADDRESS_BITS]
@@ -70,7 +70,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
 
 
 def _names(addresses: Any) -> Module:
-    """Build a stand-in for the address generator that gives each unit of each panel a unique address."""
+    """Build a stand-in for the address generator that gives each 16-byte word of each panel a unique address."""
     m = Module()
     for row in range(PANEL_ROWS):
         m.d.comb += addresses.address[row].eq(_name(addresses.request, addresses.segment, row))
@@ -78,18 +78,18 @@ def _names(addresses: Any) -> Module:
 
 
 _NAMES = stand_in(CoreMatrixAddress, _names)
-#: Operand fetch with a stand-in for the address generator that gives each unit a unique address.
+#: Operand fetch with a stand-in for the address generator that gives each 16-byte word a unique address.
 NAMED_FETCH = partial(OperandFetch, address_class=_NAMES)
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
-    """Return the unique address of a unit. Its highest bit is the lowest bit of the descriptor's start address."""
+    """Return the unique address of a 16-byte word. Its highest bit is the lowest bit of the start address."""
     known = Cat(Const(row, 3), segment, request.panel, request.mn_major)
     return Cat(known, Const(0, ADDRESS_BITS - 1 - len(known)), request.descriptor.start[0])
 
 
 class _MarkedMemory:
-    """Model of a memory whose words state whether they are the marked word, and the top bit of their address.
+    """Model of a memory. Each word contains whether it is the marked word, and the top bit of its address.
 
     Without a read, the words are noise.
     """
@@ -104,17 +104,17 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return whether the marked word is in a row of a core matrix, for a K-major and for an MN-major operand."""
+        """Return whether the marked word is in a given row of a core matrix, for K-major and for MN-major operands."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the marked word is at a position in a row of a core matrix, which is K-major or MN-major."""
+        """Return whether the marked word is at a given position in a row of a core matrix, K-major or MN-major."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-# The number of cycles suffices to fetch two panels, which the covers need.
+# Number of cycles that suffice to fetch two panels, as the covers require.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """A and B share a memory port. Panels of B arrive in request order without loss, and A arrives in core matrices.
@@ -138,7 +138,7 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += fetch.a_tag.eq(tag)
-    # The assumptions give units of A and of B different addresses, by the highest bit of the panel number.
+    # Assumptions give the 16-byte words of A and of B different addresses, by the highest bit of the panel number.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
@@ -217,7 +217,7 @@ class _Panels:
                 ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
-        """Claim the contents of buffers and panels, and the control state that makes the claims inductive."""
+        """Claim the contents of the buffers, and the state of the control logic that makes the claims inductive."""
         fetch, signal, memory, segment = self._fetch, self._fetch.signal, self._memory, self._segment
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
         full, whole = signal("full"), (1 << self._segments) - 1

@@ -25,9 +25,9 @@ from .streams import WARP, bare, few_blocks
 
 __all__ = ["WARP", "Block", "IssuedInstruction", "counted", "nibbles_of", "offer"]
 
-#: Register fields of a warp. Each proof leaves one of them free, and sets the others to zero.
+#: Register fields of an instruction. Each proof leaves one field free, and sets the others to zero.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
-#: Bytes of a row of A, or of a column of B in a dense instruction, in one register of the four lanes of a quad.
+#: Bytes of a row of A, or of a column of B in a dense instruction, that one register in each of four lanes contains.
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
@@ -39,7 +39,7 @@ def _halves(low: Value, high: Value) -> Value:
 
 
 def _units(results: Signal, overflows: Signal) -> type[Unit]:
-    """Return a class of units that output free results and overflow flags, in row-major order."""
+    """Return a class of units whose results and overflow flags are free variables, in row-major order."""
     numbers = count()
 
     def build(unit: Any) -> Module:
@@ -53,9 +53,9 @@ def _units(results: Signal, overflows: Signal) -> type[Unit]:
 
 @dataclass(frozen=True)
 class Block:
-    """A transfer at the core: one tile that enters, or one result that leaves."""
+    """A transfer at the core's ports: one tile of operands that enters, or one tile of results that leaves."""
 
-    happens: Value  #: Whether the block is transferred in the current cycle
+    happens: Value  #: Whether the tile is transferred in the current cycle
     #: Index of the block of rows, and index of the block of columns.
     row: Value
     column: Value
@@ -63,7 +63,7 @@ class Block:
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
-    """Count blocks in the order columns, rows, steps. The count restarts after the last block of an instruction."""
+    """Count blocks of outputs in the order columns, rows, steps. Restart after the last block of an instruction."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
     with h.m.If(happens):
@@ -86,7 +86,7 @@ def _column_of_b(b: Any, column: int, segment: int) -> Value:
 
 
 def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
-    """Return the metadata nibbles of a row of A, as in the figures of the metadata registers in PTX.
+    """Return the metadata nibbles of a row of A, as the figures of metadata registers in PTX show.
 
     With 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair if
     K is long. With smaller elements a thread holds 32 bits of one row, and the threads of even number hold row g. If K
@@ -104,14 +104,14 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
 
 @dataclass(frozen=True)
 class _Returned:
-    """Results and overflow flags that returned from the core, by output."""
+    """Results and overflow flags that the core has returned, by output."""
 
     words: list[Signal]
     overflows: list[Signal]
 
 
 class IssuedInstruction:
-    """Operands of the instruction that a warp issues, and the operands that each block is expected to have."""
+    """Operands of the instruction that a warp issues, and the operands that each block of outputs must have."""
 
     def __init__(self, h: Harness, config: CoreConfig, warp: Warp) -> None:
         self.words = Signal(warp_operands_layout(), reset_less=True, name="words")
@@ -124,12 +124,12 @@ class IssuedInstruction:
         self.last_step: Value = self.words.long if self.two_steps else Const(0)
 
     def a(self, row: int, step: Value) -> Value:
-        """Return the stored bytes of a row of A in a step. Bytes that the instruction does not have are zero."""
+        """Return the stored bytes of a row of A in a step. Bytes that the instruction does not use are zero."""
         first, second = (_row_of_a(self.words.a, row, segment) for segment in range(2))
         return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
 
     def b(self, column: int, step: Value) -> Value:
-        """Return the bytes of a column of B in a step: two per stored byte of A in a sparse step, otherwise one."""
+        """Return the bytes of a column of B in a step: two per stored byte of A if sparse, and one if dense."""
         s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
         if self.two_steps:
             return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
@@ -137,7 +137,7 @@ class IssuedInstruction:
         return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
 
     def metadata(self, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row in a step. The upper nibbles of wide elements are zero."""
+        """Return the metadata nibbles of a row in a step. With 16-bit elements, the upper nibbles are zero."""
         words, chunks = self.words, self.config.chunks
         cases: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
@@ -149,7 +149,7 @@ class IssuedInstruction:
         return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
 
     def scales(self, operand: str, index: int) -> Value:
-        """Return the block scales of four groups of products, at the byte and thread that the scale ids select."""
+        """Return the block scales of four groups of products, from the byte and thread that the scale ids select."""
         words = self.words
         if operand == "a":
             threads = [words.scale_a[4 * (index % 8) + 2 * thread + index // 8] for thread in range(2)]
@@ -166,7 +166,7 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Compare the metadata of a row in a sparse step. Wide elements use only the lower half of the nibbles."""
+        """Compare the metadata of a row in a sparse step. With 16-bit elements, the lower nibbles are compared."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
@@ -193,7 +193,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Pairs of a configuration and a register field. Only `c` needs pipeline registers, because it checks results."""
+    """Pairs of a configuration and a register field. Pipeline registers are kept only for `c`, which checks results."""
     for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field
@@ -204,7 +204,7 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Drive a warp with free operands. Of the register fields, only `field` is free, and all others are zero."""
+    """Drive a warp with free operands. Only the register field `field` is free, and all others are zero."""
     operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:

@@ -58,11 +58,11 @@ class Harness:
 
     @property
     def ports(self) -> list[Value]:
-        """Free variables of the harness."""
+        """Free variables of the harness: inputs with any value."""
         return list(self._free)
 
     def free(self, name: str, shape: ShapeLike = 1) -> Signal:
-        """Return a free variable: any value, independent in each cycle."""
+        """Return a free variable, which has any value in each cycle."""
         signal = Signal(shape, name=name)
         self._free.append(Value.cast(signal))
         self.observed[name] = signal
@@ -89,25 +89,25 @@ class Harness:
         return reset
 
     def add(self, name: str, component: wiring.Component, **inputs: ValueLike) -> wiring.Component:
-        """Instantiate a component and connect some of its inputs."""
+        """Instantiate a component, and connect some of its inputs to given values."""
         self.m.submodules[name] = component
         for port, value in inputs.items():
             self.m.d.comb += getattr(component, port).eq(value)
         return component
 
     def named(self, name: str, value: ValueLike, shape: ShapeLike | None = None) -> Signal:
-        """Name a value, so that counterexamples show it under this name."""
+        """Name a value. Counterexamples then show the value under this name."""
         signal = Signal(Value.cast(value).shape() if shape is None else shape, name=name)
         self.m.d.comb += signal.eq(value)
         self.observed[name] = signal
         return signal
 
     def decoded(self, values: Mapping[str, int]) -> dict[str, str]:
-        """Return the observed values of one cycle as text, formatted by their shapes."""
+        """Return the values of named signals in one cycle as text, formatted by their shapes."""
         return {name: _text(signal.shape(), values[name]) for name, signal in self.observed.items() if name in values}
 
     def assume(self, condition: ValueLike) -> None:
-        """Exclude all cases in which a condition is false."""
+        """Assume a condition: exclude all cases in which it is false."""
         self.m.d.comb += Assume(condition)
 
     def claim(self, name: str, condition: ValueLike) -> None:
@@ -117,7 +117,7 @@ class Harness:
         self.claims.append(f"claim_{name}")
 
     def cover(self, name: str, condition: ValueLike) -> None:
-        """Require that a condition is reachable, so that no claim holds vacuously."""
+        """Require that a condition is reachable, so that no claim is true only because nothing happens."""
         self.m.d.comb += Cover(self._flag(f"cover_{name}", condition))
         self.covers.append(f"cover_{name}")
 
@@ -129,7 +129,7 @@ class Harness:
 
 
 class _Opened:
-    """Base class of the components that :func:`opened` returns."""
+    """Base class of the component classes that :func:`opened` returns."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)
@@ -147,17 +147,17 @@ class _Opened:
 
 
 def opened(component: type[wiring.Component]) -> Any:
-    """Return a subclass of `component` with attributes for its submodules (`parts`) and internal signals (`signal`)."""
+    """Return a subclass of `component` that has submodules (`parts`) and internal signals (`signal`) as attributes."""
     return type(f"Open{component.__name__}", (_Opened, component), {})
 
 
 def stand_in(part: type[wiring.Component], build: Callable[[Any], Module]) -> Any:
-    """Return a component class with the ports of `part`. The function `build` returns the module of a component."""
+    """Return a component class with the ports of `part`. The function `build` returns the module of each component."""
     return type(f"{part.__name__}StandIn", (part,), {"elaborate": lambda self, platform: build(self)})
 
 
 def changed(view: data.View, **fields: ValueLike) -> Value:
-    """Return the bits of a structure with some of its fields replaced by values of the same width."""
+    """Return the bits of a structure in which some fields are replaced by values of the same width."""
     return Cat(fields.get(name, Value.cast(view[name])) for name in view.shape().members)
 
 

@@ -1,4 +1,4 @@
-"""Proofs about metadata decoding: legal nibbles, select signals, and slots that 3:1 multiplexers exchange."""
+"""Proofs about metadata decoding: legal nibbles, select signals, and pairs that 3:1 multiplexers exchange."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
@@ -16,7 +16,7 @@ METADATA = Topic("metadata")
 
 
 def legal(nibble: Value, rule: RuleCode) -> Value:
-    """Return whether a rule defines a nibble, as stated in PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
+    """Return whether a metadata rule defines a nibble, as stated in PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
     i0, i1 = nibble[:2], nibble[2:]
     return {
         RuleCode.PLAIN: i0 != i1,
@@ -29,7 +29,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """The flag `legal` is right for all nibbles and rules, and not set for unused rule codes. Ordered implies plain."""
+    """The flag `legal` is right for all nibbles and rules, and zero for unused codes. Ordered nibbles are plain too."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     known: Value = Const(0)
@@ -47,7 +47,7 @@ def _legality(h: Harness, mux: str) -> None:
 
 @METADATA.property("selects", lambda config: [(config.mux,)])
 def _selects(h: Harness, mux: str) -> None:
-    """Each select is one-hot at its index, and zero only for a unit that a 3:1 multiplexer does not reach.
+    """Each select is one-hot at the nibble's index. It is zero only for a unit that a 3:1 multiplexer does not reach.
 
     A nibble that the running rule defines never selects such a unit. The rule of wgmma is excluded: no GPU with such
     multiplexers has it.
@@ -68,8 +68,8 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # The slots of a plain nibble are exchanged if i0 > i1. The exception is (2, 1), because both 3:1 multiplexers reach
-    # their units.
+    # The two kept elements of a plain nibble are exchanged if i0 > i1. The exception is (2, 1), because both 3:1
+    # multiplexers reach their units.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")
@@ -78,7 +78,7 @@ def _selects(h: Harness, mux: str) -> None:
 
 @METADATA.property("exchange", lambda config: [(bits,) for bits in UNIT_BITS if config.mux == "mux3"])
 def _exchange(h: Harness, unit_bits: int) -> None:
-    """For the twelve plain nibbles, two 3:1 multiplexers pair the stored elements as two 4:1 multiplexers do.
+    """For the twelve plain nibbles, two 3:1 multiplexers form the same pairs of elements as two 4:1 multiplexers.
 
     The two pairs of stored element and operand are the same, in either order.
     """
@@ -102,7 +102,7 @@ def _exchange(h: Harness, unit_bits: int) -> None:
 
 @METADATA.property("chunk", lambda config: [(anonymous(config),)])
 def _chunk(h: Harness, config: CoreConfig) -> None:
-    """A metadata nibble affects the flag and the operands of its own chunk, and of no other chunk.
+    """A metadata nibble affects the legality flag and the operands of its own chunk, and of no other chunk.
 
     Two copies of the selection differ in one nibble. So an illegal nibble raises the flag of exactly its chunk.
     """

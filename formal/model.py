@@ -39,19 +39,19 @@ _REGISTERS = {
 
 
 class UndecidedError(Exception):
-    """The solver did not decide a query within its time limit."""
+    """Error: the solver did not decide a query within its time limit."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """One run of a design, which reaches a cover or breaks a claim."""
 
-    widths: dict[str, int]  #: Width of each wire in bits, by name
-    steps: list[dict[str, int]]  #: Values of the wires in each cycle, by name
+    widths: dict[str, int]  #: Width in bits of each wire, by wire name
+    steps: list[dict[str, int]]  #: Values of the wires, by wire name, in each cycle
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:
-    """Return a harness as SMT-LIB. With `graph`, also write its and-inverter graphs to the folder."""
+    """Return a harness as SMT-LIB. If `graph` is given, also write and-inverter graphs to this folder."""
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
     text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
@@ -106,7 +106,7 @@ class Model:
         return bool(answer == self._results.SAT)
 
     def violation(self, claims: Sequence[str], steps: int) -> Trace | None:
-        """Return a run of at most `steps` cycles that ends with a broken claim, or None if there is none.
+        """Return a run of at most `steps` cycles that ends with a broken claim, or None if there is no such run.
 
         Raise an `UndecidedError` if the time limit was reached.
         """

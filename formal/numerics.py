@@ -42,15 +42,17 @@ __all__ = [
     "total_bits",
 ]
 
-#: Width in bits of the exponent field of the widest formats.
+#: Width in bits of the exponent field of the element formats with the largest exponents.
 EXPONENT_BITS = FORMATS["f32"].exponent_bits
 #: Width in bits of an accumulator's significand, with the hidden bit.
 ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
-#: Shape of a sum of two element exponents and two block-scale exponents without biases. No such sum exceeds 256.
+#: Shape of a sum of two element exponents and two block-scale exponents, all without biases. The largest such sum is at
+#: most 256.
 ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
 #: Number of fraction bits of a scaled group: two from the product of two e2m1, and three from each ue4m3 scale.
 SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
-#: Largest magnitude of a scaled group in units of its last bit: 16 products of 6 * 6 with scales of 15/8 and 15/8.
+#: Largest magnitude of a scaled group in units of its lowest bit: 16 products of 6 * 6, with two scales of significand
+#: 15/8.
 LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
 
 
@@ -60,7 +62,7 @@ def is_floating(config: CoreConfig) -> bool:
 
 
 def results(config: CoreConfig) -> frozenset[ResultCode]:
-    """Return the result codes that the instructions with a datapath's formats can have, by the types of D in PTX.
+    """Return the result codes of all instructions with a datapath's formats, from the types of D in PTX.
 
     Floats give f32. f16 and 8-bit floats give f16 as well. 8-bit floats that keep fewer bits than other formats give an
     f32 with 13 fraction bits.
@@ -92,7 +94,7 @@ def grid_bits(config: CoreConfig) -> int:
 
 
 def float_slots(config: CoreConfig) -> int:
-    """Return the number of slots whose products may be floats that are aligned one by one."""
+    """Return the number of product slots whose products may be floats that are not summed in groups."""
     return max((config.slots_of(element) for element in config.elements if not element.fixed_point), default=0)
 
 
@@ -103,7 +105,7 @@ def groups(config: CoreConfig) -> int:
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the position, in the sum, of the last bit of a slot's unshifted products.
+    """Return the position, in the sum of a step, of the lowest bit of a product slot's unshifted products.
 
     A float product needs its last bit no higher than at ``F - 2 * fraction bits``. The multiplier of the widest
     significand has no bits below a lowest place. Between these limits, integers keep the place of slot 0.
@@ -120,18 +122,18 @@ def product_place(config: CoreConfig, index: int) -> int:
 
 
 def integer_place(config: CoreConfig) -> int:
-    """Return the position of the bit with the weight one in a sum of integers."""
+    """Return the position, in a sum of integers, of the bit with weight one."""
     return product_place(config, 0)
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the fraction bits of a float's significand in a slot. The product has those of both operands."""
+    """Return the fraction bits of a float's significand in a product slot. A product has those of both operands."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 
 
 def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
-    """Return the width of a slot's significands without sign, and the shape of its multiplier's operands."""
+    """Return the width of a product slot's significands without sign, and the shape of the multiplier's operands."""
     elements = config.elements_of_slot(index)
     bits = {
         element: element.significand_bits if element.fixed_point else point(config, index, element, "b") + 1
@@ -146,7 +148,7 @@ def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
 
 
 def product_bits(config: CoreConfig, index: int) -> int:
-    """Return the signed width of a slot's products in bits."""
+    """Return the width in bits, with sign, of a product slot's products."""
     significand, factor = multiplier(config, index)
     return min(2 * significand + 1, 2 * factor.width + (not factor.signed))
 

@@ -22,7 +22,7 @@ _E2M1_IN_HALVES = (0, 1, 2, 3, 4, 6, 8, 12)
 
 
 class Definition:
-    """Value of an element's bits: sign, exponent field (1 for subnormals), magnitude, and special values.
+    """Reference value of an element: sign, exponent field (1 for subnormals), magnitude, and special values.
 
     The exponent of an integer is 1 as well. An integer has its sign in `significand`. A float, also one that counts in
     halves, has it in `sign_apart`.
@@ -72,7 +72,7 @@ def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]
 
 
 def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> int:
-    """Return the position of an element's first bit in operand ``a``, or in operand ``b`` after selection."""
+    """Return the position, in bits, of an element in operand ``a``, or in operand ``b`` after selection."""
     first = index * element.container_bits
     if name == "b":
         wide = element.wide
@@ -87,14 +87,14 @@ def definition_of(config: CoreConfig, element: Element, index: int, name: str, o
 
 
 def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, traits: Value) -> Unpack:
-    """Instantiate the unpacking of one operand in a product slot."""
+    """Instantiate the component that unpacks one operand in a product slot."""
     name = f"unpack_{unpack.operand_name}{unpack.index}"
     return h.add(name, unpack, operand=operand, element=element, traits=traits)
 
 
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
 def _unpack(h: Harness, config: CoreConfig) -> None:
-    """Every slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
+    """Every product slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
 
     Checked are sign, biased exponent (1 for subnormals and integers), significand (of integers with sign), zero, Inf
     and NaN, for both operands. The binary points of the two operands together are as far above the sum's last bit as
@@ -160,7 +160,7 @@ def _range(shape: Shape) -> range:
 
 
 def _rows(a: Value, b: Value) -> Value:
-    """Return a product as a sum of shifted rows. The last row is negative if `b` is signed."""
+    """Return a product as a sum of shifted rows. The last row is subtracted if `b` is signed."""
     total: Value = Const(0, 1)
     for place in range(len(b)):
         row = Mux(b[place], a << place, 0)
@@ -222,7 +222,7 @@ def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
 
 @OPERANDS.property("products", _small_pairs, Engine.EXHAUSTIVE)
 def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
-    """A slot gives the right product for all pairs of encodings of two formats of at most 8 bits, unpacking included.
+    """A product slot unpacks and multiplies all pairs of encodings of two formats of at most 8 bits correctly.
 
     One slot of each kind is checked. The expected value follows from the definitions: significands are multiplied row
     by row, exponents are added, and the last place is as far above that of the sum as the format requires.

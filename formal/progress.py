@@ -10,7 +10,7 @@ __all__ = ["PendingPanels", "claim_progress", "decided"]
 
 
 def decided(h: Harness, name: str, source: stream.Interface, layout: data.StructLayout, reset: Value) -> data.View:
-    """Drive a stream's `valid`, and return free fields that do not change while the stream waits."""
+    """Drive `valid` of a stream, and return free payload fields that do not change while the stream waits."""
     fields = h.free(name, layout)
     waits, before = Signal(name=f"{name}_waits"), Signal(layout, name=f"{name}_before", reset_less=True)
     h.m.d.comb += source.valid.eq(h.free(f"{name}_valid") & ~reset)
@@ -20,7 +20,7 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 
 
 class PendingPanels:
-    """Model of the two instruction slots, for instructions that have one panel or two.
+    """Model of the two instruction slots, for instructions with one panel or two panels.
 
     A count of all panels would be beyond the engine. An instruction of `panels` panels is `taken`, and a panel
     `multiplied`, in this cycle; `left` are the panels of all instructions in the slots that are not multiplied yet.
@@ -33,7 +33,7 @@ class PendingPanels:
         self.left = self.count("multiplied", multiplied)
 
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return the number of panels in the slots whose action is pending. A cycle with `moved` completes one.
+        """Return the number of panels that the slots still have to transfer. A cycle with `moved` transfers one panel.
 
         The action concerns `panels` panels of each instruction, by default all.
         """
@@ -54,7 +54,7 @@ class PendingPanels:
 
 
 def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
-    """Claim that a transfer happens within `cycles` cycles of a fair environment. Return the cycle counter."""
+    """Claim that a transfer happens within `cycles` cycles if the environment is fair. Return the cycle counter."""
     quiet = Signal(range(cycles + 1), name=f"quiet_before_{name}")
     with h.m.If(moves):
         h.m.d.sync += quiet.eq(0)

@@ -23,12 +23,12 @@ class Outcome:
     #: Status: ``proved``, ``broken``, ``undecided`` at the time limit, or ``vacuous`` if a cover is unreachable.
     result: str
     seconds: float  #: Processor time in seconds, solvers included
-    #: Number of cycles after which each cover was reached, or None if it was not reached.
+    #: Number of cycles after which each cover was reached, or None if the cover was not reached.
     covers: dict[str, int | None]
-    trace: Trace | None  #: Run that breaks the property, or None
-    #: Values of free and named signals in the run that breaks the property, as text, for each cycle.
+    trace: Trace | None  #: Run that breaks the property, or None if no such run was found
+    #: For each cycle of the run that breaks the property: values of free and named signals, as text.
     values: tuple[dict[str, str], ...]
-    broken: tuple[str, ...]  #: Names of the claims that fail in the last cycle
+    broken: tuple[str, ...]  #: Names of the claims that are false in the last cycle of this run
 
 
 def settle(case: Case, seconds: float | None) -> Outcome:

@@ -1,4 +1,4 @@
-"""Properties, the topics that list them, and their proof cases for sets of parameters."""
+"""Properties, the topics that group them, and their proof cases for sets of parameters."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,35 +9,35 @@ from .harness import Harness
 
 __all__ = ["Case", "Engine", "Parameters", "Property", "Topic", "anonymous", "cases", "once"]
 
-#: Arguments of the function that builds a harness: hashable values that follow from a configuration.
+#: Arguments of the function that builds a harness: hashable values that are computed from a configuration.
 Parameters = tuple[object, ...]
 
 
 class Engine(Enum):
-    """Engine that decides whether a property holds."""
+    """Engine that decides whether a property is true."""
 
-    SOLVER = "Bitwuzla"  #: SMT solver, for designs without registers
-    EXHAUSTIVE = "exhaustion"  #: evaluation of every assignment of the inputs
-    REACHABILITY = "ABC pdr"  #: property-directed reachability, for designs with registers
+    SOLVER = "Bitwuzla"  #: SMT solver, for harnesses without registers
+    EXHAUSTIVE = "exhaustion"  #: evaluation for every assignment of the inputs
+    REACHABILITY = "ABC pdr"  #: property-directed reachability, for harnesses with registers
 
 
 @dataclass(frozen=True)
 class Property:
-    """A property: one statement about the hardware, for every configuration."""
+    """A property: one statement about the hardware that is proved for every configuration."""
 
     name: str  #: ``topic.property``
     statement: str  #: Statement of the property in one or two sentences
     build: Callable[..., None]  #: Function that builds the harness of the property for a set of parameters
-    #: Function from a configuration to the parameter sets to prove. A set that several configurations share is proved
-    #: once.
+    #: Function from a configuration to the parameter sets for which the property is proved. A set that several
+    #: configurations share is proved once.
     parameters: Callable[[CoreConfig], Iterable[Parameters]]
-    #: Engine for designs without registers. Designs with registers always use reachability.
+    #: Engine for harnesses without registers. Harnesses with registers always use property-directed reachability.
     engine: Engine
     #: Function from the parameters to the number of cycles within which a design with registers must reach its covers.
     cycles: Callable[..., int]
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
-        """Pickle a property as its name. Unpickling `build` imports the module that registers the property."""
+        """Pickle a property as its name. Unpickling imports the module of `build`, which registers the property."""
         return _named, (self.build, self.name)
 
 
@@ -54,8 +54,8 @@ class Case:
     """Proof case: a property with one set of parameters."""
 
     subject: Property
-    parameters: Parameters  #: Arguments of the function `build` of the property
-    presets: tuple[str, ...]  #: Configurations that lead to these parameters
+    parameters: Parameters  #: Arguments of the property's function `build` in this proof case
+    presets: tuple[str, ...]  #: Configurations for which the property has these parameters
 
     def harness(self) -> Harness:
         """Build the harness of this proof case."""
@@ -65,12 +65,12 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Parameters as text. A configuration is named by its differences from the property's other configurations."""
+        """Parameters of the proof case as text. A configuration is named by its differences from the others."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property
     def cycles(self) -> int:
-        """Number of cycles within which the covers must be reached."""
+        """Number of cycles within which the covers of this proof case must be reached."""
         return self.subject.cycles(*self.parameters)
 
 
@@ -81,7 +81,7 @@ def _word(parameter: object) -> str:
 
 
 class Topic(list[Property]):
-    """The properties of one topic. The first part of a property's name is the topic's name."""
+    """A topic: a group of properties. The name of each property starts with the topic's name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -113,12 +113,12 @@ def once(config: CoreConfig) -> list[Parameters]:
 
 
 def anonymous(config: CoreConfig) -> CoreConfig:
-    """Return a configuration without the fields that do not affect a unit, so that equal units are proved once."""
+    """Return a configuration in which fields that do not affect a unit are fixed, so equal units are proved once."""
     return replace(config, name="unit", rows=1, columns=1)
 
 
 def cases(chosen: Iterable[Property], presets: Iterable[CoreConfig]) -> list[Case]:
-    """Return the proof cases of properties for configurations. Each set of parameters appears once."""
+    """Return the proof cases of properties for configurations, each set of parameters once."""
     names: dict[tuple[Property, Parameters], list[str]] = {}
     for item in chosen:
         for config in presets:

@@ -1,4 +1,4 @@
-"""Record of proofs: the digest of each proved problem, so that only changed problems are proved again."""
+"""Record of proofs: the digest of each proved problem. Only problems that have changed are proved again."""
 
 import importlib.metadata
 import json
@@ -17,35 +17,35 @@ from .properties import Case
 
 __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "settle_unless_recorded", "source_digest"]
 
-#: Path of the record in the package, which contains every property of every preset.
+#: Path of the record in the package. It contains every property for every preset.
 RECORD = Path(__file__).with_name("proved.json")
-#: Engine name of an outcome that comes from the record.
+#: Engine name of an outcome that was found in the record.
 _RECORDED = "record"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Record entry of one proved problem."""
+    """Entry of the record for one proved problem."""
 
     property: str
-    case: str  #: Parameters of the case as text
-    presets: tuple[str, ...]  #: Configurations that lead to these parameters
-    digest: str  #: Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`
+    case: str  #: Parameters of the proof case as text
+    presets: tuple[str, ...]  #: Configurations for which the property has these parameters
+    digest: str  #: Digest of the proof problem, from :func:`~sptc.formal.digest.problem_digest`
     engine: str  #: Name of the engine that proved the problem
     seconds: float | None  #: Processor time in seconds, or None if it was not measured
 
 
 @dataclass(frozen=True)
 class Record:
-    """Record of all proved cases."""
+    """Record of all proof cases that are proved."""
 
     #: Source digest (:func:`source_digest`) when every property of every preset was last proved, or None.
     sources: str | None
-    proofs: tuple[Proof, ...]  #: Entries in any order. Two cases may be the same problem.
+    proofs: tuple[Proof, ...]  #: Record entries in any order. Two proof cases may be the same problem.
 
     @property
     def by_digest(self) -> dict[str, Proof]:
-        """Return one proof entry for each problem."""
+        """Return one record entry for each different problem."""
         return {proof.digest: proof for proof in self.proofs}
 
     def with_proof(self, proof: Proof) -> "Record":
@@ -74,7 +74,7 @@ def read_record(path: Path) -> Record:
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the code that determines every problem: ``rtl/``, ``isa/`` and ``formal/``."""
+    """Return a digest of the code that determines every proof problem: ``rtl/``, ``isa/`` and ``formal/``."""
     package = Path(__file__).parents[1]
     files = [*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), *package.glob("formal/*.py")]
     return code_digest(files, importlib.metadata.version("amaranth"))
@@ -82,7 +82,7 @@ def source_digest() -> str:
 
 @cache
 def _measured() -> dict[tuple[str, str], float]:
-    """Return the largest recorded processor time in seconds, by property and parameters as text."""
+    """Return the largest recorded processor time in seconds, by property and by parameters as text."""
     seconds: dict[tuple[str, str], float] = {}
     for proof in read_record(RECORD).proofs:
         key = proof.property, proof.case
@@ -96,12 +96,13 @@ def expected_seconds(case: Case) -> float:
 
 
 def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str, Proof]) -> tuple[Outcome, Proof]:
-    """Prove a case, unless the record contains the same problem. Return the outcome and the record entry.
+    """Prove a case, unless the record contains an equal problem. Return the outcome and the record entry.
 
     `known` are the recorded proofs, by digest; `seconds` is as for :func:`~sptc.formal.proof.settle`.
     """
     harness = case.harness()
-    # A property without claims holds trivially. A property without covers may hold vacuously.
+    # A property without claims is always true. The claims of a property without covers may be true only because nothing
+    # happens.
     assert harness.claims, f"{case.subject.name} claims nothing"
     assert harness.covers, f"{case.subject.name} has no cover"
     digest = problem_digest(harness)

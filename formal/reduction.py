@@ -1,4 +1,4 @@
-"""Proofs about sums: carry-save trees and their rows, the final adder, groups, and the width of a step's sum."""
+"""Proofs about sums: carry-save trees and their adders, the final adder, groups, and the width of a step's sum."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -31,19 +31,19 @@ from .properties import Parameters, Topic, anonymous
 __all__ = ["REDUCTION"]
 
 REDUCTION = Topic("reduction")
-#: Number of bits by which the reference sum is wider than the hardware's sum.
+#: Number of bits by which the sum in the reference model is wider than the sum in the hardware.
 _SPARE_BITS = 8
 #: Width in bits of the adder that rounds a float: exponent field and fraction, without the sign.
 _ROUNDED_BITS = FORMATS["f32"].bits - 1
-#: Largest magnitude of a product of 4-bit integers, and of a product of packed e2m1.
+#: Largest magnitude of a product of two 4-bit integers, and of a product of two packed e2m1 (in units of 1/4).
 _PRODUCT_BOUND, _PACKED_BOUND = 15 * 15, 12 * 12
-#: Signed width of a product of 4-bit elements, and signed width of the sum of a group.
+#: Width in bits, with sign, of a product of 4-bit elements, and of the sum of a group of 16 products.
 _GROUP_PRODUCT_BITS = _PRODUCT_BOUND.bit_length() + 1
 _GROUP_SUM_BITS = _GROUP_PRODUCT_BITS + (BLOCK_GROUP - 1).bit_length()
 
 
 class _SeenRows(CarrySaveTree):
-    """A carry-save tree that records in `rows` the widths of the three input words of each row."""
+    """A carry-save tree that records the widths of the three input words of each carry-save adder in `rows`."""
 
     def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
         super().__init__(term_bits, total_bits)
@@ -51,7 +51,7 @@ class _SeenRows(CarrySaveTree):
         Fragment.get(self, "formal")
 
     def row(self, m: Module, words: Sequence[Value], lowest: Value) -> tuple[Value, Value]:
-        """Build one row of the tree and record the widths of its input words."""
+        """Build one carry-save adder of the tree, and record the widths of its input words."""
         first, second, third = words
         return super()._row(m, first, second, third, lowest)
 
@@ -61,7 +61,7 @@ class _SeenRows(CarrySaveTree):
 
 
 class _AnyRows(CarrySaveTree):
-    """A carry-save tree with abstract rows. One output word of a row is free, and the other completes the sum.
+    """A carry-save tree with abstract adders. One output word of an adder is free, and the other completes the sum.
 
     `constant` replaces the `constants` among the words. It is free as well, so that no sum begins with a constant.
     """
@@ -90,7 +90,7 @@ class _AnyRows(CarrySaveTree):
 
 
 def _step_terms(config: CoreConfig) -> list[int]:
-    """Return the widths of all terms of a step, in the order of the tree's inputs."""
+    """Return the widths in bits of all terms of a step, in the order of the tree's inputs."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     of_group = LARGEST_SCALED_GROUP.bit_length() + config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
     return [
@@ -102,12 +102,12 @@ def _step_terms(config: CoreConfig) -> list[int]:
 
 
 def _term_bits(config: CoreConfig, slot: int) -> int:
-    """Return the signed width of a slot's unshifted product, counted from bit 0 of the sum."""
+    """Return the width in bits, with sign, of a product slot's unshifted product, counted from bit 0 of the sum."""
     return product_place(config, slot) + product_bits(config, slot)
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """Trees of a datapath, for the terms of a step and for a group: number of terms of each width, and sum width."""
+    """Trees of a datapath, for a step and for a group of products: number of terms of each width, and sum width."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -116,7 +116,7 @@ def _trees(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("tree", _trees)
 def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
-    """The output words of a tree add up to the sum of all terms and increments, modulo their width.
+    """The output words of a carry-save tree add up to the sum of all terms and increments, modulo their width.
 
     The proof has three parts. Each row of adders, at the widths that it has in the tree, keeps the sum of its three
     words and a bit. With the rows replaced by any that do so, the output words add up to the increments, a constant,
@@ -135,7 +135,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
         left = (left - addend)[:bits]
-    # This claim comes first. If solvers can use the other claims first, they do not find that all terms cancel.
+    # This claim comes first. If solvers can use the other claims before it, they do not discover that all terms cancel.
     h.claim("sum", left == tree.constant)
     for width, holds in added.items():
         h.claim(f"sign_{width}", holds)
@@ -153,7 +153,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
 
 
 def _adders(config: CoreConfig) -> Iterator[Parameters]:
-    """Widths of a datapath's adders: one for the output words of the tree, one for the rounding of floats."""
+    """Widths of the adders of a datapath: one adds the output words of the tree, the other rounds floats."""
     yield (total_bits(config),)
     if is_floating(config):
         yield (_ROUNDED_BITS,)
@@ -169,7 +169,7 @@ def _adder(h: Harness, bits: int) -> None:
 
 
 def _sum(terms: list[Value]) -> Value:
-    """Return the sum of values as a balanced tree of additions."""
+    """Return the sum of values, computed by a balanced tree of additions."""
     while len(terms) > 1:
         pairs = zip(terms[::2], terms[1::2], strict=False)
         terms = [left + right for left, right in pairs] + terms[len(terms) // 2 * 2 :]
@@ -177,7 +177,7 @@ def _sum(terms: list[Value]) -> Value:
 
 
 def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) -> None:
-    """Assume that a tree preserves the sum, as the property `reduction.tree` proves for terms of the same widths."""
+    """Assume that a tree preserves the sum, which the property `reduction.tree` proves for terms of equal widths."""
     assert (list(tree.term_bits), tree.total_bits) == (term_bits, bits)
     total = _sum([term + increment for term, increment in zip(tree.terms, tree.increments, strict=True)])
     words = tree.word0 + tree.word1 + tree.carry
@@ -186,7 +186,7 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
 
 @REDUCTION.property("group", lambda config: [(anonymous(config),)] if groups(config) else [])
 def _group(h: Harness, config: CoreConfig) -> None:
-    """The total of a group is the sum of its signed products, and the scales' significand multiplies its magnitude.
+    """The total of a group is the sum of its signed products. The scales' significand multiplies its magnitude.
 
     The group participates unless all its products or its scales are zero; it does participate if the sum cancels. Its
     tree is assumed to keep the sum, as `reduction.tree` proves.

@@ -18,9 +18,9 @@ __all__ = ["Table", "as_dict", "counterexample", "listed", "listed_as_dict", "wr
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
 _HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
-#: Presets for which the list of properties gives proof times separately.
+#: Presets for which the list of properties shows separate proof times.
 _LISTED = ("tiny", "hopper")
-#: Widths of the table columns that do not depend on the cases.
+#: Widths, in characters, of the table columns that do not depend on the proof cases.
 _DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
 
@@ -47,7 +47,7 @@ def _of_case(case: Case) -> tuple[str, str, str]:
 
 
 class Table:
-    """Table of proof results that grows by one line per proof. `cases` determine the column widths."""
+    """Table of proof results, which grows by one line per proof. `cases` determine the widths of the columns."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = len(cases)
@@ -62,7 +62,7 @@ class Table:
         return self._line(_HEAD)
 
     def row(self, outcome: Outcome) -> str:
-        """Add a proof outcome to the totals, and return its line of the table."""
+        """Add the outcome of a proof to the totals, and return the table line for it."""
         self._results.append(outcome.result)
         self._seconds += outcome.seconds
         decided = outcome.engine, outcome.depth, outcome.result, f"{outcome.seconds:.1f}"
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def total(self) -> str:
-        """Last line of the result table, with totals."""
+        """Last line of the result table, which contains totals."""
         counts = [f"{self._results.count(name)} {name}" for name in dict.fromkeys(["proved", *self._results])]
         left = self._cases - len(self._results)
         return f"{', '.join(counts)}{f'; {left} not asked' if left else ''}; {self._seconds:.0f} s of work"
@@ -80,7 +80,7 @@ class Table:
 
 
 def counterexample(outcome: Outcome) -> str:
-    """Return a failed proof as text: the decoded values that change in each of the last cycles of the run."""
+    """Return a failed proof as text: the decoded values that change in the last cycles of the run, cycle by cycle."""
     case = outcome.case
     lines = [f"{case.subject.name} of {case.described} is {outcome.result}: {case.subject.statement}"]
     if outcome.result == "vacuous":

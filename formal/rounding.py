@@ -1,4 +1,4 @@
-"""Proofs about rounding, by relations between a result and the exact sum that only the correct result satisfies."""
+"""Proofs about rounding. Claims relate a result to the exact sum, and only the correct result satisfies them."""
 
 from collections.abc import Callable
 
@@ -18,12 +18,12 @@ _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
-#: Shape of the distance between two exponents.
+#: Shape of the difference between two exponents.
 _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return the number of headroom values in the proof: all except the last, which overflows the exponent."""
+    """Return the number of headroom values in the proof: all except the last value, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
@@ -36,12 +36,12 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
-    """Return a function from a configuration to the parameters of a property for the given result formats."""
+    """Return a function from a configuration to a property's parameters, for the given result formats."""
     return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 
 def _shifted(value: Value, amount: Value, bits: int) -> Value:
-    """Return a value shifted right by a signed amount, which may exceed its width. Negative amounts shift left.
+    """Return a value shifted right by a signed amount, which may exceed the value's width. Negative amounts shift left.
 
     Correct only if a left shift drops zeros; `bits` is the width of the result.
     """
@@ -51,7 +51,7 @@ def _shifted(value: Value, amount: Value, bits: int) -> Value:
 
 
 class Rounded:
-    """A rounded float and its exact sum, with claims that relate the two.
+    """A rounded float and the exact sum, with claims that relate the two.
 
     ``2**places`` units of the sum are one unit in the last place of the float. `lowest` is the exponent of the sum's
     last bit. `finite`: no special value decides the result.
@@ -94,7 +94,7 @@ class Rounded:
         h.claim("finer", ~self.ordinary | self._finer(bits + 1))
         left = _shifted(self.magnitude, self.places, width + bits + 2)
         h.claim("exact", ~(self.ordinary & exact) | (left == self.significand))
-        # The error is in units of a quarter of the sum's last bit.
+        # The rounding error is in units of a quarter of the lowest bit of the sum.
         amount = self.places.as_unsigned()[: (width + 1).bit_length()]
         unit = Const(1, width + 2) << amount
         error = h.named("error", (self.magnitude << 2) - (self.significand << (amount + 2)))
@@ -114,7 +114,7 @@ class Rounded:
         h.cover("carry", between & ~far & dense & (error < 0))
 
     def _finer(self, bits: int) -> Value:
-        """Return whether the result's last place is at most `bits` bits finer than the sum's, or the sum is zero."""
+        """Return whether the result's last place is at most `bits` bits finer than the sum's. True for a zero sum."""
         return (self.places >= -bits) | (self.magnitude == 0)
 
     def _at_least(self, significand: int, exponent: int) -> Value:
@@ -128,7 +128,7 @@ class Rounded:
 
 
 def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
-    """Return the result of a configuration's round stage for free inputs."""
+    """Return the result of the round stage of a configuration for free inputs."""
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
     h.assume(rounder.headroom < headrooms(rounder.headroom))

@@ -1,4 +1,4 @@
-"""Proofs about routing in an array: every unit gets its own operands, and its result leaves at its own position.
+"""Proofs about routing in an array: every unit receives its own operands, and its result leaves at its own position.
 
 The expected operands are written by hand from PTX, byte by byte, without the maps of the design or of the models.
 """
@@ -23,12 +23,12 @@ from .streams import CORE, bare
 __all__ = ["CORE", "flags"]
 
 
-#: Metadata nibble that keeps the first two units of a chunk.
+#: Metadata nibble that keeps the first two of a chunk's four units.
 _FIRST_TWO = 0b0100
 
 
 class _Selecting(Unit):
-    """Stand-in for a unit that selects operands like a unit, and has a free result."""
+    """Stand-in for a dot-product unit. It selects operands like a unit, and its result is free."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
@@ -48,7 +48,7 @@ def _arrays(config: CoreConfig) -> list[Parameters]:
 
 
 def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -> Value:
-    """Return the byte of a column of B that is multiplied with a byte of stored A, selected by metadata."""
+    """Return the byte of a column of B that metadata selects for multiplication by a byte of stored A."""
     if not sparse:
         return b.word_select(byte, 8)
     unit_bytes = 2 if wide else 1
@@ -60,7 +60,7 @@ def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -
 
 
 def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -> Value:
-    """Return a flag for each chunk with an undefined nibble. Wide elements have half as many chunks."""
+    """Return a flag for each chunk with an undefined nibble. With 16-bit elements, there are half as many chunks."""
     flags = []
     for chunk in range(config.chunks):
         nibble = nibbles.word_select(chunk, 4)
@@ -71,7 +71,7 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
 
 
 def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
-    """Return the pair of bytes, of A and of B, that a unit multiplies, for every stored byte."""
+    """Return, for every stored byte, the pair of bytes (of A and of B) that a unit multiplies."""
     stored, selected = unit.step.a, unit.select.selected
     places = [selected_byte(unit.config, byte, wide=wide) for byte in range(unit.config.step_bytes)]
     return [Cat(stored.word_select(byte, 8), selected.word_select(place, 8)) for byte, place in enumerate(places)]
@@ -142,19 +142,19 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 class _Array:
-    """An array with a free tile, whose operand pairs are read in the order of the tile's bytes."""
+    """An array with free operands. Its pairs of operand bytes are read in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
         self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))
         h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
 
     def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
-        """Return the pairs of bytes that the unit of a row and a column multiplies."""
+        """Return the pairs of bytes that the unit in a given row and column multiplies."""
         return _met(getattr(self.core.parts, f"unit_{row}_{column}"), wide=wide)
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
-    """Return a sparse column of B with the dense column's units as first two of each four, and zeros as the others."""
+    """Return a sparse column of B: of every four units, the first two are the dense column's, the others zero."""
     bits = 16 if wide else 8
     units = range(8 * config.step_bytes // bits // 2)
     return Cat(Cat(b.word_select(2 * n, bits), b.word_select(2 * n + 1, bits), Const(0, 2 * bits)) for n in units)
@@ -203,7 +203,7 @@ def _validity(h: Harness, config: CoreConfig) -> None:
         illegal = first.core.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
-    # All rows have the same hardware, so the second array changes a nibble of the last row only.
+    # All rows have the same hardware. Therefore the second array differs only in a nibble of the last row.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)

@@ -15,7 +15,7 @@ SCALING = Topic("scaling")
 
 @SCALING.property("offset", lambda config: [(anonymous(config),)])
 def _offset(h: Harness, config: CoreConfig) -> None:
-    """The exponent offset is the sum of the formats' biases less the true exponents of both scales, for all codes.
+    """The exponent offset is the sum of both formats' biases less the true exponents of both scales, for all codes.
 
     ue8m0 code 0 is 2**-127, and 0xFF is NaN whatever the other scale is. Scales that are not enabled have no effect.
     """
@@ -45,7 +45,7 @@ def _offset(h: Harness, config: CoreConfig) -> None:
     "group", lambda config: [(anonymous(config),)] if any(element.packed_float for element in config.elements) else []
 )
 def _group_scale(h: Harness, config: CoreConfig) -> None:
-    """The two scales of a group multiply exactly, for all codes of ue8m0 and ue4m3. A NaN scale gives NaN.
+    """The two scales of a group are multiplied exactly, for all codes of ue8m0 and ue4m3. A NaN scale gives NaN.
 
     ue4m3 follows the table of its 128 values. Its sign bit is ignored, and its subnormals keep exponent -6.
     """

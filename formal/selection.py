@@ -1,4 +1,4 @@
-"""Proofs about operand selection: the right units are selected, and no other unit has any influence."""
+"""Proofs about operand selection: metadata selects the right elements of B, and no other element has any influence."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Value
 
@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Unit that the 3:1 multiplexer of a stored slot does not reach, for slot 0 and for slot 1.
+#: For kept element 0 and kept element 1 of a chunk: the unit of B that its 3:1 multiplexer does not reach.
 UNREACHED = (3, 0)
 
 
@@ -34,7 +34,7 @@ def _muxes(config: CoreConfig) -> list[Parameters]:
 def chunk_muxes(
     h: Harness, name: str, mux: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
 ) -> tuple[NibbleDecoder, list[Value]]:
-    """Instantiate the decoder and the multiplexers of one chunk. Return the decoder and both outputs."""
+    """Instantiate the decoder and the two multiplexers of one chunk. Return the decoder and both selected elements."""
     decoder = h.add(f"{name}_decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     outputs = []
     for slot, one_hot in enumerate((decoder.select0, decoder.select1)):
@@ -46,17 +46,17 @@ def chunk_muxes(
 
 
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
-    """Return the nibble after the decoder's exchange of indices."""
+    """Return the nibble whose two indices are exchanged if the decoder exchanges them."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether the elements of a format code have 16 bits or more: metadata then selects 16-bit units."""
+    """Return whether elements of this format have 16 bits or more. Metadata then selects units of 16 bits."""
     return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the byte of the selection's output that contains the operand of a stored byte of A.
+    """Return the number of the byte, at the output of selection, that is multiplied by a given byte of stored A.
 
     In an interleaved datapath, chunks of 8-bit units take turns: byte 0 of a chunk, byte 0 of the next, byte 1 of each.
     """
@@ -66,7 +66,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
-    """Exclude the unit width (8 or 16 bits) that no element of the configuration has."""
+    """Exclude a unit width (8 or 16 bits) that no element format of the configuration has."""
     widths = {element.wide for element in config.elements}
     if len(widths) == 1:
         h.assume(wide == widths.pop())
@@ -88,7 +88,7 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("isolation", _muxes)
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
-    """A unit of B (8 or 16 bits) that the metadata index of a slot does not select has no influence on the slot.
+    """A unit of B (8 or 16 bits) that the metadata index of a kept element does not select does not affect its output.
 
     Two copies have the same nibble and rule. Their data are free and equal only in the unit that the index names.
     """
@@ -122,7 +122,7 @@ def _tf32(h: Harness, mux: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every slot of a step gets the unit that its chunk's nibble selects. In a dense step, it is in the low half of B.
+    """Every kept element is paired with the unit of B that its chunk's nibble selects, in a dense step in B's low half.
 
     This includes the reordering of metadata and B that an array does before its units.
     """

@@ -16,17 +16,17 @@ __all__ = [
     "WARPS",
 ]
 
-#: Rows and columns of the outputs of a warp's instruction of shape m16n8.
+#: Number of rows and of columns in the output of a warp's instruction of shape m16n8.
 ROWS, COLUMNS = 16, 8
 #: Number of lanes in a warp, and maximum number of registers per lane for A, B, C or D of an instruction.
 LANES, REGISTERS = 32, 4
 #: Number of warps in a warpgroup.
 WARPS = 4
-#: Number of rows (16 bytes each) in a core matrix, and maximum number of core matrices in a panel of B along K.
+#: Number of rows (16 bytes each) in a core matrix, and maximum number of core matrices along K in a panel of B.
 PANEL_ROWS, CORE_MATRICES = 8, 4
 #: Width in bits of an address in a matrix descriptor: an 18-bit byte address in units of 16 bytes.
 ADDRESS_BITS = 14
 #: Width in bits of a column address in tensor memory, which has 512 columns.
 COLUMN_BITS = 9
-#: Number of instruction slots: one instruction is multiplied while the operands of the next arrive.
+#: Number of instruction slots. One instruction is multiplied while the operands of the next instruction arrive.
 SLOTS = 2

@@ -1,4 +1,4 @@
-"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that the hardware agrees.
+"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that the hardware equals it.
 
 Instructions are accepted, fetched and multiplied in program order, two at a time. The claims about slots, requests and
 operands together are inductive.
@@ -36,7 +36,7 @@ def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
 
 
 class SlotModel:
-    """Model of two instructions in two slots, which runs in parallel with the hardware.
+    """Model of two instructions in two instruction slots, which runs in parallel with the hardware.
 
     With `accepted`, `instruction` enters a slot; with `multiplied`, a panel of the oldest is multiplied.
 
@@ -60,7 +60,7 @@ class SlotModel:
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
-        #: Bit of each instruction slot that is filled in the current cycle.
+        #: For each instruction slot, a bit that is set if the slot is filled in the current cycle.
         self.filled = h.named("filled", accepted << self.next_slot, SLOTS)
         m.d.sync += [
             self.occupied.eq((self.occupied | self.filled) & ~(last << self.slot)),
@@ -78,15 +78,15 @@ class SlotModel:
         h.claim("begun", (self.panel == 0) | (~none & (self.panel <= self.current.last_panel)))
 
     def in_slot(self, slot: Value) -> Any:
-        """Return the instruction in an instruction slot."""
+        """Return the instruction in one of the two instruction slots."""
         return Array(self.instructions)[slot]
 
     def at_current(self, slots: Value) -> Value:
-        """Return the bit of the slot that is being multiplied, from a word with one bit for each slot."""
+        """Return the bit for the instruction slot that is being multiplied, from a word with one bit for each slot."""
         return slots.bit_select(self.slot, 1)
 
     def at_other(self, slots: Value) -> Value:
-        """Return the bit of the slot that is not being multiplied, from a word with one bit for each slot."""
+        """Return the bit for the instruction slot that is not being multiplied, from a word with one bit per slot."""
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
@@ -104,7 +104,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Model which slots wait for an operand until their bit of `arrived`, and claim that the hardware agrees."""
+        """Model which slots wait for an operand, until their bit of `arrived`. Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -115,7 +115,7 @@ class SlotModel:
 
 
 def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) -> None:
-    """Claim that the hardware's slots contain the instructions of the model, in the fields `names`."""
+    """Claim that the fields `names` of the hardware's instruction slots equal those of the model's instructions."""
     h.claim("slots", (slots.occupied == model.occupied) & (slots.next_slot == model.next_slot))
     h.claim("slot", (slots.slot == model.slot) & (slots.panel == model.panel))
     for slot, instruction in enumerate(model.instructions):
@@ -131,7 +131,8 @@ class OwnPanels:
     """Panels of an instruction that a stream transfers: all panels, or every second panel of B in a pair of CTAs."""
 
     total: Callable[[Any], Value]  #: Number of panels of an instruction that the stream transfers
-    #: Number of the stream's panels that were multiplied, from the number of all panels of the instruction that were.
+    #: Function from the number of all multiplied panels of an instruction to the number of those that the stream
+    #: transfers.
     used: Callable[[Any, Value], Value]
 
 
@@ -202,7 +203,7 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A in shared memory is requested panel by panel. For other A, `elsewhere` ends the turn.
+    """Claim that A in shared memory is requested panel by panel. If A is elsewhere, `elsewhere` ends the slot's turn.
 
     Return which core matrices of A are stored for each slot, two for each panel, and the slots that lack some of A.
     """
@@ -230,7 +231,8 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # `read` counts the core matrices that were read for the current slot. `number` identifies the one that arrives.
+    # `read` is the number of core matrices that were read for the current instruction slot. `number` identifies the
+    # core matrix that arrives.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.in_slot(core_matrix.tag)

@@ -1,4 +1,4 @@
-"""Proof that a unit at full width is the sequence of its stages, whatever the stages compute.
+"""Proof that a dot-product unit at full width is the sequence of its stages, for any function of each stage.
 
 Each stage is proved separately. Here one step is marked, which may be any step, and each stage is shown to receive the
 data of this step in the right cycle. Stand-ins replace the stages: given the data of the marked step, a stand-in
@@ -22,23 +22,22 @@ from .unit import UNIT
 
 __all__ = ["UNIT"]
 
-#: Path of a port: the names that lead to it.
+#: Path of a port: the sequence of names from the component to the port.
 _Path = tuple[str | int, ...]
 #: Stages with pipeline registers inside, and the names (cuts) of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
-#: Inputs of the round stage that only floats use, and that a unit without floats does not connect.
+#: Inputs of the round stage that only float results need. A unit without float formats does not connect them.
 _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a pipeline stage of a unit."""
+    """Stand-in for a pipeline stage of a dot-product unit."""
 
-    #: Whether the stand-in receives the inputs of the marked step, and whether it outputs the results of the marked
-    #: step.
+    #: Whether the stand-in receives the inputs of the marked step, and whether it outputs that step's results.
     receiving: Value
     answering: Value
-    answers: dict[_Path, Value]  #: Results of the marked step, by output
+    answers: dict[_Path, Value]  #: Results of the marked step, by output port
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
@@ -47,7 +46,7 @@ def _cycles_in(name: str, config: CoreConfig) -> int:
 
 
 def _behind(paths: dict[_Path, Value], *prefix: str) -> dict[_Path, Value]:
-    """Return the entries whose paths begin with a prefix. The prefix is removed from their paths."""
+    """Return the entries whose paths begin with a prefix, with this prefix removed from each path."""
     return {path[len(prefix) :]: value for path, value in paths.items() if path[: len(prefix)] == prefix}
 
 
@@ -73,14 +72,14 @@ def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cyc
     return _StandIn(same, answering, answers)
 
 
-#: Sets of cuts besides those of presets, which together contain every cut within a stage. With all nine registers in
-#: one unit, the engine does not finish in ten minutes.
+#: Sets of cuts that no preset has. Together they contain every cut within a stage. With all nine registers in one unit,
+#: the engine does not finish in ten minutes.
 _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 
 def _units(config: CoreConfig) -> Iterator[Parameters]:
     yield (anonymous(config),)
-    if config.latency < len(STAGE_CUTS):  # registers behave the same for all formats, so one datapath suffices
+    if config.latency < len(STAGE_CUTS):  # pipeline registers behave the same for all formats, so one datapath suffices
         for cuts in _OTHER_CUTS:
             yield (replace(anonymous(config), cuts=cuts),)
 
@@ -95,7 +94,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     unit = h.add("unit", opened(Unit)(config))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
-    # Number of enabled cycles since the marked step entered, including the first. Zero before the step entered.
+    # Number of enabled cycles since the marked step entered, including the first cycle. It is zero before the step
+    # enters.
     age = Signal(range(config.latency + 2), name="age")
     claim_chosen(h, age == 0)
     enters = h.named("enters", h.free("mark") & enable & (age == 0))
@@ -134,8 +134,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # The accumulator and the scales also bypass the multiply stage, on the way to the align stage. These lines are a
-    # copy of their registers at the select cut.
+    # The accumulator and the scales bypass the multiply stage on the way to the align stage. These lines copy the
+    # registers that delay them at the select cut.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

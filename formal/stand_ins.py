@@ -1,4 +1,4 @@
-"""Stand-ins for neighbours of the component under proof: arrays, operand fetch, column reader, accumulators.
+"""Stand-ins for neighbours of the component under proof: arrays, operand fetch, reader of columns, accumulators.
 
 A stand-in may act at any time at which the real part may; the real parts are proved separately (``warp.operands``,
 ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label: the mark of its
@@ -45,44 +45,44 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width of the position in a label, in bits. The position is the index of a word among those of all arrays.
+#: Width in bits of the position in a label. The position is the index of a word among those of all arrays.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
-#: Maximum number of panels that are fetched before their multiplication, and of items in an array's stand-in.
+#: Maximum number of panels that are fetched before their multiplication, and of items in the stand-in for an array.
 DEPTH = 2
-#: Panel that was fetched in advance: mark of its instruction, and panel number.
+#: Panel that was fetched before its multiplication: mark of its instruction, and panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 #: Fields of a request that determine which columns are read.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
-#: Number of arrays in the proof. Their 64 lanes give the block scales of A a second column.
+#: Number of arrays of units in the proof. With their 64 lanes, the block scales of A need a second column.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
-#: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` has the number of
-#: each operand's first column, in the order of reading.
+#: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` contains, for each
+#: operand, the number of columns that are read before it.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
 ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a labelled operand word, which identifies the instruction (by its mark) and the word's position."""
+    """Return a labelled operand word. The label identifies the instruction (by its mark) and the word's position."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
 def place_of_a(array: int, lane: int, register: int) -> int:
-    """Return the index of a register of A among the registers of all arrays."""
+    """Return the index of a register of A among the A registers of all arrays."""
     return (array * LANES + lane) * REGISTERS + register
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a labelled word of B, which identifies the instruction (by its mark), the panel, column and position."""
+    """Return a labelled word of B. The label identifies the instruction (by its mark), panel, column and position."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
 def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, int, int]:
-    """Return the position of a word of A from shared memory: array, lane and register.
+    """Return where a word of A from shared memory is stored: array, lane and register.
 
     PTX ISA 9.7.15.4.1: an array has 16 rows, and lane 4 g + t has word t of rows g and g + 8. Registers 0 and 1 have
     those of the first 16 bytes of K, registers 2 and 3 those of the second 16 bytes.
@@ -92,7 +92,7 @@ def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, i
 
 
 def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bits: int = WORD) -> Value:
-    """Return whether stored registers of A have the labels of a core matrix, in the lowest `bits` of each word."""
+    """Return whether stored registers of A have the labels of a core matrix, in the lowest `bits` of each register."""
     right = []
     for row, word in product(range(8), range(4)):
         place = array, lane, register = lane_register(panel, segment, row, word)
@@ -101,7 +101,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor filled with the mark of its instruction, except for a bit that tells A (1) from B (0)."""
+    """Return a descriptor that contains the mark of its instruction, except for a bit that is 1 for A and 0 for B."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -121,7 +121,7 @@ def array_stand_in(h: Harness, count: int) -> type[Warp]:
 
 
 class Queue:
-    """A queue inside a stand-in for two panels or two other items. `entries` starts with the oldest item."""
+    """A queue inside a stand-in, for two panels or two other items. `entries` starts with the oldest item."""
 
     def __init__(self, name: str, shape: ShapeLike = _PANEL, *, reset_less: bool = True) -> None:
         self.count = Signal(range(DEPTH + 1), name=f"{name}_count")
@@ -129,11 +129,11 @@ class Queue:
 
     @property
     def full(self) -> Value:
-        """Whether the queue is full."""
+        """Whether the queue is full, so that no item can enter."""
         return self.count == DEPTH
 
     def build(self, m: Module, push: Value, pop: Value, item: Value) -> None:
-        """Add the queue's registers to a module. With `push` the item enters, and with `pop` the oldest one leaves."""
+        """Add the queue's registers to a module. With `push` an item enters, and with `pop` the oldest item leaves."""
         first, second = self.entries
         m.d.sync += self.count.eq(self.count + push - pop)
         with m.If(pop):
@@ -146,7 +146,7 @@ class Queue:
 
 
 class FetchStandIn:
-    """Stand-in for the operand fetch from shared memory. It reads in any cycle, and stores up to two panels of B.
+    """Stand-in for the operand fetch from shared memory. It may read in any cycle, and stores up to two panels of B.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ class FetchStandIn:
 
 
 class ColumnReaderStandIn:
-    """Stand-in for the reader of tensor memory. It reads the columns of a request in any order, in any cycle.
+    """Stand-in for the reader of tensor memory. It may read the columns of a request in any order, in any cycle.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ class ColumnReaderStandIn:
 
 
 def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
-    """Return which columns an instruction reads: one of metadata if wide, one of B's scales per 32 columns of N."""
+    """Return which columns an instruction reads: for 16-bit elements one of metadata, one of B's scales per 32 of N."""
     metadata = Cat(sparse, sparse & ~wide)
     of_b = Cat(scaled & ((last_panel >> 2) >= number) for number in range(COLUMNS_OF[Operand.SCALE_B]))
     return Cat(
@@ -275,7 +275,7 @@ def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Val
 
 
 class AccumulatorsStandIn:
-    """Stand-in for the accumulators in tensor memory. It delivers panels in the order of requests, in any cycle.
+    """Stand-in for the accumulators in tensor memory. It may deliver panels in any cycle, in the order of requests.
 
     `panels` were requested and not multiplied yet; the highest bit of a request's column is the mark.
     """
@@ -304,5 +304,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a labelled accumulator word, which identifies the instruction, the panel of D, and the word's position."""
+    """Return a labelled accumulator. The label identifies the instruction, the panel of D, and the word's position."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

@@ -1,4 +1,4 @@
-"""Proofs about streams and control of core and warp: protocol, order, draining, reset.
+"""Proofs about streams and control of the core and of a warp: protocol, order, draining and reset.
 
 Arithmetic is abstracted: a stand-in for the unit returns its accumulator after the latency of the pipeline. One bit
 marks one item. Since control does not depend on data, this covers all items.
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: Maximum number of output blocks for which the engine finds invariants of a warp.
+#: Maximum number of blocks of outputs for which the engine finds the invariants of a warp.
 _FEW_BLOCKS = 8
 
 
 def _echo(unit: Any) -> Module:
-    """Build a stand-in for a unit, which returns one bit of the accumulator as the result."""
+    """Build a stand-in for a dot-product unit, whose result is one bit of the accumulator."""
     m = Module()
     bit = delayed(m, unit.step.c[0], unit.config.latency, unit.enable, "stage")
     m.d.comb += unit.result.d.eq(bit.replicate(32))
@@ -53,7 +53,7 @@ _ECHO = stand_in(Unit, _echo)
 
 
 class Flow:
-    """Model of a component's stream, which counts the items inside (at most `most`), and marks one item."""
+    """Model of a component's stream. It counts the items in the component (at most `most`), and marks one item."""
 
     def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
         m = h.m
@@ -67,7 +67,7 @@ class Flow:
         m.d.sync += inside.eq(inside + self.accepts - self.delivers)
         h.observed["inside"] = inside
         self.most = most
-        # Whether an item was marked, the number of items ahead of it, and whether it was delivered.
+        # Whether an item was marked, the number of items in front of it, and whether it was delivered.
         marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
         self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
         with m.If(self.marks):
@@ -79,7 +79,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol. `token` is the mark in the result, and `payload` is the whole result."""
+        """Claim the order and the protocol of items. `token` is the mark in the result, `payload` the whole result."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -93,7 +93,7 @@ class Flow:
         h.cover("waits", waited & self.o_valid)
 
     def answers(self, h: Harness, cycles: int) -> None:
-        """Claim that a transfer at input or output happens in every cycle in which an item waits or is inside.
+        """Claim that items enter or leave in every cycle in which an item waits or is in the component.
 
         It does within `cycles` cycles in which a result would be taken, whatever happens between these cycles.
         """
@@ -101,7 +101,7 @@ class Flow:
         claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
 
     def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
-        """Claim that the component is empty after `cycles` cycles without new items in which every result is taken."""
+        """Claim that a component is empty after `cycles` cycles in which no item enters and results are accepted."""
         quiet = Signal(range(cycles + 1), name="quiet")
         with h.m.If(valid | ~ready):
             h.m.d.sync += quiet.eq(0)
@@ -112,7 +112,7 @@ class Flow:
 
 
 def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
-    """Return a free variable that is constant over time."""
+    """Return a free variable that has the same value in all cycles."""
     value = h.free(name, shape)
     chosen, kept = Signal(reset_less=True, name=f"{name}_chosen"), Signal(shape, reset_less=True, name=f"{name}_kept")
     h.m.d.sync += [chosen.eq(1), kept.eq(value)]
@@ -121,14 +121,14 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that `quiet` holds in the first cycle, because the constants are chosen in it."""
+    """Claim that `quiet` is true in the first cycle, in which the constants are chosen."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Drive a payload that is stable while it waits. Return the payload, whether it waits, and its last value."""
+    """Drive a payload that does not change while it waits. Return it, whether it waits, and its previous value."""
     payload = h.free(name, source.payload.shape())
     h.m.d.comb += source.payload.eq(payload)
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
@@ -143,17 +143,17 @@ def bare(config: CoreConfig) -> CoreConfig:
     return replace(config, name="array", mux="mux4", **small)
 
 
-#: A small array for proofs about logic around arrays, which is the same for every configuration.
+#: A small array for proofs about the logic around arrays, because this logic is the same for every configuration.
 SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Number of cycles in which a core fills, waits and drains."""
+    """Number of cycles in which a core can fill, wait and drain."""
     return 2 * config.latency + 6
 
 
 def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
-    """Return the value that a signal had when the marked item entered."""
+    """Return the value that a signal had in the cycle in which the marked item entered."""
     kept = Signal(name=name)
     with h.m.If(flow.marks):
         h.m.d.sync += kept.eq(value)
@@ -161,18 +161,18 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Exclude control words with an unused rule code."""
+    """Exclude control words whose metadata rule has an unused code."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
 def _nibbles(flow: Flow, count: int) -> Value:
-    """Return metadata nibbles that no rule defines for the marked item, and that all rules define for other items."""
+    """Return metadata nibbles that are illegal under every rule for the marked item, and legal for all other items."""
     return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
 
 
 @CORE.property("order", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_order(h: Harness, config: CoreConfig) -> None:
-    """Nothing is lost, duplicated or reordered by a core, whatever the gaps, stalls and resets.
+    """A core loses, duplicates or reorders no item, whatever the gaps, stalls and resets.
 
     An offered result stays until it is taken. A core holds as many tiles as it has stages.
     """
@@ -201,7 +201,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("reset", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_reset(h: Harness, config: CoreConfig) -> None:
-    """After a reset, no output of a core depends on what its registers held before, power-up included."""
+    """After a reset, no output of a core depends on what its registers contained before, power-up included."""
     token = h.free("token")
 
     def drive(core: Core) -> list[Any]:
@@ -213,7 +213,7 @@ def _core_reset(h: Harness, config: CoreConfig) -> None:
 def _alike(
     h: Harness, copies: Sequence[Any], drive: Callable[..., list[Any]], observe: Callable[..., Sequence[Value]]
 ) -> None:
-    """Drive two copies with equal inputs from different states, and claim equal outputs after the first reset.
+    """Drive two copies with equal inputs, from different states. Claim that their outputs are equal after a reset.
 
     Each value that `observe` returns is a claim of its own: the fewer registers a claim depends on, the sooner the
     engine finds its invariant.
@@ -233,7 +233,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Number of cycles in which a warp accepts two instructions and delivers their results."""
+    """Number of cycles in which a warp can accept two instructions and deliver their results."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -243,7 +243,7 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 
 def few_blocks(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with at most eight blocks of outputs, since the engine cannot handle larger counters."""
+    """Return a configuration with at most eight blocks of outputs, because the engine cannot handle larger counters."""
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 
@@ -253,7 +253,7 @@ def _warps(config: CoreConfig) -> list[Parameters]:
 
 @WARP.property("order", _warps, cycles=_warp_cycles)
 def _warp_order(h: Harness, config: CoreConfig) -> None:
-    """Nothing is lost, duplicated or reordered by a warp, and every register of a result belongs to that result.
+    """A warp loses, duplicates or reorders no item, and every register of a result belongs to that result.
 
     All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
     instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves
@@ -290,7 +290,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 
 @WARP.property("reset", _warps, cycles=_warp_cycles)
 def _warp_reset(h: Harness, config: CoreConfig) -> None:
-    """After a reset, no output of a warp depends on what its registers held before, power-up included.
+    """After a reset, no output of a warp depends on what its registers contained before, power-up included.
 
     Two bits of each result register are compared. If the result is f16, they come from two accumulators. They differ
     from lane to lane; `warp.order` proves that all bits of a register are written alike.

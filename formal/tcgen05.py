@@ -1,4 +1,4 @@
-"""Proofs about ``tcgen05`` on a CTA's tensor cores: every array gets its own rows, columns, metadata, scales and D.
+"""Proofs about ``tcgen05`` on a CTA's tensor cores: every array receives its own rows, columns, metadata, scales and D.
 
 Arrays, the fetch, the reader of tensor memory and the accumulators are replaced by stand-ins
 (:mod:`~sptc.formal.stand_ins`). Every operand word carries a label: the mark of its instruction, and its place.
@@ -43,13 +43,13 @@ from .streams import SMALL_ARRAY, assume_a_rule
 __all__ = ["TCGEN05"]
 
 TCGEN05 = Topic("tcgen05")
-#: Code of the 16-bit element, whose metadata is one column. The other element of the small array has 8 bits.
+#: Code of the 16-bit element format, whose metadata fills one column. The small array's other format has 8 bits.
 _WIDE = 0
-#: Operands in tensor memory other than D. The address of an operand's first column is the mark of its instruction.
+#: Operands in tensor memory except D. The address of an operand's first column contains the mark of its instruction.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
 #: Layout of an instruction without the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
-#: Panels of B that one CTA of a pair provides. The CTAs of a pair alternate, and N is a multiple of 16.
+#: Panels of B that one CTA of a pair provides. The two CTAs alternate, and N is a multiple of 16.
 _OWN_B = OwnPanels(
     lambda i: Mux(i.pair, (i.last_panel + 1) >> 1, i.last_panel + 1),
     lambda i, panel: Mux(i.pair, (panel + ~i.odd) >> 1, panel),
@@ -57,7 +57,7 @@ _OWN_B = OwnPanels(
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the number of the panel of D at a position in the order. A pair alternates between the halves of N."""
+    """Return the number of the panel of D at a position in the order. A pair of CTAs alternates between halves of N."""
     half = (i.last_panel + 1) >> 1
     return Mux(i.pair, (place >> 1) + Mux(place[0], half, 0), place)[:5]
 
@@ -72,7 +72,7 @@ def _is_scaled(instruction: Any) -> Value:
 
 @TCGEN05.property("order", once, cycles=40)
 def _order(h: Harness) -> None:
-    """Every array receives the next columns of B, and its own rows of A, metadata, block scales and D.
+    """Every array of units receives the next columns of B, and its own rows of A, metadata, block scales and D.
 
     Every word is at its place, once for each panel and in order. A is in shared or tensor memory; metadata is of wide
     elements or of others; the CTA is alone or in a pair, whose columns of B come from both CTAs in turn. Memories and
@@ -131,7 +131,7 @@ def _order(h: Harness) -> None:
 
 
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
-    """Claim that the columns of tensor memory are requested for one slot first, and then for the other slot.
+    """Claim that columns of tensor memory are requested for one instruction slot first, and then for the other.
 
     Return the columns that are stored for each slot, and the slots for which some columns are missing.
     """
@@ -180,7 +180,7 @@ def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: Sl
 
 
 def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn, model: SlotModel) -> None:
-    """Claim that accumulators are requested panel by panel, and multiplied in order."""
+    """Claim that accumulators are requested panel by panel, and that the panels are multiplied in this order."""
     requests = cta.parts.accumulators.i
     request: Any = requests.payload
     turn, queue = cta.parts.slots.d, accumulators.panels
@@ -277,7 +277,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))
-            column = Cat(Const(group, 3), number)  # width of the words of D and of B
+            column = Cat(Const(group, 3), number)  # width in bits of the compared part of words of D and of B
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))

@@ -1,4 +1,4 @@
-"""Proofs about streams of a CTA's tensor cores: progress until all results are written, and their order.
+"""Proofs about streams of a CTA's tensor cores: progress until all results are written, and the order of results.
 
 Arrays are replaced by stand-ins, since they are proved separately.
 """
@@ -25,13 +25,13 @@ from .tensor_core import Echo, EchoEverywhere
 __all__ = ["TCGEN05"]
 
 
-#: Number of cycles in which an instruction with A in shared memory is multiplied and written.
+#: Number of cycles in which an instruction with A in shared memory can be multiplied and its results written.
 _CYCLES = 40
-#: Instruction fields that affect the timing, besides the number of panels.
+#: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
 
 
-# Parameter sets: instructions with one panel or two, on one CTA or on a pair.
+# Parameter sets: instructions with one panel or two, executed by one CTA or by a pair.
 @TCGEN05.property("progress", lambda _: [(1, False), (2, False), (2, True)], cycles=_CYCLES)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
     """While a multiplication is in a slot or offered, some request, read, multiplication, write or transfer happens.
@@ -71,7 +71,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     moves = Cat(taken, multiplied, written, cta.memory.read, cta.tensor.read, requested).any()
     h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(cta.i.valid | owed), fair, 2) != 0)
     h.claim("nothing_from_nothing", ~written | owed)
-    # Invariants that the engine needs: panels that were read in advance were requested, and are not used yet.
+    # Invariants that the engine needs: panels that were read in advance were requested, and are not multiplied yet.
     h.claim("due", due == kept + inside)
     h.claim("read_ahead", slots.left == kept + slots.count("accumulators", requested))
     own, b = panels // 2 if pair else panels, Signal(range(3), name="panels_of_b")
@@ -83,7 +83,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array, which outputs the lowest bit of C and the array number of each item."""
+    """Stand-in for an array of units. It outputs the lowest bit of C and the array number of each item."""
 
     def shown(self) -> Value:
         """Return the bits of an item that the stand-in outputs."""
@@ -101,7 +101,7 @@ def _results(h: Harness) -> None:
     flow = Flow(h, reset, source, sink, DEPTH)
 
     def accumulators(store: Any) -> Module:
-        """Build a stand-in for the accumulators, which puts mark and array number in the words of each array."""
+        """Build a stand-in for the accumulators. The words of each array contain the mark and the array number."""
         m = Module()
         m.d.comb += [
             store.i.ready.eq(1),

@@ -1,4 +1,4 @@
-"""Proofs about the two streams of a tensor core: which stream may start, and which stream gets a result.
+"""Proofs about the ``wgmma`` and ``mma`` streams of a tensor core: which may start, and which one receives a result.
 
 The array is replaced by a stand-in with two items, since a warp is proved separately.
 """
@@ -22,13 +22,13 @@ from .streams import Flow, bare
 __all__ = ["TENSOR_CORE", "Echo", "EchoEverywhere", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Minimum cycles between the starts of two instructions, by sparsity and by whether A takes four registers. The figures
-#: are measured on an H200, and are written here independently of the hardware.
+#: Minimum number of cycles between the starts of two instructions, by sparsity and by whether A takes four registers.
+#: The figures are measured on an H200, and are stated here independently of the hardware.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
 class Echo(Warp):
-    """Stand-in for the array: a queue of two items, which outputs the lowest bits of A and of B of each item."""
+    """Stand-in for the array of units: a queue of two items. It outputs the lowest bits of A and of B of each item."""
 
     #: Number of bits of an item that the stand-in outputs.
     bits = 2
@@ -51,7 +51,7 @@ class Echo(Warp):
 
 
 class EchoEverywhere(Echo):
-    """Stand-in for the array. Every word of a result has four bits of the item and the word's position."""
+    """Stand-in for the array of units. Every word of a result has four bits of the item and the word's position."""
 
     bits = 4
 
@@ -62,7 +62,7 @@ class EchoEverywhere(Echo):
 
 
 def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
-    """Yield every word of a result with its number: the registers of all lanes, then the flags of all rows."""
+    """Yield every word of a result with its number: first the registers of all lanes, then the flags of all rows."""
     for lane, register in product(range(LANES), range(REGISTERS)):
         yield lane * REGISTERS + register, result.d[lane][register]
     for row in range(ROWS):
@@ -76,10 +76,10 @@ def _streams(config: CoreConfig) -> Iterator[Parameters]:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-# Sixteen cycles suffice for the covers: two instructions start and leave.
+# Sixteen cycles suffice for the covers, in which two instructions start and leave.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
-    """Every result returns to the stream of its operands, in order, whatever the other stream does.
+    """Every result returns to the stream of its operands (``wgmma`` or ``mma``), in order, whatever the other does.
 
     No instruction begins while a panel waits, or before the register file has delivered its operands. An offered
     instruction begins as soon as no panel waits, its operands are delivered and the array accepts it.
@@ -120,7 +120,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     with h.m.Elif(left != 0):
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
-    # Number of items of both streams in the array, at most the capacity of the stand-in.
+    # Number of items of both streams that are in the array, at most the capacity of the stand-in.
     count = Signal(range(DEPTH + 1), name="count")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     delivered = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()

@@ -1,4 +1,4 @@
-"""Proofs of a whole unit against a flat specification, at reduced width: few slots, narrow significands, all stages.
+"""Proofs of a whole dot-product unit against a flat specification, with few slots and narrow significands.
 
 The specification puts every product and the accumulator on one absolute grid as integers, and drops the bits below
 2**(E - F). It never computes the distance between two terms.
@@ -24,7 +24,7 @@ __all__ = ["UNIT"]
 
 UNIT = Topic("unit")
 _EXPONENT = signed(10)
-#: Minimum number of alignment bits for which f16 results of e2m1 need every case of rounding.
+#: Minimum number of alignment bits with which f16 results of e2m1 reach every case of rounding.
 _ALIGNMENT_BITS = 12
 
 
@@ -34,7 +34,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class _Operands:
-    """A decoder and a unit with free operands, and the reference pair of elements that each slot multiplies."""
+    """A decoder and a unit with free operands, and the pair of elements that each product slot must multiply."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", opened(Unit)(config), enable=1)
@@ -69,7 +69,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return the pair of a slot after 3:1 multiplexers, which may exchange two slots but no products."""
+        """Return the pair of a product slot after 3:1 multiplexers, which may exchange two slots but no products."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
@@ -121,7 +121,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
     for index, (sign, magnitude, exponent, fraction_bits, zero) in enumerate(terms):
         place = (exponent - fraction_bits - base).as_unsigned()[: bits.bit_length()]
         fixed = h.named(f"fixed{index}", Mux(zero, 0, magnitude << place), bits)
-        # The bits above the grid suffice, because no term exceeds 4 * 2**E.
+        # The bits above the grid suffice, because the magnitude of each term is at most 4 * 2**E.
         kept = h.named(f"kept{index}", fixed >> dropped.as_unsigned()[: bits.bit_length()], config.alignment_bits + 2)
         parts.append(Mux(sign, -kept, kept))
     total = h.named("total", sum(parts), signed(config.alignment_bits + 7))

@@ -1,4 +1,4 @@
-"""Proof about metadata from end to end: the flags of a result are right for all metadata words.
+"""Proof about metadata from input to output: the flags of a result are right for all metadata words.
 
 In a warp, for every metadata word, rule and format, the flags of a result name exactly the chunks whose nibble the rule
 does not define. Places in registers are written by hand from PTX, as in :mod:`~sptc.formal.gathering`. What an array
@@ -32,7 +32,7 @@ _CHUNKS = 16
 def _claim_flags(
     h: Harness, config: CoreConfig, warp: Warp, block: Block, nibbles: Sequence[Value], instruction: IssuedInstruction
 ) -> None:
-    """Claim that a result has the flags of its instruction, which the harness records row by row.
+    """Claim that a result has the flags of its instruction. The harness records these flags row by row.
 
     The registers that become the result have them as well, which makes the claims inductive. Without pipeline registers
     an issued block comes back in the same cycle. A second step's flags are those of the second half of the chunks.
@@ -54,7 +54,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
         yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
 
 
-# The number of cycles suffices for the covers: a warp accepts an instruction and delivers its result.
+# Number of cycles that suffice for the covers: a warp accepts an instruction and delivers its result.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
     """A result flags exactly the chunks whose nibble in the metadata registers is not defined by the rule.

@@ -1,4 +1,4 @@
-"""Proofs about a warpgroup's progress: some transfer happens until all commands are complete.
+"""Proofs about the progress of a warpgroup: some transfer happens until all commands are complete.
 
 Arrays are replaced by stand-ins, since they are proved separately, and the register file takes few cycles.
 """
@@ -31,14 +31,14 @@ _QUIET = 9
 
 #: Parameter sets: instructions with one panel or with two.
 _LENGTHS: list[Parameters] = [(1,), (2,)]
-#: Number of cycles in which an instruction with A in shared memory is multiplied.
+#: Number of cycles in which an instruction with A in shared memory can be multiplied.
 _CYCLES = 40
-#: Instruction fields that affect the timing, besides the number of panels.
+#: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer arbitrary multiplications with the given numbers of panels. `others` are assignments to further fields."""
+    """Offer arbitrary multiplications with given numbers of panels. `others` are assignments to further fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),
@@ -51,7 +51,7 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array, which outputs the lowest bits of C and metadata, and the warp number, of each item."""
+    """Stand-in for an array of units. It outputs the lowest bits of C and metadata, and the warp number, per item."""
 
     def shown(self) -> Value:
         """Return the bits of an item that the stand-in outputs."""

@@ -1,4 +1,4 @@
-"""Proofs about ``wgmma`` on an SM's tensor cores: for every panel, each array gets its own rows, columns and metadata.
+"""Proofs about ``wgmma`` on an SM's tensor cores: each receives its own rows, columns and metadata in every panel.
 
 The fetch and the arrays are proved separately (``fetch.both``, ``warp.operands``) and replaced by stand-ins, which do
 whatever the real parts may do. Every word of an operand has its own label: the mark of its instruction, and its place.
@@ -36,16 +36,16 @@ from .streams import SMALL_ARRAY
 __all__ = ["WGMMA"]
 
 WGMMA = Topic("wgmma")
-#: Number of panels of A, which has 64 rows.
+#: Number of panels of A. Together they have 64 rows.
 _A_PANELS = 8
-#: Layout of an instruction without its operands.
+#: Layout of an instruction without the descriptors and registers of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
-# The number of cycles suffices for the covers: an instruction with A in shared memory is fetched and multiplied.
+# Number of cycles that suffice for the covers: an instruction with A in shared memory is fetched and multiplied.
 @WGMMA.property("order", once, cycles=24)
 def _order(h: Harness) -> None:
-    """Every array receives the next columns of B, its rows of A, and the metadata and control of its instruction.
+    """Every tensor core receives the next columns of B, its rows of A, and its instruction's metadata and control.
 
     Every word is at its place, once for each panel and in order, from registers or from shared memory. The register
     file, the fetch and the arrays accept at any time, two instructions are held, and resets occur at any time. Panels
@@ -101,7 +101,7 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether a word has its label. Bits above the label, such as signs that may change, are ignored."""
+    """Return whether a word has its expected label. Bits above the label, such as signs, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
@@ -133,7 +133,7 @@ def _claim_cores(h: Harness, cores: Any, model: SlotModel, multiplied: Value, c_
                 h.claim(f"{name}_of_core_{warp}_{lane}", ~multiplied | Cat(right).all())
 
 
-#: Sign bits of the elements in a 32-bit register, by the formats of ``wgmma``. Integers are not negated.
+#: Sign bits of the elements in a 32-bit register, by element format of ``wgmma``. Integers are not negated.
 _SIGNS = {
     "f16": 0x8000_8000,
     "bf16": 0x8000_8000,
@@ -146,14 +146,14 @@ _SIGNS = {
 
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
-    """Element formats of the configuration that ``wgmma`` supports."""
+    """Element formats of a configuration that ``wgmma`` supports."""
     if formats := tuple(name for name in config.formats if name in _SIGNS):
         yield (replace(SMALL_ARRAY, formats=formats, alignment_bits=25),)
 
 
 @WGMMA.property("operands", _floats)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """An array gets a panel's operands bit for bit. If products are negated, the sign of every float of A is inverted.
+    """An array receives a panel's operands bit for bit. If products are negated, all floats of A change their sign.
 
     Register r of lane 4 c + t of B has bytes 16 r + 4 t to 16 r + 4 t + 3 of column c (PTX ISA, fragments of ``mma``).
     Integers stay as they are, and accumulators that are not added are zero.
