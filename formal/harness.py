@@ -117,7 +117,7 @@ class Harness:
         self.claims.append(f"claim_{name}")
 
     def cover(self, name: str, condition: ValueLike) -> None:
-        """Require that a condition is reachable, so that no claim is true only because nothing happens."""
+        """Require that a condition is reachable, which shows that the claims are not vacuous."""
         self.m.d.comb += Cover(self._flag(f"cover_{name}", condition))
         self.covers.append(f"cover_{name}")
 

@@ -251,7 +251,7 @@ class Machine:
             if values.dtype != kept:
                 if values.dtype.itemsize == kept.itemsize:
                     values = values.view(kept)
-                else:  # A register wider than the type: sign- or zero-extend, as the type requires.
+                else:  # The register is wider than the type: sign- or zero-extend the value.
                     values = (values.astype(np.int64) if signed else values).astype(kept)
             registers[number] = values if mask is None else np.where(mask, values, registers[number])
 

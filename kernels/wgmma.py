@@ -87,7 +87,7 @@ class _Groups(ThreadGroups):
             try:
                 chain[0].compute(chain, mask)
             except KernelError:
-                for work in chain:  # one by one, so that the error names the line of the faulty instruction
+                for work in chain:  # one by one, so that the error contains the faulty instruction's line
                     work(mask)
 
 

@@ -137,9 +137,9 @@ class AlignStage(wiring.Component):
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
             if self.widths.narrow:  # products of 4-bit elements are summed in groups of 16
                 significand = Mux(narrow, 0, significand)
-            # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a slot for
-            # narrow floats, a float gets more zeros as padding than an integer (i: integer bits, f: fraction bits, -:
-            # zeros):
+            # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a product
+            # slot for floats of at most 8 bits, a float gets more zeros as padding than an integer (i: integer bits, f:
+            # fraction bits, -: zeros):
             #
             #     float       iiffffffffffff-----------    `padding` zeros, if its exponent is E
             #     integer           iiiiiiii-----          `padding - integer_shift` zeros
@@ -161,7 +161,7 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max (the largest exponent), saturated to the shift amount's width, for one group of slots.
+        """Return e_max (the largest exponent), saturated to the shift amount's width, for slots of equal formats.
 
         In steps of other formats return the exponent of integers instead. Integers are then not shifted, and the shift
         amounts of unused slots do not toggle with e_max.

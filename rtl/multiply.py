@@ -195,7 +195,7 @@ class MultiplyStage(wiring.Component):
         return tree
 
     def _dropped_bits(self) -> Value:
-        """Return how many bits F of the step's float format is below the largest F of all formats."""
+        """Return by how many bits F of the step's float format is smaller than the largest F of all formats."""
         bits: Value = Const(0)
         for element in self.widths.floats:
             if dropped := self.widths.grid_bits - kept_bits(self.config, element):

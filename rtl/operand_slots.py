@@ -78,9 +78,9 @@ class OperandSlots(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, and the pointers that select a slot for multiplication and for each operand."""
         m = Module()
-        # Multiplication and each operand have their own pointer to the slots. In this example, an awaited operand `a`
-        # takes three requests (r), and the data of the last request arrive one cycle later (x). Then four panels are
-        # multiplied (m). A slot waits (.) while the pointer is at the other slot:
+        # Multiplication and each operand have their own pointer to the two instruction slots. In this example, operand
+        # `a` takes three requests (r), and the data of the last request arrive one cycle later (x). Then four panels
+        # are multiplied (m). A slot waits (.) while the pointer is at the other slot:
         #
         #     cycle     0    1    2    3    4    5    6    7    8    9    10   11   12
         #     slot 0    i0   r    r    r    x    m    m    m    m    i2   r    r    r

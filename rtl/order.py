@@ -40,15 +40,15 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
         Byte of the column for each byte of ``step.b``; None where the unit does not use the byte.
     """
     units = UNITS_PER_CHUNK if sparse else KEPT_UNITS
-    # Source bytes in the column for each group of eight bytes at the input, where wide and narrow elements share
-    # multiplexers (-: unused):
+    # For each group of eight bytes at the B input of a unit: source bytes in the column of B, if elements of 16 and of
+    # 8 bits share multiplexers (-: unused):
     #
     #     byte of the group    7    6    5    4    3    2    1    0
     #     unit                 3         2         1         0
-    #     wide, sparse         7    6    5    4    3    2    1    0     of the eight bytes from 8 * group
-    #     narrow, sparse       7    3    6    2    5    1    4    0     of the eight bytes from 8 * group
-    #     wide, dense          -    -    -    -    3    2    1    0     of the four bytes from 4 * group
-    #     narrow, dense        -    -    -    -    3    1    2    0     of the four bytes from 4 * group
+    #     16-bit, sparse       7    6    5    4    3    2    1    0     of the eight bytes from 8 * group
+    #     8-bit, sparse        7    3    6    2    5    1    4    0     of the eight bytes from 8 * group
+    #     16-bit, dense        -    -    -    -    3    2    1    0     of the four bytes from 4 * group
+    #     8-bit, dense         -    -    -    -    3    1    2    0     of the four bytes from 4 * group
     order: list[int | None] = []
     for place in range(2 * config.step_bytes):
         group, unit, part = place // 8, place % 8 // 2, place % 2
@@ -74,10 +74,10 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
     """Return the byte at the output of the select stage that is multiplied by the byte `byte` of stored A."""
     if wide or not config.interleaved:
         return byte
-    # Chunk and slot of each of four bytes, in stored A and in selected B:
+    # Chunk, and kept element in this chunk (0 or 1), of each of four bytes in stored A and in selected B:
     #
     #     byte           3       2       1       0
-    #     stored A       1, 1    1, 0    0, 1    0, 0    chunk, slot
+    #     stored A       1, 1    1, 0    0, 1    0, 0    chunk, kept element
     #     selected B     1, 1    0, 1    1, 0    0, 0
     word, chunk, slot = byte // 4, byte % 4 // 2, byte % 2
     return 4 * word + 2 * slot + chunk

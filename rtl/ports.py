@@ -102,7 +102,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # free the component, which is in a reference cycle, while its warning is ignored
+        gc.collect()  # free the component (in a reference cycle) while its warning is ignored
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

@@ -280,8 +280,8 @@ class Warp(wiring.Component):
         # 8. f is the sparsity selector, and "short" and "long" are instructions with two and four registers of A:
         #
         #     elements     bits 31 ... 16           bits 15 ... 0         threads, short    threads, long
-        #     wide         4 chunks of row g + 8    4 chunks of row g     f                 2 f[0], 2 f[0] + 1
-        #     narrow       8 chunks of row g + 8 h                        2 f[0] + h        h, 2 + h
+        #     16-bit       4 chunks of row g + 8    4 chunks of row g     f                 2 f[0], 2 f[0] + 1
+        #     8-bit        8 chunks of row g + 8 h                        2 f[0] + h        h, 2 + h
         f = operands.sparsity_selector
         unused = Const(0x44444444, 32)
         wide_long = Cat(half_words[Cat(Const(0, 1), f[0])], half_words[Cat(Const(1, 1), f[0])])

@@ -64,7 +64,7 @@ class Multiplier(wiring.Component):
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
             bits = [*row]
-            if self.signed:  # The sign's weight is negative: the row adds it inverted, `constant` corrects the sum.
+            if self.signed:  # The sign has a negative weight. Its inverse is added, and `constant` corrects.
                 bits[-1] = ~bits[-1]
                 constant -= 1 << low + len(bits) - 1
             for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):
@@ -99,7 +99,7 @@ class Multiplier(wiring.Component):
             )
             yield low, row, Const(0, 0)
         left = self.b[above:]
-        if self.signed:  # highest digit: -1 or 0 from the sign alone, -2 to 1 with the bit below it
+        if self.signed:  # highest Booth digit: -1 or 0 from the sign bit, or -2 to 1 from two bits
             yield above, *self._recoded_row(m, Cat(Const(0, 1), left, left[-1])[:3])
         elif len(left):
             yield above, self.a & left.replicate(self.bits), Const(0, 0)
