@@ -39,7 +39,7 @@ def _halves(low: Value, high: Value) -> Value:
 
 
 def _units(results: Signal, overflows: Signal) -> type[Unit]:
-    """Return a class of units whose results and overflow flags are free variables, in row-major order."""
+    """Return a class of dot-product units whose results and overflow flags are free variables, in row-major order."""
     numbers = count()
 
     def build(unit: Any) -> Module:

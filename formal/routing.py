@@ -71,14 +71,14 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
 
 
 def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
-    """Return, for every stored byte, the pair of bytes (of A and of B) that a unit multiplies."""
+    """Return, for every stored byte, the pair of bytes (of A and of B) that a dot-product unit multiplies."""
     stored, selected = unit.step.a, unit.select.selected
     places = [selected_byte(unit.config, byte, wide=wide) for byte in range(unit.config.step_bytes)]
     return [Cat(stored.word_select(byte, 8), selected.word_select(place, 8)) for byte, place in enumerate(places)]
 
 
 def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wide: bool, sparse: bool) -> Value:
-    """Return whether a unit multiplies each stored byte of A with the byte of B that metadata selects.
+    """Return whether a dot-product unit multiplies each stored byte of A with the byte of B that metadata selects.
 
     With 3:1 multiplexers the two stored units of a chunk may be exchanged, which changes no sum.
     """
@@ -149,7 +149,7 @@ class _Array:
         h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
 
     def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
-        """Return the pairs of bytes that the unit in a given row and column multiplies."""
+        """Return the pairs of bytes that the dot-product unit in a given row and column multiplies."""
         return _met(getattr(self.core.parts, f"unit_{row}_{column}"), wide=wide)
 
 

@@ -26,7 +26,8 @@ __all__ = ["UNIT"]
 _Path = tuple[str | int, ...]
 #: Stages with pipeline registers inside, and the names (cuts) of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
-#: Inputs of the round stage that only float results need. A unit without float formats does not connect them.
+#: Inputs of the round stage that only float results need. A dot-product unit without float formats does not connect
+#: them.
 _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
 
@@ -72,8 +73,8 @@ def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cyc
     return _StandIn(same, answering, answers)
 
 
-#: Sets of cuts that no preset has. Together they contain every cut within a stage. With all nine registers in one unit,
-#: the engine does not finish in ten minutes.
+#: Sets of cuts that no preset has. Together they contain every cut within a stage. With all nine registers in one
+#: dot-product unit, the engine does not finish in ten minutes.
 _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 
@@ -120,7 +121,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **multiplied}), "o")
     addends = {("i", *path): value for path, value in _behind(aligned, "addends").items()}
     narrow = [element.format.is_integer and element.container_bits == 4 for element in config.elements]
-    # A unit that has only 4-bit integers does not decode the element format.
+    # A dot-product unit that has only 4-bit integers does not decode the element format.
     integers = Cat(all(narrow) or control.a == code for code, is_narrow in enumerate(narrow) if is_narrow).any()
     total = enter("reduce", {**addends, ("integer_groups",): integers})
     special = {path: value for path, value in aligned.items() if path[0] != "addends"}

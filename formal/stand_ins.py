@@ -56,7 +56,7 @@ _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 #: Fields of a request that determine which columns are read.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
-#: Number of arrays of units in the proof. With their 64 lanes, the block scales of A need a second column.
+#: Number of arrays of dot-product units in the proof. With their 64 lanes, the block scales of A need a second column.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
 #: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` contains, for each

@@ -83,7 +83,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array of units. It outputs the lowest bit of C and the array number of each item."""
+    """Stand-in for an array of dot-product units. It outputs the lowest bit of C and the array number of each item."""
 
     def shown(self) -> Value:
         """Return the bits of an item that the stand-in outputs."""

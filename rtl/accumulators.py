@@ -15,7 +15,7 @@ from .warp import COLUMNS, LANES, REGISTERS, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
-#: Number of arrays of units. Each computes 16 rows, and together they use all lanes of tensor memory.
+#: Number of arrays of dot-product units. Each computes 16 rows, and together they use all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
 #: Number of buffers for panels of accumulators that were read from tensor memory and wait for multiplication.
 _BUFFERS = 2

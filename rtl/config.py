@@ -112,7 +112,7 @@ class CoreConfig:
     #: Names of the datapath's element formats, in the syntax of :meth:`Element.parse`.
     formats: tuple[str, ...]
     scales: tuple[str, ...] = ()  #: Names of the datapath's block scale formats: ``ue8m0``, ``ue4m3``
-    #: Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
+    #: Bytes of stored A that a dot-product unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
     alignment_bits: int = 25  #: F: number of bits that alignment keeps below e_max, the largest exponent
     fp8_alignment_bits: int = 25  #: F (number of bits kept by alignment) of 8-bit floats, at most `alignment_bits`
@@ -121,7 +121,7 @@ class CoreConfig:
     #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
     mux: str = "mux4"  #: Type of the operand multiplexers, ``mux4`` or ``mux3`` (see :data:`MUXES`)
-    #: Number of rows and of columns of units in the array, at most 256 each.
+    #: Number of rows and of columns of dot-product units in the array, at most 256 each.
     rows: int = 4
     columns: int = 4
     #: Positions of pipeline registers: a subset of :data:`CUTS` in the same order. Their number is the latency in
@@ -191,7 +191,7 @@ class CoreConfig:
         return self.elements.index(element)
 
     def slots_of(self, element: Element) -> int:
-        """Return the number of products that a unit computes per step, for an element format."""
+        """Return the number of products that a dot-product unit computes per step, for an element format."""
         return self.step_bytes * 8 // element.container_bits
 
     @property
@@ -220,12 +220,12 @@ class CoreConfig:
         return len(self.cuts)
 
     def elements_of_slot(self, slot: int) -> tuple[Element, ...]:
-        """Return the element formats that a product slot of the unit serves."""
+        """Return the element formats that a product slot of the dot-product unit serves."""
         return tuple(element for element in self.elements if slot < self.slots_of(element))
 
     @property
     def slots(self) -> int:
-        """Number of product slots (multipliers) per unit."""
+        """Number of product slots (multipliers) per dot-product unit."""
         return max(self.slots_of(element) for element in self.elements)
 
     @property
@@ -234,7 +234,7 @@ class CoreConfig:
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
 
     def require_warp(self) -> None:
-        """Raise an error if the array of units cannot execute ``mma`` instructions of a warp.
+        """Raise an error if the array of dot-product units cannot execute ``mma`` instructions of a warp.
 
         Raises
         ------

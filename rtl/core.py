@@ -129,7 +129,7 @@ class Core(wiring.Component):
         return m
 
     def _row(self, m: Module, row: int, wide: Value) -> MetadataStage:
-        """Reorder and decode the metadata of one row of a tile, for all units of the row."""
+        """Reorder and decode the metadata of one row of a tile, for all dot-product units of the row."""
         tile = self.i.payload
         m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
         m.submodules[f"decode_row_{row}"] = decode = MetadataStage(self.config)
@@ -146,7 +146,7 @@ class Core(wiring.Component):
         return decode
 
     def _column(self, m: Module, column: int, wide: Value) -> Value:
-        """Reorder B of one column of a tile, for all units of the column."""
+        """Reorder B of one column of a tile, for all dot-product units of the column."""
         tile = self.i.payload
         m.submodules[f"order_column_{column}"] = order = ColumnOrder(self.config)
         m.d.comb += [

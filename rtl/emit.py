@@ -1,4 +1,4 @@
-"""Verilog or RTLIL of a unit, a row, a core, or a top module that executes instructions."""
+"""Verilog or RTLIL of a dot-product unit, a row, a core, or a top module that executes instructions."""
 
 import re
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def unit_instance(name: str) -> type[Unit]:
 
 
 def unit_of(name: str) -> str:
-    """Return the name of the unit module that all units below a top module share."""
+    """Return the name of the module that all dot-product units below a top module share."""
     return f"{name}_unit"
 
 

@@ -123,16 +123,16 @@ class CoreMatrixAddress(wiring.Component):
         """Build the base address of the core matrix, the addresses of its eight rows, and the swizzle."""
         m = Module()
         descriptor, mn_major = self.request.descriptor, self.request.mn_major
-        # In a K-major operand, the panel number steps along the stride, and the segment number along the units of a
-        # row. In an MN-major operand, the segment number steps along the stride, and the panel number along the units
-        # of a row.
+        # In a K-major operand, the panel number steps along the stride, and the segment number along the 16-byte words
+        # of a row. In an MN-major operand, the segment number steps along the stride, and the panel number along the
+        # 16-byte words of a row.
         outer, unit = Mux(mn_major, self.segment, self.request.panel), Mux(mn_major, self.request.panel, self.segment)
         swizzle = descriptor.swizzle
         exchanged = mn_major & (swizzle == SwizzleCode.NONE)
         along = Mux(exchanged, descriptor.stride, descriptor.leading)
         across = Mux(exchanged, descriptor.leading, descriptor.stride)
-        # `exponent` is log2 of the units in a row of the swizzle pattern, and `mask` is the number of these units less
-        # one. The exponent is the negated swizzle code, modulo 4: NONE 0, B128 3, B64 2, B32 1.
+        # `exponent` is log2 of the number of 16-byte words in a row of the swizzle pattern, and `mask` is this number
+        # less one. The exponent is the negated swizzle code, modulo 4: NONE 0, B128 3, B64 2, B32 1.
         exponent = Signal(2)
         mask = Signal(3)
         m.d.comb += [
@@ -141,11 +141,11 @@ class CoreMatrixAddress(wiring.Component):
         ]
         base = Signal(ADDRESS_BITS)
         m.d.comb += base.eq(descriptor.start + outer * across + (unit >> exponent) * along + (unit & mask))
-        # Bits of the unit address before the swizzle (`linear`) and after it (`address`):
+        # Bits of the address of a 16-byte word, before the swizzle (`linear`) and after it (`address`):
         #
         #     bit         13 ... 6    5 4 3               2 1 0
-        #     linear                  row of 128 bytes    unit of that row
-        #     address     linear      linear              unit XOR (row - base_offset) & mask
+        #     linear                  row of 128 bytes    word in that row
+        #     address     linear      linear              word XOR (row - base_offset) & mask
         for row in range(PANEL_ROWS):
             linear = Signal(ADDRESS_BITS, name=f"linear_{row}")
             m.d.comb += [

@@ -103,7 +103,7 @@ def selects_layout(config: CoreConfig) -> data.ArrayLayout:
 
 
 class MetadataStage(wiring.Component):
-    """Decode the metadata of one row in one step, for all units of the row. Combinational.
+    """Decode the metadata of one row in one step, for all dot-product units of the row. Combinational.
 
     Source: which elements of B a row of A meets depends only on the metadata of the row (measured on an H200).
     """

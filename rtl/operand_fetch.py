@@ -80,7 +80,8 @@ class OperandFetch(wiring.Component):
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Number of panels of B that are read at least in part, and that the arrays of units have not taken yet.
+        # Number of panels of B that are read at least in part, and that the arrays of dot-product units have not taken
+        # yet.
         kept = Signal(range(_BUFFERS + 1))
         taken = self.panels.valid & self.panels.ready
         room = (segments["b"] != 0) | (kept != _BUFFERS) | taken

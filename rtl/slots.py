@@ -1,4 +1,4 @@
-"""Product slots of a unit: formats that each slot multiplies, and widths of its significands."""
+"""Product slots of a dot-product unit: formats that each slot multiplies, and widths of its significands."""
 
 from functools import cached_property
 

@@ -40,7 +40,7 @@ def row_step_layout(config: CoreConfig) -> DescribedLayout:
 
 
 def unit_step_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the operands that a unit takes in one step, with decoded metadata."""
+    """Return the layout of the operands that a dot-product unit takes in one step, with decoded metadata."""
     selects = (selects_layout(config), "Decoded metadata; absent if the datapath has no selection.")
     a = "Stored elements of A, from output stored of MetadataStage."
     return _step_layout(config, a, {"selects": selects} if config.sparse else {})
@@ -74,7 +74,7 @@ def row_result_layout(config: CoreConfig) -> DescribedLayout:
 
 
 def unit_result_layout() -> DescribedLayout:
-    """Return the layout of the result of a unit."""
+    """Return the layout of the result of a dot-product unit."""
     overflow = (
         "An integer sum exceeded 32 bits and was not clamped. The next step needs it with d; only the last step clamps."
     )

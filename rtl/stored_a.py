@@ -12,7 +12,7 @@ from .warp import LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
-#: Number of panels of A (eight rows each) per array of units, which computes 16 rows.
+#: Number of panels of A (eight rows each) per array of dot-product units, which computes 16 rows.
 A_PANELS_OF_ARRAY = 2
 #: Number of columns of tensor memory that A occupies: 32 stored bytes per row, and 4 bytes per column.
 _COLUMNS = 8

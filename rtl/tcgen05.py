@@ -154,7 +154,7 @@ class Tcgen05(wiring.Component):
         super().__init__(_ports(arrays))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, the operand fetch, the arrays of units and the tracking of commits."""
+        """Build the instruction slots, the operand fetch, the arrays of dot-product units and the commit logic."""
         m = Module()
         m.submodules.fetch = fetch = self.fetch_class(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = self.operands_class(ROWS * self.arrays)

@@ -56,9 +56,9 @@ class Unit(wiring.Component):
         """Build the five stages and the pipeline registers between them."""
         m = Module()
         config, step, control = self.config, self.step, self.step.control
-        # Data path of a unit, with the cuts in brackets. The registers of `product`, `align`, `tree`, `reduce`, `count`
-        # and `normalise` are within the stages. Values that bypass a stage are delayed here by registers for the same
-        # cuts.
+        # Datapath of a dot-product unit, with the cuts (positions of pipeline registers) in brackets. The registers of
+        # `product`, `align`, `tree`, `reduce`, `count` and `normalise` are within the stages. Values that bypass a
+        # stage are delayed here by registers for the same cuts.
         #
         #     B mux [select] unpack, products [product] e_max [multiply] alignment, three levels of adders [align]
         #     other levels [tree] carry-propagating addition [reduce] leading digit [count] left shift [normalise]

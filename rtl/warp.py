@@ -186,7 +186,7 @@ class Warp(wiring.Component):
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
-        # Example: 8 x 4 units with steps of 16 bytes and a latency of five. The next step waits for the results of the
+        # Example: 8 x 4 dot-product units, steps of 16 bytes, latency five. The next step waits for the results of the
         # first (a block is written as step.block):
         #
         #     cycle       0      1      2      3      4      5      6      7      8      9

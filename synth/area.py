@@ -1,4 +1,4 @@
-"""Area survey of a datapath: unit, cost of sparsity and of each format, stages, array and warp."""
+"""Area survey of a datapath: dot-product unit, cost of sparsity and of each format, stages, array and warp."""
 
 import re
 import time
@@ -36,54 +36,54 @@ class FormatShare:
 
     name: str
     without: Measurement | None  #: Measurement of the unit without the format, or None if such a unit is not valid
-    amounts: Amounts  #: Amounts (area, gates or cells) that the element format adds to the unit
-    refusal: str  #: Reason why a unit without the element format is not valid
+    amounts: Amounts  #: Amounts (area, gates or cells) that the element format adds to the dot-product unit
+    refusal: str  #: Reason why a dot-product unit without the element format is not valid
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Area measurements of a datapath: unit, array, warp, stages and formats."""
+    """Area measurements of a datapath: dot-product unit, array, warp, stages and formats."""
 
     config: CoreConfig
     recipe: Recipe  #: Synthesis recipe of all measurements except those with full adders
     unit: Measurement
-    twin: Measurement | None  #: Measurement of the dense unit: the same unit without sparsity
-    #: Measurements of the unit and of the dense unit, both synthesised with full-adder cells.
+    twin: Measurement | None  #: Measurement of the dense dot-product unit: the same unit without sparsity
+    #: Measurements of the dot-product unit and of the dense unit, both synthesised with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
-    #: Logic of the array without its units: reordering and metadata decoders of rows, reordering of columns, and
-    #: control.
+    #: Logic of the array without its dot-product units: reordering and metadata decoders of rows, reordering of
+    #: columns, and control.
     core: Measurement | None
-    core_twin: Measurement | None  #: Logic of the dense array (without sparsity), without its units
-    warp: Measurement | None  #: Logic of the warp without its units, including the logic in :attr:`core`
+    core_twin: Measurement | None  #: Logic of the dense array (without sparsity), without its dot-product units
+    warp: Measurement | None  #: Logic of the warp without its dot-product units, including the logic in :attr:`core`
     refusal: str  #: Reason why the configuration cannot form a warp
-    stages: tuple[Stage, ...]  #: Stages of the unit, each synthesised separately
-    between: Measurement | None  #: Logic of the unit between its stages
-    formats: tuple[FormatShare, ...]  #: Cost of each element format in the unit
-    #: Parts of a warpgroup with these arrays, each synthesised separately. The units are the first part.
+    stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
+    between: Measurement | None  #: Logic of the dot-product unit between its stages
+    formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
+    #: Parts of a warpgroup with these arrays, each synthesised separately. The dot-product units are the first part.
     warpgroup: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds
 
     @property
     def units(self) -> Amounts:
-        """Amounts (area, gates or cells) of all units of the array together."""
+        """Amounts (area, gates or cells) of all dot-product units of the array together."""
         return self._units_of(self.unit)
 
     @property
     def array(self) -> Amounts | None:
-        """Amounts (area, gates or cells) of the array: all units, and the logic around them."""
+        """Amounts (area, gates or cells) of the array: all dot-product units, and the logic around them."""
         return summed([self.units, self.core.amounts]) if self.core else None
 
     @property
     def warp_alone(self) -> Amounts | None:
-        """Amounts (area, gates or cells) of the warp logic without the array of units."""
+        """Amounts (area, gates or cells) of the warp logic without the array of dot-product units."""
         if not self.core or not self.warp:
             return None
         return {name: amount - self.core.amounts[name] for name, amount in self.warp.amounts.items()}
 
     @property
     def whole(self) -> Amounts | None:
-        """Amounts (area, gates or cells) of the array of units and the warp logic around it."""
+        """Amounts (area, gates or cells) of the array of dot-product units and the warp logic around it."""
         return summed([self.units, self.warp.amounts]) if self.warp else None
 
     @property
@@ -219,15 +219,15 @@ class _Plan:
 
     def add_stages(self) -> None:
         whole, _ = self.requests["unit"]
-        # With the option `combinational`, a unit is one flat part. The stages of a unit without cuts are measured
-        # instead.
+        # With the option `combinational`, a dot-product unit is one flat part. The stages of a unit without cuts are
+        # measured instead.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
         self.requests |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}
         self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
-        """Plan, for each element format, a measurement of the unit without this format."""
+        """Plan, for each element format, a measurement of the dot-product unit without this format."""
         self._formats = self._config.formats
         for word in self._formats:
             try:

@@ -1,4 +1,4 @@
-"""Search for pipeline cuts with which a unit reaches a clock frequency on an FPGA."""
+"""Search for pipeline cuts with which a dot-product unit reaches a clock frequency on an FPGA."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ _CANDIDATES = CUTS[:-1]
 class Choice:
     """A dot-product unit with a subset of the pipeline cuts, and its measurement."""
 
-    cuts: tuple[str, ...]  #: Cuts (positions in the unit) that have a pipeline register
-    #: Measurement of the unit, which is placed between registers for its inputs and its result.
+    cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
+    #: Measurement of the dot-product unit, which is placed between registers for its inputs and its result.
     measurement: Measurement
 
     @property
@@ -64,18 +64,18 @@ def choices_for(
 
 
 def fastest(choices: Sequence[Choice]) -> Choice:
-    """Return the unit with the highest maximum frequency."""
+    """Return the dot-product unit with the highest maximum frequency."""
     return max(choices, key=lambda choice: choice.megahertz)
 
 
 def choices_as_dict(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> dict[str, Any]:
-    """Return the synthesis recipe, the target frequency and all measured units as values for JSON."""
+    """Return the synthesis recipe, the target frequency and all measured dot-product units as values for JSON."""
     rows = [{"cuts": list(c.cuts), "mhz": c.megahertz, "cells": c.measurement.amounts} for c in choices]
     return {**about(recipe), "mhz_wanted": megahertz, "choices": rows}
 
 
 def choices_table(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> str:
-    """Return a table of all measured units, followed by the fastest unit."""
+    """Return a table of all measured dot-product units, followed by the fastest unit."""
     rows = [["cuts", "MHz", *recipe.amounts]]
     for choice in choices:
         amounts = (f"{amount:.0f}" for amount in choice.measurement.amounts.values())

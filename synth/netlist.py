@@ -1,4 +1,4 @@
-"""RTLIL netlists of a unit, of the logic around the units, and of each stage of a unit."""
+"""RTLIL netlists of a dot-product unit, of the logic around the units, and of each stage of a unit."""
 
 import gc
 import re
@@ -49,7 +49,7 @@ class Netlist:
 
 
 def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False) -> Netlist:
-    """Return the netlist of a unit.
+    """Return the netlist of a dot-product unit.
 
     With `combinational`, the unit is always enabled, so that its pipeline registers are in no loop and can be replaced
     by wires. With `fpga`, arithmetic is written as operators, for which an FPGA has dedicated logic.
@@ -135,7 +135,7 @@ def modules(text: str) -> dict[str, str]:
 
 
 def black_box_of_unit(config: CoreConfig, name: str) -> str:
-    """Return an empty module with the ports of a unit."""
+    """Return an empty module with the ports of a dot-product unit."""
     sizes = {"clk": 1, "rst": 1, "enable": 1, "step": unit_step_layout(config).size}
     ports = [f"  wire width {size} input {place} \\{port}\n" for place, (port, size) in enumerate(sizes.items())]
     ports.append(f"  wire width {unit_result_layout().size} output {len(ports)} \\result\n")

@@ -36,7 +36,7 @@ class Part:
 
     name: str
     count: int  #: Number of instances of the part in a warpgroup
-    #: Netlist of one instance of the part, or None for the units, which are measured separately.
+    #: Netlist of one instance of the part, or None for the dot-product units, which are measured separately.
     netlist: Netlist | None
 
 

@@ -135,7 +135,7 @@ def seconds(measurement: Measurement) -> str:
 
 
 def _parts(survey: Survey) -> list[list[str]]:
-    """Return the table rows of the unit, of the array and of the warp around the array."""
+    """Return the table rows of the dot-product unit, of the array and of the warp around the array."""
     kind = "unit" if survey.config.sparse else "dense unit"
     rows = [["part", "count", *headers(survey.recipe), "seconds"]]
 
@@ -163,7 +163,7 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
-    """Return the table rows of a unit's stages, each with its share of the first amount (area or gates)."""
+    """Return the table rows of a dot-product unit's stages, each with its share of the first amount (area or gates)."""
     every = [*survey.stages, Stage("between the stages", 1, between.amounts, between.longest)]
     return _shares(survey.recipe, "stage", every, total)
 
@@ -180,7 +180,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return the table rows of the parts of a unit or warpgroup, with their shares of the first amount."""
+    """Return the table rows of the parts of a dot-product unit or warpgroup, with their shares of the first amount."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):

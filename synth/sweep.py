@@ -1,4 +1,4 @@
-"""Sweeps over grids of configurations: area and throughput of a unit for each configuration."""
+"""Sweeps over grids of configurations: area and throughput of a dot-product unit for each configuration."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Place:
     alignment_bits: int  #: Alignment bits (bits kept below the largest exponent). 8-bit floats have the same number.
     step_bytes: int  #: Bytes of stored A that a unit takes per cycle, which determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
-    cuts: tuple[str, ...]  #: Cuts (positions in the unit) that have a pipeline register
+    cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
 
     def __str__(self) -> str:
         return " ".join(self.words.values())
@@ -59,19 +59,19 @@ class Grid:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a grid, with its configuration and the measurement of its unit."""
+    """A point of a grid, with its configuration and the measurement of its dot-product unit."""
 
     place: Place
     config: CoreConfig | None = None  #: Configuration of the point, or None if it is invalid
     refusal: str = ""  #: Reason why the configuration of the point is invalid
-    measurement: Measurement | None = None  #: Measurement of the unit, or None if it is not yet measured
+    measurement: Measurement | None = None  #: Measurement of the dot-product unit, or None if it is not yet measured
 
     def __str__(self) -> str:
         return str(self.place)
 
     @property
     def products(self) -> dict[str, int]:
-        """Number of kept products per cycle that one unit computes, by element format."""
+        """Number of kept products per cycle that one dot-product unit computes, by element format."""
         return {str(e): self.config.slots_of(e) for e in self.config.elements} if self.config else {}
 
     @property
@@ -117,7 +117,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the unit at every point of a grid. The results are in the order of the points.
+    """Measure the dot-product unit at every point of a grid. The results are in the order of the points.
 
     Parameters
     ----------

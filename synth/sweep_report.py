@@ -55,7 +55,7 @@ def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
 
 
 def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
-    """Draw the area of a unit against the products per cycle of its narrowest element format, as SVG.
+    """Draw the area of a dot-product unit against the products per cycle of its narrowest element format, as SVG.
 
     Errors are those of :func:`~.scatter`.
     """

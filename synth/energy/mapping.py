@@ -29,7 +29,7 @@ _MAPPED = "mapped.json"
 
 
 def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
-    """Return the netlist of a row (a metadata decoder and a unit), mapped to library cells.
+    """Return the netlist of a row (a metadata decoder and a dot-product unit), mapped to library cells.
 
     It includes the registers at its cuts, but not those in front of it. A library with empty text stands for static
     CMOS gates. With `by_module` each module is mapped separately, so that every cell has a stage; otherwise the flat

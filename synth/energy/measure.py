@@ -34,7 +34,7 @@ class Measured:
     instruction: Instruction
     operands: str
     cycles: int  #: Number of cycles in which toggles were counted
-    products: int  #: Number of kept products that the unit computes per cycle
+    products: int  #: Number of kept products that the dot-product unit computes per cycle
     #: Energy per kept product, by stage, in the library's unit for reports: fJ, or switched gate equivalents.
     stages: dict[str, float]
     toggles: float  #: Number of toggles per cycle of all nets except the clock
@@ -69,7 +69,7 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return a unit with only the given formats, and without block scales. The unit is cached."""
+        """Return a dot-product unit with only the given formats, and without block scales. The unit is cached."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
@@ -115,7 +115,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. Reports call its operands `name`.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. Reports show `name` for its operands.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
         :func:`~sptc.synth.energy.operands.streamed`.
@@ -139,7 +139,7 @@ class MappedUnit:
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
 
     def products(self, instruction: Instruction) -> int:
-        """Return the number of kept products that the unit computes per cycle."""
+        """Return the number of kept products that the dot-product unit computes per cycle."""
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:

@@ -12,7 +12,7 @@ INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
 #: Stages of a warp: gathering of operands and scattering of results, and the registers of both with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
 _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "round", LOGIC, REGISTERS)
-#: Stages of a unit in the order of the data flow.
+#: Stages of a dot-product unit in the order of the data flow.
 STAGES = (INPUTS, _WARP, WARP_REGISTERS, "order", *_UNIT_STAGES)
 _PLACES = re.compile(r"\$flatten((?:\\\w+\.)*)")
 #: Submodules of the multiply stage that are counted in other stages: unpacking of elements, and maximum of exponents.

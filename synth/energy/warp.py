@@ -40,7 +40,7 @@ class _Item:
 
 
 class MappedWarp:
-    """A warp mapped to library cells: one netlist for its units, and one for the logic around them.
+    """A warp mapped to library cells: one netlist for its dot-product units, and one for the logic around them.
 
     Instructions follow each other without a pause, with operands in registers. The accumulators of a chain are also
     read from registers, as if instructions of other warps were executed between those of the chain. Raise an `Error` if
@@ -72,7 +72,7 @@ class MappedWarp:
         )
 
     def _outside_loads(self, cells: CellLibrary) -> dict[Bit, float]:
-        """Return the external load in pF of each result bit of a unit: the mean over all units of the warp."""
+        """Return the external load in pF of each result bit of a dot-product unit: the mean over all units."""
         loads, boxes = net_loads(self._around, cells.electrical), self._around.boxes.values()
         return {
             net: sum(loads.get(box.ports["result"][place], 0.0) for box in boxes) / len(boxes)
@@ -88,13 +88,13 @@ class MappedWarp:
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many tiles take about `cycles` cycles of a unit. Each tile has `chain` instructions."""
+        """Return how many tiles, each with `chain` instructions, take about `cycles` cycles of a dot-product unit."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` with 16 rows whose formats the units support. Reports call its operands `name`.
+        """Measure an ``mma`` with 16 rows whose formats the units support. Reports show `name` for its operands.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
         streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few
@@ -119,7 +119,8 @@ class MappedWarp:
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
                 stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
-        # Nets at the ports of units are counted as nets of the logic around the units, and not as nets of the units.
+        # Nets at the ports of dot-product units are counted as nets of the logic around the units, and not as nets of
+        # the units.
         ports = {net for nets in (*self._unit.inputs.values(), *self._unit.outputs.values()) for net in nets}
         inside = sum(count for net, count in units.toggles.items() if net not in ports)
         toggles = (sum(around.toggles.values()) + inside) / units.cycles
