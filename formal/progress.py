@@ -33,7 +33,7 @@ class PendingPanels:
         self.left = self.count("multiplied", multiplied)
 
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return the number of panels that the slots still have to transfer. A cycle with `moved` transfers one panel.
+        """Return the number of panels that the instruction slots still have to transfer. `moved` transfers one.
 
         The action concerns `panels` panels of each instruction, by default all.
         """

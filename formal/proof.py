@@ -28,7 +28,7 @@ class Outcome:
     trace: Trace | None  #: Run that breaks the property, or None if no such run was found
     #: For each cycle of the run that breaks the property: values of free and named signals, as text.
     values: tuple[dict[str, str], ...]
-    broken: tuple[str, ...]  #: Names of the claims that are false in the last cycle of this run
+    broken: tuple[str, ...]  #: Names of the claims that are false in the last cycle of the run that breaks the property
 
 
 def settle(case: Case, seconds: float | None) -> Outcome:

@@ -135,7 +135,8 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
         left = (left - addend)[:bits]
-    # This claim comes first. If solvers can use the other claims before it, they do not discover that all terms cancel.
+    # The claim `sum` comes first. If solvers can use the other claims before it, they do not discover that all terms
+    # cancel.
     h.claim("sum", left == tree.constant)
     for width, holds in added.items():
         h.claim(f"sign_{width}", holds)

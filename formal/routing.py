@@ -1,4 +1,4 @@
-"""Proofs about routing in an array: every unit receives its own operands, and its result leaves at its own position.
+"""Proofs about routing in an array of units: each unit receives its own operands, and has its own result position.
 
 The expected operands are written by hand from PTX, byte by byte, without the maps of the design or of the models.
 """
@@ -142,7 +142,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 class _Array:
-    """An array with free operands. Its pairs of operand bytes are read in the order of the tile's bytes."""
+    """An array of units with free operands. Its pairs of operand bytes are read in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
         self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))
@@ -189,7 +189,7 @@ def _dense(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("validity", _arrays)
 def _validity(h: Harness, config: CoreConfig) -> None:
-    """An array flags exactly the chunks with a nibble that the rule does not define, for all metadata and rules.
+    """An array of units flags exactly the chunks with a nibble that the metadata rule does not define.
 
     A nibble, defined or not, changes nothing outside its own row and chunk: no other flag, and no operand of another
     byte of A.

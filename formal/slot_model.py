@@ -90,7 +90,7 @@ class SlotModel:
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Model the requests of one operand, one slot after the other, and claim that the hardware's `turn` agrees.
+        """Model the requests of one operand, by instruction slots in turn, and claim that the hardware's `turn` agrees.
 
         Return the slot for which the operand is requested, until `end`, and the slots whose requests are not complete.
         """
@@ -104,7 +104,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Model which slots wait for an operand, until their bit of `arrived`. Claim that the hardware agrees."""
+        """Model which instruction slots wait for an operand, until `arrived`, and claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -203,7 +203,7 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A in shared memory is requested panel by panel. If A is elsewhere, `elsewhere` ends the slot's turn.
+    """Claim that A in shared memory is requested panel by panel. Otherwise `elsewhere` ends the instruction's turn.
 
     Return which core matrices of A are stored for each slot, two for each panel, and the slots that lack some of A.
     """

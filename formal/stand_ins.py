@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width in bits of the position in a label. The position is the index of a word among those of all arrays.
+#: Width in bits of the position in a label. The position is the index of a word among those of all tensor cores.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
@@ -72,7 +72,7 @@ def label(mark: Value, place: int) -> Value:
 
 
 def place_of_a(array: int, lane: int, register: int) -> int:
-    """Return the index of a register of A among the A registers of all arrays."""
+    """Return the index of a register of A among the A registers of all tensor cores."""
     return (array * LANES + lane) * REGISTERS + register
 
 
@@ -82,7 +82,7 @@ def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
 
 
 def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, int, int]:
-    """Return where a word of A from shared memory is stored: array, lane and register.
+    """Return where a word of A from shared memory is stored: tensor core, lane and register.
 
     PTX ISA 9.7.15.4.1: an array has 16 rows, and lane 4 g + t has word t of rows g and g + 8. Registers 0 and 1 have
     those of the first 16 bytes of K, registers 2 and 3 those of the second 16 bytes.

@@ -242,7 +242,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim the operands of each array for a panel. `of_other_cta` has the mark and number of the other CTA's panel."""
+    """Claim each tensor core's operands for a panel. `of_other_cta` has mark and number of the other CTA's panel."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)

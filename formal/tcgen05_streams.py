@@ -34,7 +34,7 @@ _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", 
 # Parameter sets: instructions with one panel or two, executed by one CTA or by a pair.
 @TCGEN05.property("progress", lambda _: [(1, False), (2, False), (2, True)], cycles=_CYCLES)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
-    """While a multiplication is in a slot or offered, some request, read, multiplication, write or transfer happens.
+    """While a multiplication is accepted or offered, some request, read, multiplication, write or transfer happens.
 
     It happens in at least one of two cycles in which the other CTA of a pair waits for this one, whatever lies between.
     An instruction uses the accumulators of the one before, or others. Nothing is written that was not requested.
@@ -92,7 +92,7 @@ class _Shown(EchoEverywhere):
 
 @TCGEN05.property("results", once, cycles=_CYCLES)
 def _results(h: Harness) -> None:
-    """Results of the arrays for a panel's accumulators are written once and in order, every word at its position.
+    """Results of the tensor cores for a panel's accumulators are written once, in order, every word at its position.
 
     The flags of the same panel are beside them, each row's at its place. Memories accept at any time.
     """
@@ -101,7 +101,7 @@ def _results(h: Harness) -> None:
     flow = Flow(h, reset, source, sink, DEPTH)
 
     def accumulators(store: Any) -> Module:
-        """Build a stand-in for the accumulators. The words of each array contain the mark and the array number."""
+        """Build a stand-in for the accumulators. Words contain the mark and the number of their tensor core."""
         m = Module()
         m.d.comb += [
             store.i.ready.eq(1),

@@ -70,7 +70,7 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Parameters for both streams, on one array. The logic around the array is the same for every configuration."""
+    """Parameters for both streams (``wgmma`` and ``mma``). The logic is the same for every configuration."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))
@@ -120,7 +120,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     with h.m.Elif(left != 0):
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
-    # Number of items of both streams that are in the array, at most the capacity of the stand-in.
+    # Number of items of both streams that are in the tensor core, at most the capacity of the stand-in.
     count = Signal(range(DEPTH + 1), name="count")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     delivered = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()

@@ -1,4 +1,4 @@
-"""Proofs of a whole dot-product unit against a flat specification, with few slots and narrow significands.
+"""Proofs of a whole dot-product unit against a flat specification, with few product slots and narrow significands.
 
 The specification puts every product and the accumulator on one absolute grid as integers, and drops the bits below
 2**(E - F). It never computes the distance between two terms.

@@ -25,7 +25,7 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Maximum number of cycles without a visible transfer, due to the register file, the fetch and the arrays.
+#: Maximum number of cycles without a visible transfer, due to the register file, operand fetch and tensor cores.
 _QUIET = 9
 
 
@@ -60,7 +60,7 @@ class _Shown(EchoEverywhere):
 
 @WGMMA.property("progress", lambda _: _LENGTHS, cycles=_CYCLES)
 def _progress(h: Harness, panels: int) -> None:
-    """While a multiplication is in a slot or offered, some read, multiplication, delivery or transfer happens.
+    """While a multiplication is accepted or offered, some read, multiplication, delivery or transfer happens.
 
     It happens within nine cycles in which accumulators are offered and results are taken, whatever lies between, and
     whatever an array multiplies for other warps. No result comes out that was not requested. A commit or a wait that is

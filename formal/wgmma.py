@@ -153,7 +153,7 @@ def _floats(config: CoreConfig) -> Iterator[Parameters]:
 
 @WGMMA.property("operands", _floats)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """An array receives a panel's operands bit for bit. If products are negated, all floats of A change their sign.
+    """A tensor core receives a panel's operands bit for bit. If products are negated, all floats of A change sign.
 
     Register r of lane 4 c + t of B has bytes 16 r + 4 t to 16 r + 4 t + 3 of column c (PTX ISA, fragments of ``mma``).
     Integers stay as they are, and accumulators that are not added are zero.

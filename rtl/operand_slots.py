@@ -41,7 +41,7 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
 
 
 class OperandSlots(wiring.Component):
-    """Accept instructions into two slots, request their operands, and multiply the instructions in program order.
+    """Accept instructions into two instruction slots, request their operands, and multiply in program order.
 
     The first panel can be multiplied one cycle after the instruction was accepted and the last of its awaited operands
     has arrived. The slot is free in the cycle after the last panel.

@@ -47,7 +47,7 @@ class Array:
 
     @property
     def width(self) -> int:
-        """Width of the whole array in bits."""
+        """Width of the whole array type in bits."""
         return self.count * self.element.width
 
 

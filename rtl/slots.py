@@ -53,11 +53,11 @@ class Slot:
         most = min(kept_bits(self.config, element) - 2 * element.format.fraction_bits for element in self.floats)
         # With a padding of `least` or more, no float needs a wider significand than `widest`. With `most` or less, no
         # float loses fraction bits. Within these limits, the lowest bit of an integer is at the same position as in
-        # slot 0.
+        # product slot 0.
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
-        """Return the number of fraction bits that a float's significand in operand ``a`` or ``b`` has in this slot."""
+        """Return how many fraction bits a float's significand has in operand ``a`` or ``b`` of this product slot."""
         both = kept_bits(self.config, element) - self.padding
         return both // 2 if operand == "a" else both - both // 2
 
@@ -69,7 +69,7 @@ class Slot:
 
     @property
     def factor(self) -> Shape:
-        """Shape of the operands of the slot's multiplier. They are signed if the slot multiplies signed integers."""
+        """Shape of the operands of the product slot's multiplier. They are signed if it multiplies signed integers."""
         integers = [element for element in self.elements if element.format.is_integer]
         has_sign = any(element.format.signed for element in integers)
         others = [element.significand_bits for element in self.elements if element.packed_float]

@@ -223,8 +223,8 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # If A is in tensor memory, :meth:`_bring_words` reads it, so the instruction's turn in this method ends in
-            # its first cycle.
+            # If A is in tensor memory, :meth:`_bring_words` reads it. The instruction's turn to request A from shared
+            # memory then ends in its first cycle.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
