@@ -193,7 +193,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Pairs of a configuration and a register field. Only proofs of `c` check results, with pipeline registers."""
+    """Pairs of a configuration and a register field. Only the field `c` needs pipeline registers, for the results."""
     for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field

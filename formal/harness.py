@@ -62,7 +62,7 @@ class Harness:
         return list(self._free)
 
     def free(self, name: str, shape: ShapeLike = 1) -> Signal:
-        """Return a free variable, which has any value in each cycle."""
+        """Return a free variable, which may have any value in each cycle."""
         signal = Signal(shape, name=name)
         self._free.append(Value.cast(signal))
         self.observed[name] = signal

@@ -39,7 +39,7 @@ class Proof:
 class Record:
     """Record of all proof cases that are proved."""
 
-    #: Source digest (:func:`source_digest`) when every property of every preset was last proved, or None.
+    #: Source digest (:func:`source_digest`) at the time when every property of every preset was last proved, or None.
     sources: str | None
     proofs: tuple[Proof, ...]  #: Record entries in any order. Two proof cases may be the same problem.
 

@@ -36,7 +36,7 @@ from .streams import SMALL_ARRAY
 __all__ = ["WGMMA"]
 
 WGMMA = Topic("wgmma")
-#: Number of panels of A. Together they have 64 rows.
+#: Number of panels of A: eight panels of eight rows each, for M = 64.
 _A_PANELS = 8
 #: Layout of an instruction without the descriptors and registers of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
@@ -101,7 +101,7 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether a word has its expected label. Bits above the label, such as signs, are ignored."""
+    """Return whether a word has its expected label in the lowest bits. Other bits, such as signs, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 

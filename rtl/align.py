@@ -161,7 +161,7 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max (the largest exponent), saturated to the shift amount's width, for slots of equal formats.
+        """Return e_max (the largest exponent), saturated to the shift amount's width, for one set of float formats.
 
         In steps of other formats return the exponent of integers instead. Integers are then not shifted, and the shift
         amounts of unused slots do not toggle with e_max.

@@ -11,7 +11,7 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits that alignment keeps below e_max, of a float format without grouped products."""
+    """Return F, the number of bits that alignment keeps below e_max, of a float whose products are not grouped."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 

@@ -14,7 +14,7 @@ _GROUP = 7
 
 
 def kept(m: Module, value: Value, name: str) -> Signal:
-    """Return a value as a named signal that synthesis keeps.
+    """Return a value as a named signal that synthesis does not optimise away.
 
     Area optimisation otherwise turns fast logic, such as the carries of :class:`Adder`, back into small and slow logic.
     """
