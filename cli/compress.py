@@ -20,7 +20,8 @@ from .progress import progress_bar
 
 __all__ = ["add_parser"]
 
-#: Software whose nibbles are written for chunks with few non-zeros, by file format; PyTorch for all other formats.
+#: Library whose choice of metadata nibbles is followed for chunks with fewer non-zeros than stored elements, by file
+#: format. Other formats follow PyTorch.
 _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
 #: Name of the file format for each alias.

@@ -51,7 +51,10 @@ class Echo(Warp):
 
 
 class EchoEverywhere(Echo):
-    """Stand-in for the array of units. Every word of a result has four bits of the item and the word's position."""
+    """Stand-in for the array of dot-product units, which computes nothing.
+
+    Every word of a result has four bits of the input and the number of the word.
+    """
 
     bits = 4
 

@@ -46,7 +46,7 @@ class ProductFolder:
         self.done: dict[int, Block] = {}
         self._journal = Journal(
             path, "product", _OURS
-        )  # the whole folder is removed later, so it may hold only files of the product
+        )  # the whole folder of the matrix product is deleted later, so it may hold only files of that product
         try:
             self._read()
         except BaseException:

@@ -110,7 +110,7 @@ class NativeBackend:
         self._numerics = numerics
 
     def with_numerics(self, numerics: Numerics) -> "NativeBackend":
-        """Return a back end whose numerics differ from the numerics of the architecture."""
+        """Return a back end that computes like an architecture but with the numerics that the caller gives."""
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:

@@ -102,7 +102,7 @@ _OfRegisters = tuple[str, tuple[str, ...]]
 
 
 class _Gate(NamedTuple):
-    """Output of a gate: its logic level, the nets at the pins of the gate's cell, and the output net."""
+    """Output of a gate in the levelised netlist: depth in gates, nets at the pins of the cell, and output net."""
 
     latest: int
     pins: Mapping[str, Bit]
