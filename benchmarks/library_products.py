@@ -224,16 +224,18 @@ def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
 
 
 def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield the time to identify each product, and its method of summation; exit with an error if none is found."""
+    """Yield the time to identify each product, and its method of summation; exit with an error if none fits."""
     with np.load(results) as arrays:
         for product in chosen:
             start = time.perf_counter()
-            found = identified(product, arrays[product.name])
+            identification = identified(product, arrays[product.name])
             seconds = time.perf_counter() - start
-            if not found.exact:
-                sys.exit(f"{product.name}: {found}")
-            said[product.name]["way"] = str(found.way)
-            yield Row(f"{product.name}, {found.compared} outputs: {found.way}", "s", seconds, "under 60")
+            if not identification.exact:
+                sys.exit(f"{product.name}: {identification}")
+            said[product.name]["way"] = str(identification.way)
+            yield Row(
+                f"{product.name}, {identification.compared} outputs: {identification.way}", "s", seconds, "under 60"
+            )
 
 
 def main() -> int:

@@ -143,9 +143,9 @@ def fp4_scaled(p: Product, change: Callable[[Product, dict[str, Any]], dict[str,
     scales = [rng.integers(low, high, (lines, k // span)).astype(np.uint8) for lines in (rows, columns)]
     i = f"mma.sync.aligned.m16n8k64.row.col.kind::{kind}.f32.e2m1.e2m1.f32.{scale_type}"
     words = {"instruction": i, "arch": "sm_120", "result": str(rng.choice(["f32", "bf16"]))}
-    given = {"block_scale_a": scales[0], "block_scale_b": scales[1], "alpha": 1 / 6}
-    y = sptc.gemm(a, b, backend="native", **words, **given | change(p, given))
-    return Case(a, b, y, ("scale",), {**words, **given})
+    scaled = {"block_scale_a": scales[0], "block_scale_b": scales[1], "alpha": 1 / 6}
+    y = sptc.gemm(a, b, backend="native", **words, **scaled | change(p, scaled))
+    return Case(a, b, y, ("scale",), {**words, **scaled})
 
 
 FP4: dict[str, Callable[[Product, dict[str, Any]], dict[str, Any]]] = {
@@ -174,7 +174,7 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
     i = f"wgmma.mma_async.sync.aligned.m64n8k32.f32.{rng.choice(['e4m3.e4m3', 'e4m3.e5m2'])}"
     whole = [rng.standard_normal(shape).astype(np.float32) for shape in ((rows, k), (columns, k))]
     shared = [1, int(rng.choice([1, 128]))]
-    given = {}
+    group_scales = {}
     quantised = []
     for name, matrix, lines, fmt in zip("ab", whole, shared, i.split(".")[-2:], strict=True):
         cut = matrix.reshape(len(matrix) // lines, lines, k // 128, 128)
@@ -182,18 +182,18 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
         scale = scale if rng.integers(0, 2) else rng.uniform(0.5, 2, scale.shape).astype(np.float32)
         stored = (cut / scale[:, None, :, None]).reshape(matrix.shape)
         quantised.append(np.clip(stored, -240, 240).astype(dtype(fmt)))
-        given[f"group_scale_{name}"] = scale if name == "a" else np.ascontiguousarray(scale.T)
+        group_scales[f"group_scale_{name}"] = scale if name == "a" else np.ascontiguousarray(scale.T)
     a, b = quantised[0], np.ascontiguousarray(quantised[1].T)
     scalings = [f"{order}, {addition}" for order in ("product", "a then b") for addition in ("fused", "rounded")]
     way = {"promote": int(rng.choice([4, 2])), "group_scaling": str(rng.choice(scalings)), "instruction": i}
     result = str(rng.choice(["f32", "bf16"]))
-    changed = change(p, given)
+    changed = change(p, group_scales)
     operands = changed.pop("operands", lambda a, b: (a, b))(a, b)
-    y = sptc.gemm(*operands, result=result, backend="native", **{**way, **given, **changed})
-    if np.array_equal(y, sptc.gemm(a, b, result=result, backend="native", **way, **given)):
+    y = sptc.gemm(*operands, result=result, backend="native", **{**way, **group_scales, **changed})
+    if np.array_equal(y, sptc.gemm(a, b, result=result, backend="native", **way, **group_scales)):
         return group_scaled(p, change)  # the change has no effect on the result: draw another product
     kinds = ("scale",) if operands[0] is a else ("slice of K", "accumulator")
-    return Case(a, b, y, kinds, {"result": result, "dense": True, **given})
+    return Case(a, b, y, kinds, {"result": result, "dense": True, **group_scales})
 
 
 def without_slice(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:

@@ -9,6 +9,7 @@ from ..errors import OperandError
 from ..isa.instructions import Instruction
 from ..tensors.encode import decode_codes
 from .group_scales import GroupScales
+from .ways import Way
 
 __all__ = ["Factors", "Sparse"]
 
@@ -60,10 +61,10 @@ class Factors:
         )
         return a * left, b * right.T
 
-    def interleaved(self, bits: int) -> "Factors":
+    def interleaved(self, way: Way) -> "Factors":
         """Return the operands with their elements along K reordered as interleaved instructions read them.
 
-        Two instructions take `bits` in turn; 32 bits of elements of 16 bits, with a K of 16:
+        Two instructions take `way.interleave` bits in turn; 32 bits of 16-bit elements, with a K of 16:
 
             element       |  0  1 |  2  3 |  4  5 |  6  7 |  ...  | 28 29 | 30 31 |
             instruction   |   0   |   1   |   0   |   1   |  ...  |   0   |   1   |
@@ -74,13 +75,12 @@ class Factors:
             The instruction is sparse or has scales, or their number along K is odd.
         """
         i = self.instruction
-        if not bits:
+        if not way.interleave:
             return self
         if i.sparse or i.scale_format or self.groups is not None:
             raise OperandError(f"K is interleaved only for dense instructions and without scales, not for {i}")
-        if self.count % 2:
-            raise OperandError(f"K has {self.count} instructions, an odd number, which cannot be interleaved")
-        elements, unit = np.arange(len(self.b)), bits // i.a.container_bits
+        way.check_interleave(self.count)
+        elements, unit = np.arange(len(self.b)), way.interleave // i.a.container_bits
         order = elements.reshape(self.count // 2, -1, 2, unit).swapaxes(1, 2).ravel()
         return replace(self, a=self.a[:, order], b=self.b[order])
 

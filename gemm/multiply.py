@@ -209,6 +209,6 @@ def _one(
     shape = (dense.shape[1], len(sparse.codes)) if way.swapped else (len(sparse.codes), dense.shape[1])
     of_blocks = None if scales is None else scales.checked(i, shape, sparse.k, swapped=way.swapped)
     of_both = factors(sparse, dense, i, of_blocks, groups.turned() if groups and way.swapped else groups)
-    of_both = of_both.interleaved(way.interleave)
+    of_both = of_both.interleaved(way)
     codes = product(way, of_both, computes, *oriented(way, shape, epilogue, start))
     return np.ascontiguousarray(codes.T) if way.swapped else codes

@@ -156,7 +156,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         groups = groups.turned() if way.swapped else groups
     left, right = converted(left, i.a, conversions[0]), converted(right, i.b, conversions[1])
     sums, scale = _operands(left, right, names, i, choices, progress, given_scales)
-    sums = replace(sums, groups=groups).interleaved(way.interleave)
+    sums = replace(sums, groups=groups).interleaved(way)
     check_way(way, sums.count)
     check_groups(way, groups, sums.count)
     oriented(way, (all_rows, n), epilogue, start)  # checks shapes

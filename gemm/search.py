@@ -130,7 +130,7 @@ class Operands:
             sparse, dense = conversions[::-1] if self.swapped else conversions
             left, right = self._sparse_of(i, sparse), self._dense_of(i, dense)
             scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
-            self._factors[name] = factors(left, right, i, scales, self._groups).interleaved(way.interleave)
+            self._factors[name] = factors(left, right, i, scales, self._groups).interleaved(way)
         return self._factors[name]
 
 

@@ -65,7 +65,7 @@ class Setting:
         convert_left, convert_right = (way.convert_b, way.convert_a) if way.swapped else (way.convert_a, way.convert_b)
         left, right = converted(a, i.a, convert_left), converted(self.b, i.b, convert_right)
         both = factors(Sparse(left, nibbles, self.k), right, i, self.scales, self.groups)
-        return both.interleaved(way.interleave)
+        return both.interleaved(way)
 
     def with_zeros(self, stored: NDArray) -> NDArray:
         """Return a sparse matrix with its zeros, expanded from its stored elements by the metadata."""

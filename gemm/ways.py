@@ -214,6 +214,11 @@ class Way:
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
+    def check_interleave(self, instructions: int) -> None:
+        """Raise an `OperandError` if a K of this number of instructions cannot be interleaved."""
+        if self.interleave and instructions % 2:
+            raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
+
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
         """Return the chains of every slice; a chain is the ordered indices of its instructions. Not for stream-K.
 
@@ -222,8 +227,7 @@ class Way:
         OperandError
             There are more slices than K tiles, slices of given lengths do not make up K, or K cannot be interleaved.
         """
-        if self.interleave and instructions % 2:
-            raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
+        self.check_interleave(instructions)
         tile = min(self.tile, instructions)  # A K tile that is longer than K is cut to the length of K.
         tiles, chains = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):

@@ -1,5 +1,6 @@
 """``tcgen05.mma`` through memory and back: every bit is that of the matrices placed there."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 import sptc
 from sptc.isa.column_mask import decode_column_mask
 from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of
+from sptc.isa.tensor_memory import TensorMap
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
 from sptc.sim.benches.random_operands import distributions
 
-from .tcgen05_case import D_AT, DENSE, DENSE2, DENSE_WS, F16, F16_2, NVF4, SP, SP2, WS, case
+from .tcgen05_case import D_AT, DENSE, DENSE2, DENSE_WS, F16, F16_2, NVF4, SP, SP2, WS, Manual, case
 
 Random = np.random.Generator
 OUTPUTS = 1_000_000
@@ -210,3 +212,16 @@ def test_the_hardware_gives_the_same(
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
     given = case(text, rng, any_nibble=True, **{"n": 16, **wanted})
     np.testing.assert_array_equal(given.run(backend="rtl", metadata="silicon"), given.expected())
+
+
+def test_a_wrong_map_is_seen(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata of rows 8 to 15 of half the lanes, where those of rows 0 to 7 belong."""
+    right = Manual.metadata
+
+    def exchanged(manual: Manual, base: int) -> TensorMap:
+        where = right(manual, base)
+        return replace(where, lanes=where.lanes ^ 8)
+
+    monkeypatch.setattr(Manual, "metadata", exchanged)
+    given = case(F16, rng, m=64, n=64)
+    assert (given.run() != given.expected()).any()

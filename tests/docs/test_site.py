@@ -145,3 +145,12 @@ def test_every_word_of_a_way_is_explained() -> None:
     }
     assert explained == {*Way.__dataclass_fields__}
     assert all(f"`{order}`" in TEXT for order in ORDERS)
+
+
+def test_the_readme_leads_to_the_glossary() -> None:
+    assert "(docs/glossary.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_leads_to_kernels() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(docs/guides/is-my-kernel-exact.md)" in readme

@@ -35,11 +35,11 @@ def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check(case: Case) -> None:
     """Diagnose a planted fault."""
-    found = sptc.diagnose(case.a, case.b, case.y, **case.words)
-    assert (found.explained, found.remaining) == (True, 0), found
-    assert found.kind in case.kinds, found
-    assert found.differing.shape == case.y.shape
-    assert found.differing.any() == (found.kind != "correct")
+    diagnosis = sptc.diagnose(case.a, case.b, case.y, **case.words)
+    assert (diagnosis.explained, diagnosis.remaining) == (True, 0), diagnosis
+    assert diagnosis.kind in case.kinds, diagnosis
+    assert diagnosis.differing.shape == case.y.shape
+    assert diagnosis.differing.any() == (diagnosis.kind != "correct")
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_planted_fault_is_named(rng: Random, name: str) -> None:
 @pytest.mark.parametrize("number", range(40))
 def test_a_correct_product_is_not_diagnosed_as_faulty(rng: Random, number: int) -> None:
     product = random_products.drawn(rng, (128, 64, 256))
-    found = sptc.diagnose(product.a, product.b, product.y, **product.words)
-    assert (found.kind, found.explained, found.differing.any()) == ("correct", True, False), product.way
+    diagnosis = sptc.diagnose(product.a, product.b, product.y, **product.words)
+    assert (diagnosis.kind, diagnosis.explained, diagnosis.differing.any()) == ("correct", True, False), product.way
 
 
 @pytest.mark.regression
@@ -63,9 +63,9 @@ def test_a_flipped_bit_beside_a_fault_is_not_explained(rng: Random, name: str) -
     case = planted(rng, name, (128, 64, 256))
     codes = np.ascontiguousarray(case.y).view(f"u{case.y.dtype.itemsize}").copy()
     codes[tuple(int(rng.integers(0, size)) for size in codes.shape)] ^= codes.dtype.type(2)
-    found = sptc.diagnose(case.a, case.b, codes.view(case.y.dtype), **case.words)
-    assert not found.explained
-    assert found.remaining >= 1
+    diagnosis = sptc.diagnose(case.a, case.b, codes.view(case.y.dtype), **case.words)
+    assert not diagnosis.explained
+    assert diagnosis.remaining >= 1
 
 
 @pytest.mark.parametrize("value", [0.0, *(pytest.param(text, marks=pytest.mark.regression) for text in OTHERS)])
@@ -74,10 +74,10 @@ def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
     y = sptc.gemm(a, b, format="f16", backend="native")
     wrong = y.copy()
     wrong[9, 9] = {"another": y[3, 4], "negated": -y[9, 9], "NaN": np.nan}.get(value, value)
-    found = sptc.diagnose(a, b, wrong, format="f16", result="f32")
-    assert (found.explained, found.remaining, found.kind) == (False, 1, "unexplained")
-    assert (found.first.row, found.first.column) == (9, 9)
-    assert np.array_equal(np.argwhere(found.differing), [[9, 9]])
+    diagnosis = sptc.diagnose(a, b, wrong, format="f16", result="f32")
+    assert (diagnosis.explained, diagnosis.remaining, diagnosis.kind) == (False, 1, "unexplained")
+    assert (diagnosis.first.row, diagnosis.first.column) == (9, 9)
+    assert np.array_equal(np.argwhere(diagnosis.differing), [[9, 9]])
 
 
 def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -> None:
@@ -86,11 +86,11 @@ def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -
     y = sptc.gemm(a, b, format="f16", backend="native")
     y[16:32], y[48:64] = y[48:64].copy(), y[16:32].copy()
     identification = sptc.identify(b.T, a.T, y.T, format="f16", result="f32")
-    found = identification.diagnosis
-    assert found
-    assert found.explained
-    assert "columns" in found.text.partition("explained by")[2]
-    assert np.array_equal(np.flatnonzero(found.differing.any(0)), [*range(16, 32), *range(48, 64)])
+    diagnosis = identification.diagnosis
+    assert diagnosis
+    assert diagnosis.explained
+    assert "columns" in diagnosis.text.partition("explained by")[2]
+    assert np.array_equal(np.flatnonzero(diagnosis.differing.any(0)), [*range(16, 32), *range(48, 64)])
     assert "outputs in other places" in str(identification)
 
 
@@ -111,18 +111,18 @@ def test_group_scales_of_other_places(rng: Random, change: dict[str, Any], words
     i = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
     wrong = {name: change.get(name, np.array)(scale) for name, scale in scales.items()}
     y = sptc.gemm(a, b, instruction=i, promote=4, group_scaling="a then b, rounded", backend="native", **wrong)
-    found = sptc.diagnose(a, b, y, result="f32", instruction=i, **scales)
-    assert (found.explained, found.kind) == (True, "scale"), found
-    assert words in found.text
+    diagnosis = sptc.diagnose(a, b, y, result="f32", instruction=i, **scales)
+    assert (diagnosis.explained, diagnosis.kind) == (True, "scale"), diagnosis
+    assert words in diagnosis.text
 
 
 def test_a_scale_has_the_name_of_the_caller(rng: Random) -> None:
     """Also if the sparse factor is B and the product is computed transposed."""
     a, b = drawn(rng, (32, 16, 64))
     scale = rng.uniform(0.5, 2, 32).astype(np.float32)
-    found = sptc.diagnose(b.T, a.T, sptc.gemm(a, b, format="f16", backend="native").T, format="f16", result="f32",
+    diagnosis = sptc.diagnose(b.T, a.T, sptc.gemm(a, b, format="f16", backend="native").T, format="f16", result="f32",
                           scale_b=scale)  # fmt: skip
-    assert "explained by: scale: the scale of B is ignored" in found.text
+    assert "explained by: scale: the scale of B is ignored" in diagnosis.text
 
 
 def test_accumulators_that_are_not_cleared(rng: Random) -> None:
@@ -133,17 +133,17 @@ def test_accumulators_that_are_not_cleared(rng: Random) -> None:
     y = np.zeros((16, 16), np.float32)
     for end in (64, 128, 192, 256):
         y = y + sptc.gemm(a[:, :end], b[:end], instruction=i, backend="native")
-    found = sptc.diagnose(a, b, y, result="f32", instruction=i)
-    assert (found.explained, found.kind) == (True, "accumulator"), found
-    assert "not cleared after its promotion, every 2 instructions" in found.text
+    diagnosis = sptc.diagnose(a, b, y, result="f32", instruction=i)
+    assert (diagnosis.explained, diagnosis.kind) == (True, "accumulator"), diagnosis
+    assert "not cleared after its promotion, every 2 instructions" in diagnosis.text
 
 
 def test_a_vector(rng: Random) -> None:
     a, b = drawn(rng, (128, 1, 256))
     y = sptc.gemm(a, b[:, 0], format="f16", backend="native")
-    found = sptc.diagnose(a, b[:, 0], np.roll(y, 16), format="f16", result="f32")
-    assert (found.explained, found.differing.shape) == (True, (128,))
-    assert "rows" in found.text
+    diagnosis = sptc.diagnose(a, b[:, 0], np.roll(y, 16), format="f16", result="f32")
+    assert (diagnosis.explained, diagnosis.differing.shape) == (True, (128,))
+    assert "rows" in diagnosis.text
 
 
 def test_maps_of_indices_are_described() -> None:
@@ -163,11 +163,11 @@ def test_maps_of_indices_are_described() -> None:
 def test_a_misread_tile_is_what_memory_holds(rng: Random) -> None:
     """Each swizzle is written to a memory byte by byte and read as another."""
     matrix = rng.integers(0, 1 << 16, (64, 64)).astype(np.uint16)
-    known = {found.text: found for found in misreadings(64, 64, 16)}
+    known = {diagnosis.text: diagnosis for diagnosis in misreadings(64, 64, 16)}
     octets, addresses = matrix.view(np.uint8).ravel(), np.arange(64 * 128)
     for writer, reader in (("128B", "64B"), ("none", "32B"), ("64B", "none")):
         memory = np.zeros_like(octets)
         memory[SWIZZLES[writer].apply(addresses)] = octets
         expected = memory[SWIZZLES[reader].apply(addresses)].view(np.uint16).reshape(matrix.shape)
-        same = [text for text, found in known.items() if np.array_equal(regathered(matrix, found), expected)]
+        same = [text for text, index in known.items() if np.array_equal(regathered(matrix, index), expected)]
         assert any("swizzle" in text for text in same), (writer, reader)

@@ -72,3 +72,9 @@ def test_some(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_share(share: int, rng: np.random.Generator) -> None:
     _fuzz(SHARE, rng)
+
+
+def test_a_mistake_is_seen(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setattr("sptc.api.matrix_moves._addresses", lambda addresses, move: addresses)
+    with pytest.raises(AssertionError, match=r"(ld|st)matrix"):
+        _fuzz(QUICK, rng)

@@ -200,3 +200,21 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     printed, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
     assert printed.startswith("[")
+
+
+#: Writes a file bit by bit under its final name, and believes it whole when it is there.
+_CARELESS = """
+import time
+from pathlib import Path
+if not Path("d").exists():
+    with open("d", "wb", buffering=0) as file:
+        for part in range(20):
+            file.write(bytes([part]))
+            time.sleep(0.02)
+"""
+
+
+def test_careless_work_is_seen(tmp_path: Path, rng: np.random.Generator) -> None:
+    work = Work((sys.executable, "-c", _CARELESS), lambda printed, folder: (folder / "d").read_bytes(), 0, "d")
+    with pytest.raises(AssertionError, match=r"^d looks whole after kill \d+ and is not"):
+        survives(work, tmp_path, 8, rng)

@@ -203,3 +203,32 @@ def test_dense_forms_that_are_not_modelled() -> None:
     ):
         with pytest.raises(sptc.InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
             parse(text)
+
+
+SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
+SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
+
+
+def test_families_lack_sparse_4_bit_floats() -> None:
+    """As the CUDA 13.0 and 13.5 assemblers do; `test_assembler` asks 13.0 about every instruction."""
+    i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
+    assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
+    for name in ("sm_120f", "sm_121f"):
+        with pytest.raises(
+            sptc.InstructionError, match=rf"^{name} does not have .*; sm_120, sm_120a, sm_121, sm_121a have"
+        ):
+            require_target(i, name)
+        assert require_target(parse(F8F6F4), name) == "sm_120"
+    sparse, dense = (parse_opcode(text) for text in (SPARSE_MXF4, SPARSE_MXF4.replace(".sp", "")))
+    with pytest.raises(sptc.InstructionError, match=r"^sm_103f does not have"):
+        require_target(next(instructions_of_opcode(sparse)), "sm_103f", sparse)
+    assert require_target(next(instructions_of_opcode(dense)), "sm_103f", dense) == "sm_100"
+    spelled = parse_opcode(f"{dense}.scale_vec::2X")
+    with pytest.raises(sptc.InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
+        require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
+
+
+def test_each_level_is_one_sentence() -> None:
+    for level in Evidence:
+        assert re.fullmatch(r"[a-z][^.]*", level.meaning)
+        assert f"{level.value.capitalize()}: {level.meaning}." in markdown_table()

@@ -225,3 +225,7 @@ def test_rows_of_targets() -> None:
     assert {row.sparsity_selector for row in rows_of("sm_100", [BF16])} == {0, 1}
     every = {(s.instruction.kind, s.instruction.a, s.instruction.b, s.instruction.d) for s in subjects["sm_100"]}
     assert len([kind for kind, *_ in every if kind == "f8f6f4"]) == 50
+
+
+def test_twenty_are_planted() -> None:
+    assert len({*PLANTED}) == 20

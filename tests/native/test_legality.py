@@ -1,0 +1,129 @@
+"""Each of the sixteen nibbles, alone in metadata that is legal otherwise: taken or refused by the rule."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.tcgen05 import every_opcode, parse_opcode
+from sptc.isa.tensor_memory import layout_for, metadata_map
+from sptc.native.library import Output
+from sptc.operands.registers import pack_nibbles, random_nibbles
+from sptc.sim.benches.random_operands import distributions
+from sptc.verify.register_file import RegisterFile
+from sptc.verify.stimulus import random_register_file
+
+from ..api.tcgen05_case import case, fill_tensor
+from .held import RefusedError, given, opened, run_file, run_tensor
+
+Random = np.random.Generator
+
+#: Pairs of indices, first and second, of every rule.
+_ORDERED = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+_DIFFERENT = (*_ORDERED, (1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (3, 2))
+PAIRS = {
+    "plain": _DIFFERENT,
+    "ordered": _ORDERED,
+    "tf32": ((0, 1), (2, 3)),
+    "wgmma": _DIFFERENT,
+    "tcgen05": (*_ORDERED, (2, 1)),
+}
+LEGAL = {rule: {first | second << 2 for first, second in pairs} for rule, pairs in PAIRS.items()}
+#: One of every place of metadata in registers and rule.
+SPARSE = list(
+    {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
+)
+
+
+def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], int, int]]:
+    """Yield legal metadata with each nibble at the first, two middle chunks and the last, and its row and chunk.
+
+    All others are alike in the first two and in the last: where they differ, a word may seem illegal by another one.
+    """
+    alike = np.full((1, i.m, i.chunks), 0b0100, np.uint8)
+    for row, chunk, legal in (
+        (0, 0, alike),
+        (int(rng.integers(i.m)), i.chunks // 2, np.full_like(alike, rng.choice([*LEGAL[i.rule.name]]))),
+        (int(rng.integers(i.m)), int(rng.integers(i.chunks)), random_nibbles(i, 1, rng)),
+        (i.m - 1, i.chunks - 1, alike),
+    ):
+        for nibble in range(16):
+            nibbles = legal.copy()
+            nibbles[0, row, chunk] = nibble
+            yield nibbles, row, chunk
+
+
+def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
+    """Return the first place that a call refuses, and its nibble and rule; empty where it computes."""
+    try:
+        run(**arguments)
+    except RefusedError as error:
+        place = re.search(r"(row \d+, chunk \d+) .*: nibble 0b(\d{4} breaks the \w+) rule", str(error))
+        return (place[1], place[2]) if place and error.status == 11 else (str(error), "")
+    return "", ""
+
+
+def expected(rule: str, row: int, chunk: int, nibble: int, *also: int) -> tuple[str, str]:
+    if nibble in LEGAL[rule] or nibble in also:
+        return "", ""
+    return f"row {row}, chunk {chunk}", f"{nibble:04b} breaks the {rule}"
+
+
+def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
+    """Return a tile of legal metadata whose A is in registers."""
+    while True:
+        name = distributions(i)[0]
+        file = random_register_file(i, i.architectures[-1], name, 1, rng, sparsity_selector=selector)
+        if file.a is not None:
+            return replace(file, metadata="strict")
+
+
+@pytest.mark.parametrize("i", SPARSE, ids=str)
+def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
+    """Refused in its own words, flagged as undefined, and of those that software may write only zero is taken."""
+    for number, (nibbles, row, chunk) in enumerate(metadata(i, rng)):
+        selector, nibble = number // 16 % i.sparsity_selectors, number % 16
+        if number % 16 == 0:
+            file = random_file(i, selector, rng)
+        e = pack_nibbles(nibbles, i, selector, rng.integers(0, 1 << 32, (1, i.threads), dtype=np.uint32))
+        part = replace(file, e=e)
+        assert refusal(run_file, file=part) == expected(i.rule.name, row, chunk, nibble), (
+            f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
+        )
+        decoded, defined = np.empty_like(nibbles), np.empty_like(nibbles)
+        with opened(str(i), i.architectures[0]) as handle:
+            handle.call("metadata", 1, given(e), selector, given(decoded, Output), given(defined, Output))
+        np.testing.assert_array_equal(decoded, nibbles)
+        np.testing.assert_array_equal(defined, np.isin(nibbles, [*LEGAL[i.rule.name]]))
+        software = replace(part, a=np.zeros_like(part.a), metadata="software")
+        assert refusal(run_file, file=software) == expected(i.rule.name, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
+
+
+#: Opcodes and rows of every place of metadata in tensor memory, narrow and wide, and with block scales.
+PLACED = [
+    (str(opcode), m)
+    for opcode in every_opcode()
+    if opcode.sparse and opcode.kind in ("f16", "tf32", "i8", "mxf4")
+    for m in opcode.rows
+]
+
+
+@pytest.mark.parametrize(("text", "m"), PLACED, ids=str)
+def test_a_nibble_in_tensor_memory(text: str, m: int, rng: Random) -> None:
+    selectors = 2 if re.search("tf32|::f16", text) else 1
+    for selector in range(selectors):
+        one = case(text, rng, m=m, n=64, options={"sparsity_selector": selector})
+        i, opcode = one.instruction, parse_opcode(text)
+        where = metadata_map(layout_for(opcode, m), i, selector, one.arguments["e"])
+        for nibbles, row, chunk in metadata(i, rng):
+            nibble = int(nibbles[0, row, chunk])
+            tmem = one.arguments["tmem"].copy()
+            fill_tensor(tmem.reshape(-1, 128, 512), where, nibbles.reshape(one.ctas, -1, i.chunks))
+            arguments = {**one.arguments, "tmem": tmem, "metadata": "strict"}
+            assert refusal(run_tensor, text=text, **arguments) == expected(i.rule.name, row, chunk, nibble), (
+                f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
+            )
