@@ -131,7 +131,7 @@ class Way:
             raise OperandError(
                 f"order must be {words}, or a tree over bits such as 'tree 1 0', not {shown(self.order)}"
             )
-        if self.interleave not in INTERLEAVES or isinstance(self.interleave, bool):
+        if type(self.interleave) is not int or self.interleave not in INTERLEAVES:
             raise OperandError(f"interleave must be 0, 32 or 64 bits, not {shown(self.interleave)}")
         counts = self.split_k if isinstance(self.split_k, tuple) else (self.split_k,)
         for name in ("instruction", "arch", "workspace", "running", "result"):

@@ -150,6 +150,7 @@ def test_what_is_no_way() -> None:
         ),
         ({"order": "tree 2 0"}, r"^order must be 'in order' or .*, not 'tree 2 0'$"),
         ({"interleave": 16}, r"^interleave must be 0, 32 or 64 bits, not 16$"),
+        ({"interleave": np.zeros(2)}, r"^interleave must be 0, 32 or 64 bits, not "),
         ({"split_k": 0}, r"^split_k must be an integer of 1 or more, not 0$"),
         ({"split_k": ()}, r"^split_k must be an integer of 1 or more, not \(\)$"),
         ({"promote": -1}, r"^promote must be an integer of 0 or more, not -1$"),
