@@ -2,7 +2,6 @@
 
 import re
 from contextlib import suppress
-from math import ceil
 from pathlib import Path
 
 from ..infra.abc import run_abc
@@ -12,22 +11,19 @@ __all__ = ["broken_after", "reached_after"]
 
 #: ABC commands of a proof: merge signals that provably agree over two cycles, then search for invariants. A design
 #: without remaining registers needs only an assignment of its inputs.
-_PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr{clock}; iprove"
-#: Time limit in seconds of one ABC run that proves all claims together.
+_PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr; iprove"
+#: Limit in seconds of processor time of one ABC run that proves all claims together.
 _TOGETHER = 60
 #: ABC commands of two short runs. The first may already break a claim. The second checks whether the claims are
 #: inductive: they hold in the first two cycles, and in each cycle after one in which they hold. Inductive claims need
 #: no search. Both runs stop after a number of solver conflicts, so results do not depend on the load of the machine.
-_INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000{clock}; ind -F 2 -C 500000{clock}"
-_REACH = "strash; bmc3 -F {frames}{clock}; iprove"
+_INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000; ind -F 2 -C 500000"
+_REACH = "strash; bmc3 -F {frames}; iprove"
 
 
 def _run(folder: Path, commands: str, seconds: float | None) -> str:
-    clock = "" if seconds is None else f" -T {ceil(seconds)}"
     try:
-        # ABC checks its time limit only at intervals, so the process gets a longer limit.
-        limit = None if seconds is None else 2 * seconds + 30
-        return run_abc(folder, BINARY_GRAPH, commands.format(clock=clock), limit)
+        return run_abc(folder, BINARY_GRAPH, commands, seconds)
     except TimeoutError:
         raise UndecidedError from None
 
@@ -35,7 +31,7 @@ def _run(folder: Path, commands: str, seconds: float | None) -> str:
 def broken_after(folder: Path, seconds: float | None) -> int | None:
     """Return the number of cycles after which a claim can break, or None if ABC proves that no claim can break.
 
-    `folder` has the graph. Raise an `UndecidedError` if a query takes longer than `seconds`.
+    `folder` has the graph. Raise an `UndecidedError` if a query takes more than `seconds` of processor time.
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
@@ -84,7 +80,7 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float | None)
 
     Raise an `UndecidedError` if the time limit was reached.
     """
-    text = _run(folder, f"cone -O {output}; " + _REACH.replace("{frames}", str(cycles)), seconds)
+    text = _run(folder, f"cone -O {output}; " + _REACH.format(frames=cycles), seconds)
     reached = _cycles(text)
     if reached is None and _unset_frames(text) < cycles and "UNSATISFIABLE" not in text:
         raise UndecidedError

@@ -32,7 +32,7 @@ class Outcome:
 
 
 def settle(case: Case, seconds: float | None) -> Outcome:
-    """Try to prove a property. `seconds` is the wall-clock limit of each solver query, or None for no limit."""
+    """Try to prove a property. `seconds` limits each solver query, or None for no limit."""
     start = _processor_seconds()
     with tempfile.TemporaryDirectory() as scratch:
         harness, folder = case.harness(), Path(scratch)

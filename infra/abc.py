@@ -30,20 +30,18 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     `graph` is the name of an AIGER file in `folder`, and `commands` are separated by semicolons. Constraints are folded
     into the outputs of the graph; uninitialised registers may hold any value. Raise a `BackendError` if ABC is not
     installed, fails or takes more memory than :func:`~sptc.infra.limits.limited` allows, and a `TimeoutError` after
-    `seconds`.
+    `seconds` of processor time, so that the outcome does not depend on the load of the machine.
     """
     yosys = importlib.util.find_spec("pyosys")
     if yosys is None or yosys.origin is None:
         raise BackendError(f"proofs need ABC: install it with `{install_line('formal')}`")
     program = Path(yosys.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
-    try:
-        done = subprocess.run(  # The ABC process ends with its parent, since a search may take hours.
-            words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds,
-            preexec_fn=limited(end_with_parent),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise TimeoutError from None
+    done = subprocess.run(  # The ABC process ends with its parent, since a search may take hours.
+        words, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limited(end_with_parent, seconds)
+    )
+    if seconds is not None and done.returncode == -signal.SIGXCPU:
+        raise TimeoutError
     if done.returncode:
         if failure := memory_failure("ABC", done):
             raise BackendError(failure)

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from ..errors import Error
 
+if sys.platform != "win32":
+    import resource
+
 __all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
 #: Name of the environment variable that sets the memory limit of each tool process in GiB, and default limit.
@@ -28,21 +31,25 @@ def _gib() -> float:
     return gib
 
 
-def limited(before: Callable[[], None] = lambda: None) -> Callable[[], None]:
+def limited(before: Callable[[], None] = lambda: None, seconds: float | None = None) -> Callable[[], None]:
     """Return a function for ``preexec_fn`` that calls `before`, and limits the memory of the process and its children.
 
-    Effective on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` holds no number above 0.
+    If `seconds` is given, SIGXCPU ends the process after as many seconds of processor time, rounded up.
+
+    Memory is limited on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is not a number above
+    0.
     """
     size = int(_gib() * (1 << 30))
 
     def set_limit() -> None:
         before()
         if sys.platform == "linux":
-            import resource
-
             _, most = resource.getrlimit(resource.RLIMIT_AS)
             size_now = size if most == resource.RLIM_INFINITY else min(size, most)
             resource.setrlimit(resource.RLIMIT_AS, (size_now, most))
+        if seconds is not None:
+            _, most = resource.getrlimit(resource.RLIMIT_CPU)
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), most))
 
     return set_limit
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sptc.errors import BackendError, Error
+from sptc.infra.abc import run_abc
 from sptc.infra.cache import cache_folder
 from sptc.infra.compiler import cxx_compiler
 from sptc.infra.installation import install_line
@@ -65,6 +66,13 @@ def test_a_script_that_fails(tmp_path: Path) -> None:
 def test_a_script_that_takes_too_long(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"^Yosys took longer than 0.01 seconds$"):
         run_yosys(tmp_path, "log hello\n", timeout=0.01)
+
+
+def test_abc_takes_more_processor_time_than_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "graph.aig").write_text("aig 1 1 0 1 0\n2\n", encoding="ascii")
+    assert "i/o =    1/    1" in run_abc(tmp_path, "graph.aig", "print_stats", 1)
+    with pytest.raises(TimeoutError):
+        run_abc(tmp_path, "graph.aig", f"gen -N 64 -m product.blif; read product.blif; strash; {'dch; ' * 200}", 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
