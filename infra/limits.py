@@ -36,7 +36,7 @@ def limited(before: Callable[[], None] = lambda: None, seconds: float | None = N
 
     If `seconds` is given, SIGXCPU ends the process after as many seconds of processor time, rounded up.
 
-    Memory is limited on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is not a number above
+    Memory is limited on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is no number above
     0.
     """
     size = int(_gib() * (1 << 30))
