@@ -12,8 +12,8 @@ __all__ = ["broken_after", "reached_after"]
 #: ABC commands of a proof: merge signals that provably agree over two cycles, then search for invariants. A design
 #: without remaining registers needs only an assignment of its inputs.
 _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr; iprove"
-#: Limit in seconds of processor time of one ABC run that proves all claims together.
-_TOGETHER = 60
+#: Limit in seconds of processor time of the search for invariants of all claims together.
+_TOGETHER = 150
 #: ABC commands of two short runs. The first may already break a claim. The second checks whether the claims are
 #: inductive: they hold in the first two cycles, and in each cycle after one in which they hold. Inductive claims need
 #: no search. Both runs stop after a number of solver conflicts, so results do not depend on the load of the machine.
@@ -37,13 +37,12 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         covers, _, claims = map(int, graph.readline().split()[4:7])
     if not claims:  # every claim already follows from the structure of the and-inverter graph
         return None
-    together = None if seconds is None else min(_TOGETHER, seconds)
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
-        return _broken_soon(folder, all_claims, together)
+        return _broken_soon(folder, all_claims, seconds)
     # Claims that are proved together share invariants. A single claim needs fewer invariants.
     with suppress(UndecidedError):
-        return _broken_after(folder, all_claims, together)
+        return _broken_after(folder, all_claims, _TOGETHER if seconds is None else min(_TOGETHER, seconds))
     undecided = False
     for claim in all_claims:
         try:
