@@ -1,7 +1,7 @@
-# Every target brings all its set-up: `make run` does the main job, `make test` is what CI runs (minutes),
-# `make regression` runs everything and goes on where it stopped, `make bench` runs each benchmark once, small, and
-# `make site` builds the site.
-# They need Python (3.10 or newer, with venv) and, for the oracle tests and the hardware, a C++ compiler.
+# Every target installs what it needs. `make run` replays the recordings, `make test` runs the tests of CI (minutes),
+# `make regression` runs all tests and continues where an interrupted run stopped, `make bench` runs each benchmark once
+# with a small problem, and `make site` builds the website of the documentation.
+# The targets need Python 3.10 or newer with venv. Oracle tests and compiled hardware models also need a C++ compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,8 +14,8 @@ PYTEST := $(TOOLS) $(BIN)/python -m pytest
 run: $(VENV)/.installed
 	$(BIN)/sptc run
 
-# Linters and tests at once. Every skip has its reason, and the cost is printed. A worker more than there are cores: so a
-# machine that does other work as well gives the tests a larger share.
+# Run linters and tests in parallel. pytest prints the reason of every skip and the cost of the run. There is one worker
+# more than there are cores, so that the tests get a larger share of a machine that also does other work.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(VENV)/.installed-test
 	@mkdir -p build
@@ -29,7 +29,7 @@ regression: $(VENV)/.installed-models
 bench: $(VENV)/.installed-models
 	$(PYTEST) -m bench -r fEs
 
-# The site, in build/site; every warning is an error.
+# Build the website in build/site. Every warning of Sphinx is an error.
 site: $(VENV)/.installed-site
 	cd docs && $(abspath $(BIN))/python -m sphinx -q -W --keep-going . ../build/site
 	$(BIN)/python docs/check.py build/site
@@ -47,7 +47,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-# The published models are a second opinion on unmeasured rows: without them the tests fail.
+# The tests need the extra `oracle`: published models, with which instructions without recordings are compared.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test,lint,oracle]'
 	touch $@

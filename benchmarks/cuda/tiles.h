@@ -1,4 +1,4 @@
-// Asynchronous copies of tiles to shared memory, for the kernels in this folder.
+// Asynchronous copies of tiles from global to shared memory, for the benchmark kernels in CUDA.
 
 #include <cstdint>
 
@@ -15,7 +15,8 @@ __device__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 // Wait until at most the newest group of copies is pending.
 __device__ void wait_for_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
-// Copy ROWS rows of BYTES bytes, which are PITCH bytes apart, in chunks of 16 bytes to the offsets place(row, chunk).
+// Copy a tile of ROWS rows of BYTES bytes each, in chunks of 16 bytes. The rows start `pitch` bytes apart in global
+// memory; each chunk goes to the offset place(row, chunk) in shared memory.
 template <int ROWS, int BYTES, int THREADS, typename Place>
 __device__ void copy_tile(uint32_t tile, const uint8_t* from, int pitch, Place place) {
     for (int i = threadIdx.x; i < ROWS * BYTES / 16; i += THREADS) {

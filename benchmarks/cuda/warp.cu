@@ -1,15 +1,17 @@
-// D = A B with mma: a CTA of four warps computes 64 x 64 of D, and loads tiles of A and B in two stages.
+// Computes D = A B with mma: a CTA of four warps computes 64 x 64 elements of D, and loads tiles of A and B in two
+// stages.
 //
-// compile_cuda.py defines multiply() and three constants. B_BYTES: bytes of a row of B per instruction. D_REGISTERS:
-// result registers per thread. SCALES: scale factors of a row per instruction (0 without block scales).
-// A and B are stored with K along rows. An instruction reads 32 bytes of each row of A.
+// compile_cuda.py defines multiply() and three constants. B_BYTES: bytes that an instruction reads from a stored row
+// (along K) of B. D_REGISTERS: result registers per thread. SCALES: block scales of a row per instruction, 0 if there
+// are none. A and B are stored with K along rows. An instruction reads 32 bytes of each row of A.
 
 #include "tiles.h"
 
 constexpr int TILE = 64, A_BYTES = 32, STEPS = 2, THREADS = 128;
 constexpr int ROW_A = STEPS * A_BYTES, ROW_B = STEPS * B_BYTES, STAGE = TILE * (ROW_A + ROW_B);
 
-// Offset in bytes of a chunk of 16 bytes in a tile. Chunks of a row are permuted: ldmatrix has no bank conflicts.
+// Offset in bytes of a chunk of 16 bytes in a tile. The chunks of each row are permuted, so that ldmatrix has no bank
+// conflicts.
 template <int BYTES>
 __device__ int place(int row, int chunk) {
     constexpr int CHUNKS = BYTES / 16;
@@ -21,14 +23,14 @@ __device__ void load_stage(uint32_t stage, const uint8_t* a, int pitch_a, const 
     copy_tile<TILE, ROW_B, THREADS>(stage + TILE * ROW_A, b, pitch_b, place<ROW_B>);
 }
 
-// Return the scale factors that one instruction reads for a row, in the low bytes of a word.
+// Return the block scales that one instruction reads for a row, in the low bytes of a word.
 __device__ uint32_t scales_of(const uint8_t* scales, int row, int step, int steps) {
     uint32_t word = 0;
     for (int i = 0; i < SCALES; i++) word |= scales[(row * steps + step) * SCALES + i] << (8 * i);
     return word;
 }
 
-// e: metadata registers of all lanes of a warp, by tile of 16 rows, step along K, and lane.
+// Kernel. `e`: metadata registers [tile of 16 rows][step along K][lane of a warp].
 extern "C" __global__ void __launch_bounds__(THREADS)
 product(const uint8_t* a, const uint32_t* e, const uint8_t* b, const uint8_t* scales_a, const uint8_t* scales_b,
         uint32_t* d, int n, int steps) {
@@ -76,7 +78,7 @@ product(const uint8_t* a, const uint32_t* e, const uint8_t* b, const uint8_t* sc
         }
         __syncthreads();
     }
-    constexpr int WORDS = D_REGISTERS / 2;  // results in two adjacent columns
+    constexpr int WORDS = D_REGISTERS / 2;  // words for the results in two adjacent columns
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 4; j++)
             for (int half = 0; half < 2; half++) {

@@ -1,7 +1,9 @@
-// D = A B with wgmma: a CTA of one or two warpgroups, each of which computes 64 x N of D, with tiles in two stages.
+// Computes D = A B with wgmma: a CTA has one or two warpgroups, each of which computes 64 x N elements of D. Tiles of A
+// and B are loaded in two stages.
 //
-// compile_cuda.py defines multiply() and six constants. N; WARPGROUPS; A_IN_REGISTERS; SWIZZLE: 128 or 0 bytes.
-// B_BYTES: bytes of a row of B per instruction. D_REGISTERS: result registers per thread.
+// compile_cuda.py defines multiply() and six constants. N: columns per warpgroup. WARPGROUPS: warpgroups per CTA.
+// A_IN_REGISTERS: whether A is read from registers. SWIZZLE: 128 or 0 bytes. B_BYTES: bytes that an instruction reads
+// from a stored row (along K) of B. D_REGISTERS: result registers per thread.
 // A and B are stored with K along rows. An instruction reads 32 bytes of each row of A.
 
 #include "tiles.h"
@@ -9,14 +11,15 @@
 constexpr int A_BYTES = 32, STEPS = 4, THREADS = 128 * WARPGROUPS, ROWS = 64 * WARPGROUPS, ATOM = 128;
 constexpr int ROW_A = STEPS * A_BYTES, ROW_B = STEPS * B_BYTES, STAGE = ROWS * ROW_A + N * ROW_B;
 
-// Offset in bytes of a chunk of 16 bytes in a tile: rows of 128 bytes with swizzle, or core matrices.
+// Offset in bytes of a chunk of 16 bytes in a tile. A tile consists of rows of 128 bytes with swizzle, or of core
+// matrices without swizzle.
 template <int HEIGHT>
 __device__ int place(int row, int chunk) {
     if (SWIZZLE) return chunk / 8 * HEIGHT * ATOM + row * ATOM + ((chunk ^ row) & 7) * 16;
     return (chunk * HEIGHT + row) * 16;
 }
 
-// Shared-memory descriptor of a matrix of HEIGHT rows that begins at a chunk of row `first`.
+// Shared-memory descriptor of the part of a tile of HEIGHT rows that starts at row `first` and the given chunk.
 template <int HEIGHT>
 __device__ uint64_t descriptor(uint32_t tile, int first, int chunk) {
     if (SWIZZLE) {
@@ -31,7 +34,7 @@ __device__ void load_stage(uint32_t stage, const uint8_t* a, int pitch_a, const 
     copy_tile<N, ROW_B, THREADS>(stage + ROWS * ROW_A, b, pitch_b, place<N>);
 }
 
-// e: metadata registers of all threads of a warpgroup, by tile of 64 rows, step along K, and thread.
+// Kernel. `e`: metadata registers [tile of 64 rows][step along K][thread of a warpgroup].
 extern "C" __global__ void __launch_bounds__(THREADS)
 product(const uint8_t* a, const uint32_t* e, const uint8_t* b, uint32_t* d, int n, int steps) {
     extern __shared__ __align__(1024) uint8_t buffer[];
@@ -71,7 +74,7 @@ product(const uint8_t* a, const uint32_t* e, const uint8_t* b, uint32_t* d, int 
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         __syncthreads();
     }
-    constexpr int WORDS = 4 * D_REGISTERS / N;  // results in two adjacent columns
+    constexpr int WORDS = 4 * D_REGISTERS / N;  // words for the results in two adjacent columns
     for (int j = 0; j < N / 8; j++)
         for (int half = 0; half < 2; half++) {
             const int row = first_row + 64 * group + own_row + 8 * half, column = first_column + 8 * j + 2 * member;

@@ -1,14 +1,14 @@
-// Eight sparse f16 products per cycle, added to an f32: a row of preset ampere whose control word selects that
-// instruction. `sptc ports --preset ampere --top row` prints the positions and the order of the fields of a step.
+// Example design: computes eight sparse f16 products per cycle and adds them to an f32. It instantiates a row of preset
+// `ampere` with a constant control word. `sptc ports --preset ampere --top row` prints the fields of a step.
 module mine (
     input  wire         clk,
     input  wire         rst,
-    input  wire [127:0] a,         // stored elements
+    input  wire [127:0] a,         // stored elements of A
     input  wire [255:0] b,
     input  wire [ 31:0] metadata,
     input  wire [ 31:0] c,
-    output wire [ 31:0] d,         // result of the step five cycles ago
-    output wire         undefined  // that step has a nibble that the plain rule does not define
+    output wire [ 31:0] d,         // result of the step that was accepted five cycles ago
+    output wire         undefined  // the step of `d` has a nibble that the plain rule does not define
 );
   wire [16:0] control = {
     2'd0,  // scale: none
@@ -24,12 +24,12 @@ module mine (
   sptc_ampere_row row (
       .clk(clk),
       .rst(rst),
-      .step({1'b0, control, 64'd0, c, metadata, b, a}),  // no overflow of an earlier step, no block scales
+      .step({1'b0, control, 64'd0, c, metadata, b, a}),  // overflow 0, block scales 0
       .enable(1'b1),
       .result(result)
   );
   assign d = result[31:0];
   assign undefined = |result[40:33];
 
-  wire unused = result[32];  // overflow of an integer sum beyond 32 bits
+  wire unused = result[32];  // bit 32 is the overflow flag, which only integer formats set
 endmodule

@@ -10,7 +10,7 @@ namespace {
 
 sptc_instruction *handle_of(void *instruction) { return static_cast<sptc_instruction *>(instruction); }
 
-// Returns the size of an open array's elements in bytes.
+// Returns the total size of the elements of an open array in bytes.
 size_t bytes_of(svOpenArrayHandle array) {
     return size_t(svSize(array, 1)) * size_t(svSizeOfArray(array) / svSize(array, 1));
 }
@@ -19,7 +19,7 @@ sptc_input input_of(svOpenArrayHandle array) { return {svGetArrayPtr(array), byt
 
 sptc_input input_if(bool taken, svOpenArrayHandle array) { return taken ? input_of(array) : sptc_input{nullptr, 0}; }
 
-// Returns the elements of a bit vector, each in a container of one or more bytes.
+// Unpacks `count` elements of a bit vector, each into a container of one or more bytes.
 std::vector<uint8_t> containers(const svBitVecVal *bits, int count, int element_bits) {
     std::vector<uint8_t> elements(size_t(count) * size_t(element_bits < 8 ? 1 : element_bits / 8));
     if (element_bits >= 8) {

@@ -1,16 +1,19 @@
-// libsptc as a reference in SystemVerilog. Functions that return an int return an sptc_status, 0 if all is well;
-// sptc_dpi_error() says in one sentence what is not. Compile sptc_dpi.cpp and link libsptc.
+// DPI imports that make libsptc a reference model in SystemVerilog. A function that returns an int returns an
+// sptc_status, which is 0 if the function succeeded. If it failed, sptc_dpi_error() states the reason in one sentence.
+// Compile sptc_dpi.cpp with the testbench and link libsptc.
 `ifndef SPTC_DPI_SVH
 `define SPTC_DPI_SVH
 
-// Opens an instruction on an architecture, for example "sm_90"; sptc_dpi_error() is empty if there is one.
+// Opens an instruction on an architecture, for example "sm_90". sptc_dpi_error() returns an empty string if the
+// instruction was opened.
 import "DPI-C" function chandle sptc_dpi_open(input string text, input string architecture);
 import "DPI-C" function void sptc_dpi_close(input chandle instruction);
 import "DPI-C" function string sptc_dpi_error(input chandle instruction);
 
-// One step of a unit: a row of stored A and a column of B of one instruction, elements and nibbles from bit 0 on,
-// accumulator and result of 16 bits in the low half. Any nibble is computed as the multiplexers do; bit i of `illegal`
-// says that the nibble of chunk i is undefined. Block scales: one byte for each span of K, from bit 0 on.
+// Computes one output of an instruction: the dot product of a row of stored A and a column of B, plus an accumulator.
+// Elements and nibbles are packed from bit 0 on; a 16-bit accumulator or result is in the low half. Every nibble is
+// computed as the multiplexers of the hardware do. Bit i of `illegal` is set if the nibble of chunk i is undefined. A
+// block scale is one byte for each span of K, from bit 0 on.
 import "DPI-C" function int sptc_dpi_step(
     input chandle instruction,
     input bit [255:0] a,
@@ -23,8 +26,9 @@ import "DPI-C" function int sptc_dpi_step(
     output bit [15:0] illegal
 );
 
-// One mma or mma.sp of a warp: 32-bit registers, thread by thread, in open arrays. Arrays that the instruction does not
-// take have one element, which is not looked at. `metadata`: 0 strict, 1 software, 2 silicon.
+// Computes one mma or mma.sp of a warp. The open arrays contain 32-bit registers, thread by thread. For an operand that
+// the instruction does not have, pass an array of one element, whose value has no effect. `metadata` is the policy for
+// undefined nibbles: 0 strict (fail), 1 software (accept nibble 0 for a chunk of zeros), 2 silicon (compute all).
 import "DPI-C" function int sptc_dpi_mma(
     input chandle instruction,
     input int unsigned a[],
@@ -35,12 +39,12 @@ import "DPI-C" function int sptc_dpi_mma(
     input int metadata,
     input int unsigned scale_a[],
     input int unsigned scale_b[],
-    input int scale_ids[],  // byte and thread id of A, byte and thread id of B
+    input int scale_ids[],  // byte-id and thread-id of A, then byte-id and thread-id of B
     output int unsigned d[]
 );
 
-// The metadata of one mma.sp of a warp or wgmma.sp of a warpgroup, whatever it is, a word for each row of A: bit i says
-// that the nibble of chunk i is undefined.
+// Checks the metadata of one mma.sp of a warp, or of one wgmma.sp of a warpgroup. `undefined` has one word for each row
+// of A; bit i of a word is set if the nibble of chunk i is undefined.
 import "DPI-C" function int sptc_dpi_metadata(
     input chandle instruction,
     input int unsigned e[],
@@ -48,8 +52,9 @@ import "DPI-C" function int sptc_dpi_metadata(
     output int unsigned undefined[]
 );
 
-// One wgmma or wgmma.sp of a warpgroup, D = A B + D, B by its descriptor in an image of shared memory, A in registers if
-// `a_in_registers`, else by its descriptor.
+// Computes one wgmma or wgmma.sp of a warpgroup: D = A B + D, or D = A B if `scale_d` is 0. `smem` is an image of
+// shared memory, which contains B at its descriptor. A is in the registers `a` if `a_in_registers` is 1; otherwise A is
+// in `smem` at its descriptor.
 import "DPI-C" function int sptc_dpi_wgmma(
     input chandle instruction,
     input bit a_in_registers,

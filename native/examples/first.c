@@ -1,4 +1,4 @@
-/* The smallest program: every kept product is 2, sixteen of them are summed. */
+/* A small program that computes one mma.sp: every element of D is the sum of sixteen kept products, each of them 2. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +14,9 @@ static void fill(uint32_t *registers, size_t count, uint32_t value) {
 int main(void) {
     static uint32_t a[THREADS * REGISTERS], b[THREADS * REGISTERS], c[THREADS * REGISTERS], e[THREADS];
     static uint32_t d[THREADS * REGISTERS];
-    fill(a, THREADS * REGISTERS, 0x3C003C00); /* every stored element of A is 1.0, two in a register */
+    fill(a, THREADS * REGISTERS, 0x3C003C00); /* every stored element of A is 1.0; a register has two */
     fill(b, THREADS * REGISTERS, 0x40004000); /* every element of B is 2.0 */
-    fill(e, THREADS, 0x44444444);             /* elements 0 and 1 of each four are kept */
+    fill(e, THREADS, 0x44444444);             /* metadata: elements 0 and 1 of every four are kept */
 
     sptc_instruction *instruction = NULL;
     sptc_status status = sptc_open(SPTC_ABI, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",

@@ -1,4 +1,4 @@
-// Example of a matrix product in C++: a sparse A times B, f16, as a chain of mma.sp along K on all processor cores.
+// Example in C++: multiplies a sparse f16 matrix A by B, as a chain of mma.sp along K, on all processor cores.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

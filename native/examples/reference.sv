@@ -1,5 +1,5 @@
-// libsptc as a reference model in SystemVerilog: an mma.sp of a warp, a wgmma.sp of a warpgroup, and a refused
-// instruction.
+// Example of libsptc as a reference model in SystemVerilog: one mma.sp of a warp, one mma.sp with undefined metadata,
+// which libsptc refuses, and one wgmma.sp of a warpgroup.
 `include "sptc_dpi.svh"
 
 module reference;
@@ -28,7 +28,7 @@ module reference;
         foreach (group_d[i]) group_d[i] = 32'h3F800000;  // 1.0
         foreach (group_e[i]) group_e[i] = 32'h44444444;
         foreach (smem[i]) smem[i] = i % 2 != 0 ? 8'h40 : 8'h00;
-        // descriptor: B at address 0, leading offset 256, stride offset 128, no swizzle
+        // descriptor of B: address 0, leading offset 256 bytes, stride offset 128 bytes, no swizzle
         if (sptc_dpi_wgmma(instruction, 1, group_a, 0, 64'(128 / 16) << 32 | 64'(256 / 16) << 16, group_e, 0, 0,
                            smem, 1, group_d) != 0)
             $fatal(1, "%s", sptc_dpi_error(instruction));

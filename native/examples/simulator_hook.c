@@ -1,7 +1,8 @@
-/* What a GPU simulator does where it meets wgmma.mma_async.sp: hand over what the warpgroup holds, take D back.
+/* Example of a GPU simulator that executes wgmma.mma_async.sp with libsptc: it passes the operands of the warpgroup to
+ * sptc_wgmma(), and receives D.
  *
- * The simulator keeps one handle for each instruction of its program; a warpgroup's registers and the shared memory of
- * its thread block go in as they are. */
+ * A simulator opens one handle for each instruction of the simulated program. It passes the registers of the warpgroup
+ * and the shared memory of its thread block without conversion. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +11,14 @@
 
 enum { THREADS = 128, D_REGISTERS = 8, A_REGISTERS = 4, SHARED_BYTES = 1024 };
 
-/* A simulator's state, as far as it matters here. */
+/* Registers of a simulated warpgroup, and shared memory of its thread block. */
 struct warpgroup {
     uint32_t d[THREADS][D_REGISTERS], a[THREADS][A_REGISTERS], e[THREADS];
     uint8_t shared[SHARED_BYTES];
 };
 
-/* Executes one instruction on a warpgroup; the descriptor is the operand's value in the simulated program. */
+/* Executes one wgmma.mma_async.sp of a simulated warpgroup. `b_descriptor` is the matrix descriptor of B that the
+ * simulated program computed. */
 static sptc_status execute_wgmma_sp(sptc_instruction *instruction, struct warpgroup *group, uint64_t b_descriptor,
                                     int selector, int scale_d) {
     sptc_wgmma_operands operands;
@@ -27,7 +29,7 @@ static sptc_status execute_wgmma_sp(sptc_instruction *instruction, struct warpgr
     operands.b_descriptor = b_descriptor;
     operands.e.data = group->e, operands.e.bytes = sizeof group->e;
     operands.selector = selector;
-    operands.metadata = SPTC_SILICON; /* a simulator computes what the hardware would */
+    operands.metadata = SPTC_SILICON; /* compute undefined metadata as the hardware does */
     operands.smem.data = group->shared, operands.smem.bytes = sizeof group->shared;
     operands.scale_d = scale_d;
     operands.imm_scale_a = operands.imm_scale_b = 1;
@@ -46,7 +48,7 @@ int main(void) {
         group->e[thread] = 0x44444444;
     }
     for (int index = 0; index < SHARED_BYTES; index += 2) group->shared[index + 1] = 0x40; /* B is 2.0 */
-    /* B starts at 0; leading offset 256, stride offset 128, no swizzle. */
+    /* Descriptor of B: address 0, leading offset 256 bytes, stride offset 128 bytes, no swizzle. */
     const uint64_t descriptor = (uint64_t)(256 / 16) << 16 | (uint64_t)(128 / 16) << 32;
     for (int times = 0; times < 2 && status == SPTC_OK; ++times)
         status = execute_wgmma_sp(instruction, group, descriptor, 0, times > 0);

@@ -45,7 +45,7 @@ int format_of(const int (&by_code)[count], uint32_t code, const char *role, cons
     refuse_value("the type of ", role, " in ", where, " must be ", one_of(known), ", not ", code, ".");
 }
 
-// Returns the only format in a table of formats by code.
+// Returns the first defined format in a table that maps the codes of a descriptor field to formats.
 template <size_t count>
 int only_format(const int (&by_code)[count]) {
     return *std::find_if(by_code, by_code + count, [](int format) { return format >= 0; });
@@ -110,7 +110,7 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
     int scale_format = -1;
     if (opcode.scale_size) {
         const int (&by_code)[2] =
-            kind.scale_formats[opcode.scale_size / 2];  // scale sizes 1, 2 and 4 have the indices 0, 1 and 2
+            kind.scale_formats[opcode.scale_size / 2];  // 1, 2 and 4 block scales have the indices 0, 1 and 2
         scale_format = format_of(by_code, fields.scale_type.of(value), "the block scales", where);
     }
     check_shape(opcode, m, n, where);

@@ -1,4 +1,4 @@
-// The instruction descriptor of tcgen05.mma, and the zero-column mask descriptor of its `.ws` variants.
+// Decoders of the instruction descriptor of tcgen05.mma, and of the zero-column mask descriptor of its `.ws` variants.
 #ifndef SPTC_DESCRIPTOR_H
 #define SPTC_DESCRIPTOR_H
 
@@ -13,7 +13,7 @@ struct InstructionDescriptor {
     Instruction instruction;
     const Layout *layout;
     int selector;
-    bool negates, transpose_a, transpose_b;  // whether the descriptor negates products
+    bool negates, transpose_a, transpose_b;  // whether the products are negated, and whether A and B are transposed
     int scale_id_a, scale_id_b, max_shift;
 };
 

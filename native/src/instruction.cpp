@@ -48,7 +48,7 @@ struct Words {
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // for tcgen05, if the text states the number of CTAs; else null
+    const OpcodeShapes *shapes = nullptr;  // shapes that a tcgen05 opcode with a number of CTAs allows; otherwise null
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
@@ -70,7 +70,8 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    const bool by_opcode = words.family == Family::TCGEN05;  // a tcgen05 text has only shape, types and saturation here
+    // The parentheses of a tcgen05 text contain only shape, types and saturation.
+    const bool by_opcode = words.family == Family::TCGEN05;
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);
     if (!by_opcode && starts_with(word, "scale_vec::")) return take(words.scale_size, word, text);
@@ -85,8 +86,8 @@ void take_word(Words &words, const std::string &word, const std::string &text) {
     words.flags.push_back(word);
 }
 
-// Parses a tcgen05 text: the opcode, then shape and types in parentheses, which PTX encodes in the instruction
-// descriptor.
+// Parses a tcgen05 text: the opcode, then shape and types in parentheses. PTX has shape and types in the instruction
+// descriptor instead.
 Words described_words(const std::string &text) {
     const std::string whole = trimmed(text);
     const size_t open = whole.find('(');
@@ -152,7 +153,8 @@ bool allows(const OpcodeShapes &shapes, int m, int n) {
 
 namespace {
 
-// Returns whether a form matches the qualifiers of a text, apart from the number of block scales.
+// Returns whether a form (instructions that differ only in M and N) matches the qualifiers of a text. The number of
+// block scales is not compared.
 bool is_meant(const Form &form, const Words &words, const int *types) {
     const bool mma = form.family == Family::MMA;
     return form.family == words.family && words.kind == form.kind && words.sparsity == sparsity_name(form.sparsity) &&
@@ -219,7 +221,8 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
     check_line(text);
     const Architecture &found = architecture_named(architecture);
     const Opcode opcode = parse_opcode(statement(text), text, true);
-    for (const Form &form : FORMS)  // any form of the kind and sparsity shows whether the architecture has the opcode
+    // The first form of the kind and sparsity shows whether the architecture has the opcode.
+    for (const Form &form : FORMS)
         if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
             (form.sparsity != Sparsity::DENSE) == opcode.sparse) {
             numerics_on(found, form, text);

@@ -42,8 +42,8 @@ struct Instruction {
     const Format &d() const { return FORMATS[form->d]; }
 };
 
-// Parses an instruction text for an architecture. Qualifiers may have any order, types may not. For `tcgen05.mma`,
-// shape and types follow in parentheses.
+// Parses an instruction text for an architecture. The qualifiers may be in any order; the order of the types is fixed.
+// The text of a `tcgen05.mma` ends in its shape and types, in parentheses.
 Instruction parse(const std::string &text, const std::string &architecture);
 
 // Returns whether a text is an opcode of tcgen05 without shape and types.
@@ -62,7 +62,8 @@ bool has_multiple(int number, int value);
 // Returns whether the shapes of an opcode allow M rows and N columns.
 bool allows(const OpcodeShapes &shapes, int m, int n);
 
-// Returns the instruction of an opcode and a descriptor; `types` of D, A and B are indices in FORMATS.
+// Returns the instruction of a tcgen05 opcode with the shape and types of a descriptor. `types` are the indices in
+// FORMATS of the types of D, A and B.
 Instruction described(const OpcodeOn &opcode, int m, int n, const int *types, bool satfinite, int scale_format);
 
 // Returns the PTX text of an instruction, including qualifiers with default values.

@@ -1,4 +1,4 @@
-// Implementation of the C interface: checks arguments, and converts exceptions to statuses.
+// Implements the C interface: checks arguments, and converts exceptions to statuses.
 #include "sptc.h"
 
 #include <algorithm>
@@ -28,12 +28,12 @@ using sptc::require_none;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape; if set, other members are empty
+    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape; if it is set, the next three are null
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
     const sptc::Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
-    sptc::Numerics numerics;                 // numerics that the caller set; they replace those of the architecture
+    sptc::Numerics numerics;                 // numerics that the caller set, if any
 };
 
 namespace {
@@ -56,7 +56,7 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
             handle->error = std::string("the work cannot be done: ") + error.what() + ".";
             return SPTC_FAILED;
         }
-    } catch (...) {  // there is no memory for the error message
+    } catch (...) {  // not enough memory for the error message
         return SPTC_NO_MEMORY;
     }
 }
@@ -105,7 +105,7 @@ const sptc::Instruction &opened_as(const sptc_instruction *handle, sptc::Family 
     return instruction;
 }
 
-// Checks and returns a register array, which holds the registers of all threads of all tiles.
+// Checks the size of an array that contains the registers of all threads of all tiles, and returns a pointer to it.
 template <typename Buffer>
 uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruction &instruction, int registers,
                        const char *name) {
@@ -113,7 +113,7 @@ uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruct
     return static_cast<uint32_t *>(const_cast<void *>(buffer.data));
 }
 
-// Checks the operands that mma and wgmma have in common.
+// Checks and returns the operands that mma and wgmma have in common: number of tiles, metadata, selector and policy.
 sptc::TileOperands metadata_operands(const sptc::Instruction &instruction, int64_t tiles, const sptc_input &e,
                                      int32_t selector, int32_t policy) {
     sptc::TileOperands operands{};
@@ -192,7 +192,7 @@ sptc::TileOperands operands_from(const sptc_wgmma_operands &wgmma, const sptc::I
     return operands;
 }
 
-// Returns the kernels that the caller chose, by default the fastest.
+// Returns the kernels that the caller chose, or the fastest kernels for the number of columns if none were chosen.
 const sptc::Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
     return handle->kernels ? *handle->kernels : sptc::kernels_for(columns);
 }

@@ -8,14 +8,14 @@
 namespace sptc {
 namespace {
 
-// Number of products that are summed in 32 bits: sixteen products of 27 bits are below 2^31.
+// Number of products that are summed in a 32-bit integer: the sum of sixteen products of 27 bits is below 2^31.
 constexpr int SLOTS_IN_32_BITS = 16;
 // Largest number of kept products in a step of method FUSED or EMULATED.
 constexpr int MOST_SLOTS = 32;
 
 // Accumulators of a vector of columns, decoded for alignment.
 struct Accumulator {
-    Ints special, significand, exponent, effective;  // `effective`: exponent that counts in the largest exponent
+    Ints special, significand, exponent, effective;  // `effective`: exponent that enters the maximum of all exponents
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
@@ -61,7 +61,7 @@ bool is_negative(int32_t significand, int32_t exponent) {
 // Operands of one step, for the columns of one or more vectors.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // values of B in the first column
+    const int32_t *b_significands, *b_exponents;  // elements of B in the first column
     int slots;
 };
 
@@ -176,7 +176,7 @@ void fused(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d)
     for (; lane < b.stride; lane += LANES) fused_lanes<1>(window, a, b, d, lane);
 }
 
-// Computes pairs of steps that start from zero, then adds C by an IEEE 754 addition.
+// Computes each pair of steps from a zero accumulator, and adds the result of the pair to C by an IEEE 754 addition.
 void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
     const bool no_scales[LANES] = {};
     for (int lane = 0; lane < b.stride; lane += LANES) {
@@ -195,8 +195,8 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
             const Ints is_nan = sum != sum;
             Ints code = bits_as<Ints>(sum);
             if (window.numerics.rounding == Rounding::RNE_F16) {
-                // f32 has enough bits for the sum of two f16 numbers: rounding it again gives the correctly rounded
-                // f16.
+                // An f32 has more than twice as many significand bits as an f16. Rounding the f32 sum of two f16
+                // numbers to f16 therefore gives the correctly rounded f16 sum.
                 HalfFloats low, high;
                 std::memcpy(&low, &sum, sizeof low);
                 std::memcpy(&high, reinterpret_cast<const char *>(&sum) + sizeof low, sizeof high);
@@ -209,9 +209,10 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
     }
 }
 
-// Sums groups of products exactly and scales the sums; then aligns, truncates and sums the groups in 64 bits. If SIZE
-// is smaller than a group, and the largest product is above the accumulator, parts of SIZE products are truncated
-// separately and the accumulator does not count in the largest exponent.
+// Sums each group of products exactly and multiplies the sum by its block scales; then aligns, truncates and sums the
+// groups in 64 bits. If SIZE is smaller than a group and the exponent of the largest product exceeds that of the
+// accumulator, parts of SIZE products are truncated separately, and the accumulator does not count in the largest
+// exponent.
 template <int SIZE>
 Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int first_slot, int first_group, int lane,
                   Ints c) {
@@ -257,7 +258,8 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        // An accumulator that does not count in the largest exponent can have an exponent that is larger by up to 3.
+        // The exponent of an accumulator that does not count in the largest exponent can exceed the largest exponent by
+        // up to 3.
         const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
         Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {
@@ -330,7 +332,7 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
-// This function has no branches, so that compilers vectorise it.
+// Decodes elements in a loop without branches, so that compilers vectorise it.
 template <typename Container>
 bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
             int32_t *exponents) {

@@ -1,5 +1,5 @@
-// Kernels: functions that multiply a row of A by a block of columns of B along a part of K. They are compiled for each
-// instruction set.
+// Kernels: functions that multiply a row of A by a block of columns of B along a part of K. The kernels are compiled
+// once for each instruction set of the processor.
 #ifndef SPTC_KERNELS_H
 #define SPTC_KERNELS_H
 
@@ -20,10 +20,11 @@ struct Window {
     bool scaled, saturates;
 };
 
-// Decoded kept elements of a row of A, in the order of the steps, and for each element the row of B that it multiplies.
+// Decoded kept elements of a row of A in the order of the steps, and for each element the row of B that is multiplied
+// by it.
 struct RowOfA {
     const int32_t *significands, *exponents;
-    const int32_t *offsets;  // for each element, offset of its row of B in the block
+    const int32_t *offsets;  // for each element of A, offset of its row of B in the block
     const int32_t *scale_significands, *scale_exponents;
     bool special;  // whether any element is Inf or NaN
 };
@@ -36,7 +37,8 @@ struct BlockOfB {
     bool special;
 };
 
-// Adds products to the `stride` accumulators `d`, which are integers or f32 codes (f32 also for f16 accumulators).
+// Multiplies a row of A by a block of columns of B and adds the products to the `stride` accumulators at `d`, which are
+// integers or f32 codes (f32 codes also for f16 accumulators).
 using RowKernel = void (*)(const Window &, const RowOfA &, const BlockOfB &, int32_t *d);
 
 // Fields of a code in a format with Inf and NaN, and the code's lowest bit in its container.
@@ -51,7 +53,7 @@ using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count
 
 struct Kernels {
     const char *name;
-    int lanes;  // granularity: `stride` is a multiple of `lanes` columns
+    int lanes;  // columns per vector; the stride of a block of B is a multiple of it
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

@@ -1,4 +1,5 @@
-// Vectors of outputs, in the vector extension of GCC and Clang, compiled for the instruction set of the including file.
+// Vectors of outputs in the vector extension of GCC and Clang. Their width is that of the instruction set for which the
+// including file is compiled.
 #ifndef SPTC_LANES_H
 #define SPTC_LANES_H
 
@@ -25,7 +26,7 @@ constexpr int LANES = VECTOR_BYTES / 4;
 
 typedef int32_t Ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
-// A vector of half as many lanes with twice the bits.
+// Vectors of half as many lanes: 32-bit elements in half the bytes, or 64-bit elements in the same number of bytes.
 typedef int32_t HalfInts __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float HalfFloats __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef int64_t Longs __attribute__((vector_size(VECTOR_BYTES)));
@@ -82,7 +83,7 @@ inline Ints truncated(Ints number, Ints shift) {
 }
 
 inline Longs truncated(Longs number, Longs shift) {
-    const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // a comparison gives -1
+    const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // a true comparison is -1
     return ((magnitude >> (shift < 63 ? shift : Longs{} + 63)) ^ sign) - sign;
 }
 
@@ -104,7 +105,7 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
     const Doubles magnitude = bits_as<Doubles>(bits ^ sign);
     Doubles result;
     if (rounding == Rounding::RNE_F16) {
-        // Adding and subtracting a large number rounds to the last bit kept.
+        // Adding a large number and subtracting it again rounds the magnitude to the last bit that is kept.
         constexpr double LEAST_NORMAL = 1.0 / 16384, ABOVE = 1.5 * double(int64_t(1) << 42), TOO_LARGE = 65536.0;
         const Doubles power = bits_as<Doubles>(bits & (uint64_t(0x7FF) << 52));
         const Doubles large = (power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL) * ABOVE;
@@ -113,8 +114,8 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
     } else if (rounding == Rounding::RNE_F32) {
         result = magnitude;  // the conversion to f32 at the end rounds the result
     } else {
-        // A subnormal result is truncated at the last fraction bit of the smallest normal number, which is added for
-        // this.
+        // A subnormal result is truncated at the last fraction bit of the smallest normal number. The smallest normal
+        // number is therefore added before the truncation and subtracted after it.
         constexpr double LEAST_NORMAL = 1.17549435082228750797e-38;
         const uint64_t dropped = rounding == Rounding::RZ_F32 ? 29 : 39;
         const Doubles added = magnitude < LEAST_NORMAL ? Doubles{} + LEAST_NORMAL : Doubles{};

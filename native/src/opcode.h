@@ -12,7 +12,7 @@ struct Opcode {
     int kind;  // index of the kind in KINDS
     bool sparse, weight_stationary, shifts_a;
     int cta_group;   // number of CTAs; 0 if the text does not state it
-    int scale_size;  // number of block scales of a row of A or a column of B; 0 if none is stated
+    int scale_size;  // number of block scales of a row of A or a column of B; 0 if the kind has none
     std::string scale_word, collector;
     const OpcodeShapes *shapes;  // shapes that a descriptor may have; nullptr if the text has no cta_group
 

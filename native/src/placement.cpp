@@ -56,7 +56,8 @@ void check_alignment(const OpcodeOn &opcode, const Layout &layout,
                      ".");
 }
 
-// Returns the bit addresses of an operand in shared memory; the zero-column mask skips the first columns of B.
+// Returns the bit addresses of the elements of A or B in shared memory. The shift of the zero-column mask skips columns
+// at the start of B.
 std::vector<int32_t> shared_places(const char *name, uint64_t value, const TensorInstruction &placed, size_t bytes) {
     const Instruction &instruction = placed.descriptor.instruction;
     const Form &form = *instruction.form;

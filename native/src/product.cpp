@@ -15,7 +15,7 @@ constexpr int F32_FRACTION_BITS = 23;
 
 int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
-// Convert f16 codes to f32 codes, and f32 codes back to f16 if f16 can represent the number.
+// Converts an f16 code to the f32 code of the same number.
 int32_t widened(uint16_t code) {
     const int32_t sign = int32_t(code & 0x8000) << 16;
     int32_t field = code >> 10 & 31, fraction = code & 1023;
@@ -28,6 +28,7 @@ int32_t widened(uint16_t code) {
     return sign | (field + 112) << 23 | fraction << 13;
 }
 
+// Converts an f32 code to f16. The number must be one that f16 can represent.
 uint16_t narrowed(int32_t code) {
     const int32_t magnitude = code & INT32_MAX;
     const uint16_t sign = uint16_t(uint32_t(code) >> 16 & 0x8000);
@@ -46,11 +47,11 @@ struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered, ordered_offsets, results;
-    int32_t unit_offsets[16][4] = {};  // offset of the row of B in its chunk, by nibble and slot; negative if none
+    int32_t unit_offsets[16][4] = {};  // offset of the selected row of B in a chunk, by nibble and slot; negative: none
     bool b_special = false, a_special = false, spliced_special = false;
 };
 
-// Ranges of rows and columns of D in one matrix of the batch.
+// A block of D: a range of rows and a range of columns of one matrix of the batch.
 struct Product::Block {
     int64_t tile, first_row, rows, first_column;
     int columns, stride;
@@ -126,7 +127,7 @@ Window Product::window(int k) const {
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
     const size_t spare =
-        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // additional rows, for elements that combine two halves
+        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // additional rows of B, whose elements combine two halves
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
     scratch.b_exponents.resize(size);
@@ -195,7 +196,8 @@ bool Product::spliced(const Matrices &matrices, const Block &block, int64_t firs
     return special;
 }
 
-// Computes, for each slot of A, the offset of the row of B that it multiplies, if no element combines halves.
+// Computes, for each slot of A, the offset of the row of B that it multiplies. Chunks must store two or four elements,
+// so that metadata selects whole elements of B.
 template <int STORED>
 void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const {
     const int32_t zero = k * block.stride, chunk_offset = 2 * STORED * block.stride;

@@ -1,4 +1,4 @@
-// Products of matrices of codes, divided into blocks for the kernels.
+// Products of matrices of codes (bit patterns of elements). The work is divided into blocks for the kernels.
 #ifndef SPTC_PRODUCT_H
 #define SPTC_PRODUCT_H
 
@@ -54,12 +54,12 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int product_down_;        // bits of a product below the last bit kept; 0 unless alignment keeps few bits
+    int product_down_;        // bits of a product below the last bit kept; 0 if alignment keeps all its bits
     int product_up_;          // left shift of a product or scaled group that makes its last bit the last bit kept
     int panel_k_;             // number of columns of K that are multiplied together
     int group_;               // number of kept products that share a block scale; 0 without block scales
     Raw scale_[256];          // decoded block scale, by code
-    std::vector<int> order_;  // order of the slots within the steps
+    std::vector<int> order_;  // slots of an instruction in the order in which the steps sum them
     struct Selected {
         int8_t unit[4];  // for each slot, row within the chunk of B; -1 if the multiplexer selects none
         bool whole;      // whether the selected elements of B are whole, not combined of two halves

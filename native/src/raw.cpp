@@ -16,7 +16,7 @@ const Format &format_named(const char *name) {
     return FORMATS[0];
 }
 
-// Returns the same value, normalised as f16: a subnormal e4m3 is a normal f16 with a smaller exponent.
+// Converts a decoded number to the significand and exponent of its f16 code. A subnormal e4m3 becomes a normal f16.
 Raw widened(Raw narrow, const Format &format, const Format &f16) {
     if (narrow.exponent <= EXPONENT_OF_ZERO) return narrow;
     int32_t significand = narrow.significand * (1 << (f16.fraction_bits - format.fraction_bits)),

@@ -10,8 +10,8 @@ namespace sptc {
 
 struct Kernels;
 
-// Exponents that mark zero, Inf and NaN. They are below the floor of any numerics, also after block scales are added.
-// The significand is zero.
+// Exponents that mark zero, Inf and NaN, whose significands are zero. They are below the floor of the largest exponent
+// of all numerics, also after exponents of block scales are added.
 constexpr int32_t EXPONENT_OF_ZERO = -20000, EXPONENT_OF_INFINITY = -20001, EXPONENT_OF_NEGATIVE_INFINITY = -20002,
                   EXPONENT_OF_NAN = -20003;
 
@@ -19,7 +19,7 @@ struct Raw {
     int32_t significand, exponent;
 };
 
-// Static: the linker must not replace this function by a copy compiled for another instruction set.
+// This function is static because the linker must not replace it by a copy compiled for another instruction set.
 static inline bool is_special(int32_t exponent) { return exponent < EXPONENT_OF_ZERO; }
 
 // Decodes elements in containers to significands, shifted left by `up`, and exponents.

@@ -1,4 +1,4 @@
-// C++ types of the tables in tables.h.
+// C++ types of the records in tables.h, a generated header with the tables of formats and instructions.
 #ifndef SPTC_RECORDS_H
 #define SPTC_RECORDS_H
 
@@ -10,7 +10,8 @@ namespace sptc {
 enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // the names have a suffix, since NAN is a macro of math.h
 enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
-// Method of summation of a step; see isa/numerics.py.
+// Method of summation: one truncated sum per step; groups with block scales; fp8 emulated by steps with an IEEE
+// addition of C; exact integers.
 enum class Method { FUSED, GROUPED, EMULATED, INTEGER };
 enum class Rounding { RZ_F32, RZ_E8M13, RNE_F16, EXACT, RNE_F32 };
 
@@ -28,7 +29,7 @@ struct Format {
 
 struct Architecture {
     const char *name;
-    int numerics;       // index into Form::numerics; several targets of the assembler share an index
+    int numerics;       // index into Form::numerics; several targets of the assembler can share one index
     int mux;            // index of the multiplexer type in Rule::missing
     const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
     int is_family;      // whether this is a family target, which does not accept .scale_vec of tcgen05
@@ -50,25 +51,26 @@ struct Numerics {
     Rounding rounding;
 };
 
-// A swizzle, which permutes the units of shared memory.
+// Swizzle mode of shared memory, which permutes units of 16 bytes.
 struct Swizzle {
     const char *name;
     int row_bytes, atom_bytes, pattern_rows;
 };
 
+// Fields of a shared-memory matrix descriptor that differ between wgmma and tcgen05.
 struct Generation {
     int swizzle_bit;
     int swizzles[8];  // indices in SWIZZLES by code; -1 for an undefined code
     int fixed_bit, fixed_bits, fixed_value;
 };
 
-// Placement in registers: thread, and element (or bit, or byte) within the thread, as sums over the bits of row and
-// column.
+// Placement of a matrix in registers: thread, and element (or bit, or byte) within the thread, as sums over the bits of
+// row and column.
 struct Places {
     uint16_t thread_of_row[8], thread_of_column[8], element_of_row[8], element_of_column[8];
 };
 
-// Returns the sum of the contributions of the set bits of a coordinate.
+// Returns the sum of the strides of the bits that are set in a coordinate.
 inline int sum_of_bits(const uint16_t *strides, int number) {
     int sum = 0;
     for (int bit = 0; number >> bit; ++bit)
@@ -93,8 +95,8 @@ struct Form {
     int stored_k, chunks, stored_in_chunk;
     int rule;  // index of the metadata rule in RULES
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
-    int places[6];    // indices in PLACES of A, B, D, metadata, scales of A and of B
-    int numerics[6];  // indices in NUMERICS, one for each architecture
+    int places[6];    // indices in PLACES of A, B, D, metadata, scales of A, scales of B
+    int numerics[6];  // indices in NUMERICS by Architecture::numerics; -1 if the architecture lacks the form
 };
 
 // Bit field of a descriptor; width 0 if the descriptor has no such field.
@@ -111,13 +113,13 @@ struct DescriptorFields {
         scale_id_a, scale_id_b, scale_type, k;
 };
 
-// Fields of the zero-column mask descriptor; `starts` and `skip_first` have a part for each part of N.
+// Fields of the zero-column mask descriptor. `starts` and `skip_first` are divided into one field for each part of N.
 struct ColumnMaskFields {
     uint64_t defined;
     Field starts, skip_first, generated, skip_span, use_span, shift;
 };
 
-// A `.kind::` of tcgen05.mma. Formats are indices in FORMATS by code; -1 for an undefined code.
+// A `.kind::` of tcgen05.mma. Arrays of formats contain indices in FORMATS, by code; -1 marks an undefined code.
 struct Kind {
     const char *name;
     int fields;  // index in DESCRIPTOR_FIELDS
@@ -127,7 +129,7 @@ struct Kind {
     bool scaled, mixes, transposes, negates, saturates;
 };
 
-// A qualifier that sets the number of block scales; the empty qualifier is the default.
+// A qualifier that sets the number of block scales. An empty `word` is the default of its kind.
 struct ScaleWord {
     int kind;
     const char *word;
@@ -142,7 +144,7 @@ struct OpcodeShapes {
     bool weight_stationary, shifts_a;
     int selectors;
     bool scales_input_d;
-    int count, rows[3], layouts[3];  // number of values of M; the values; the layout of each value
+    int count, rows[3], layouts[3];  // number of values of M, the values, and the layout of each
     int columns;                     // index of a bit mask in MULTIPLES
 };
 
@@ -151,14 +153,14 @@ struct TensorPlaces {
     uint16_t lane_of_row[8], lane_of_column[8], column_of_row[8], column_of_column[8], bit_of_row[8], bit_of_column[8];
 };
 
-// Layout of D in lanes: the `parts` parts of N are in successive lanes, with one copy of A and of the metadata for
-// each.
+// Layout of D in the lanes of tensor memory. N is divided into `parts` parts in successive groups of lanes, and each
+// group has its own copy of A and of the metadata.
 struct Layout {
     const char *name;
     int rows, parts;
     bool half_lanes;  // whether D uses 16 of every 32 lanes
     int largest_shift;
-    int d, a[4], e[2];  // indices in TENSOR_PLACES: part of D, A of 4 to 32 bits, narrow and wide metadata
+    int d, a[4], e[2];  // indices in TENSOR_PLACES of a part of D, A of 4, 8, 16 and 32 bits, narrow and wide metadata
 };
 
 }  // namespace sptc

@@ -11,7 +11,7 @@ namespace sptc {
 
 namespace {
 
-// Number of tiles that a thread gathers before it multiplies them.
+// Number of tiles that a thread gathers and then multiplies together.
 constexpr int64_t TILES = 16;
 
 struct Place {
@@ -24,8 +24,8 @@ Place place_of(int number, int row, int column) {
             sum_of_bits(places.element_of_row, row) + sum_of_bits(places.element_of_column, column)};
 }
 
-// Returns the positions of a matrix with elements of `bits` bits as runs of adjacent elements; long runs need fewer
-// copies.
+// Returns the positions of a matrix with elements of `bits` bits as runs of adjacent elements. Longer runs are copied
+// with fewer instructions.
 Runs runs(int number, int rows, int columns, int elements_of_a_thread, int bits) {
     Runs result;
     result.bits = bits;
@@ -57,7 +57,7 @@ void split(int number, int rows, int columns, std::vector<int32_t> &threads, std
         }
 }
 
-// Copies the runs of a matrix between registers and the matrix.
+// Gathers a matrix from registers, run by run.
 template <typename Run>
 void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
     for (int32_t position : runs.positions) {
@@ -66,6 +66,7 @@ void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
     }
 }
 
+// Scatters a matrix to registers, run by run.
 template <typename Run>
 void put(const uint8_t *matrix, const Runs &runs, uint8_t *registers) {
     for (int32_t position : runs.positions) {
@@ -97,7 +98,8 @@ void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
     }
 }
 
-// Gathers elements from bit addresses in an image of shared memory; each of `columns` lines becomes a column.
+// Gathers elements from bit addresses in an image of shared memory. The addresses form `columns` lines of equal length;
+// each line becomes a column of the matrix.
 template <typename Element>
 void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, uint8_t *into) {
     const size_t length = addresses.size() / columns;
@@ -122,7 +124,7 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 
 }  // namespace
 
-// Matrices of a few tiles.
+// Matrices of the tiles that a thread multiplies together.
 struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -198,8 +200,8 @@ void Registers::gather(const TileOperands &operands, int64_t tile, Tiles &tiles,
     uint8_t *a = &tiles.a[place * a_.elements * bytes];
     gather_a(operands, tile, a);
     if (operands.e) nibbles(operands.e + number * threads, operands.selector, &tiles.nibbles[place * e_thread_.size()]);
-    // Products are negated by negating A. Measurements show that the hardware negates after selection, which may
-    // combine halves of B.
+    // The products are negated by negating A, not B: measurements show that the hardware negates after the selection of
+    // B, which may combine halves of two elements.
     if (operands.negates)
         for (size_t index = 0; index < a_.elements; ++index) a[index * bytes + bytes - 1] ^= 0x80;
     const size_t b_elements = size_t(form.k) * size_t(instruction_.n);

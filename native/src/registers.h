@@ -1,4 +1,4 @@
-// Gathers matrices from registers and shared memory, and scatters results to registers.
+// Gathers the matrices of mma and wgmma from registers and shared memory, and scatters results to registers.
 #ifndef SPTC_REGISTERS_H
 #define SPTC_REGISTERS_H
 
@@ -34,12 +34,12 @@ struct TileOperands {
 
 // Positions of the runs of adjacent elements of a matrix, row by row, in the registers of all threads.
 struct Runs {
-    int bits = 0;                    // size of a run in bits: at least one element, and at least 4
+    int bits = 0;                    // size of a run in bits: that of one or more elements
     size_t elements = 0;             // number of elements of the matrix
     std::vector<int32_t> positions;  // position of each run in the registers, in units of the run size
 };
 
-// Executes an instruction whose operands and results are in registers.
+// Executes an mma or wgmma instruction: operands in registers or shared memory, results in registers.
 class Registers {
   public:
     explicit Registers(const Instruction &instruction);
@@ -48,10 +48,11 @@ class Registers {
     int b_registers() const { return b_registers_; }
     int d_registers() const { return d_registers_; }
 
-    // Computes tiles on `threads` threads; throws for the first nibble that the policy refuses.
+    // Computes tiles on `threads` threads. Throws, before a result is written, for the first nibble that the policy
+    // refuses.
     void compute(const TileOperands &operands, const Product &product, const Kernels &kernels, int threads) const;
 
-    // Gathers the metadata of a tile: m rows of nibbles.
+    // Gathers the metadata nibbles of a tile, row by row.
     void nibbles(const uint32_t *e, int selector, uint8_t *into) const;
 
   private:

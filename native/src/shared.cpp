@@ -15,7 +15,8 @@ constexpr int64_t ADDRESS_SPACE = int64_t(UNIT_BYTES) << FIELD_BITS;
 
 int64_t field(uint64_t value, int bit) { return int64_t(value >> bit & ((1u << FIELD_BITS) - 1)) * UNIT_BYTES; }
 
-// Returns the byte address of a 16-byte unit in a canonical layout of the PTX ISA; `outer` is the index across units.
+// Returns the byte address of a 16-byte unit in a canonical layout of the PTX ISA. `unit` is the index of the unit in
+// the contiguous dimension of the matrix, `outer` the index in the strided dimension.
 int64_t unit_address(const Descriptor &descriptor, int outer, int unit, bool mn_major) {
     const Swizzle &swizzle = *descriptor.swizzle;
     const int units = swizzle.row_bytes / UNIT_BYTES, rows = swizzle.pattern_rows;

@@ -10,7 +10,8 @@
 
 namespace sptc {
 
-// A decoded 64-bit matrix descriptor; offsets are in bytes.
+// A decoded 64-bit matrix descriptor. Start address, leading offset and stride offset are in bytes; the base offset
+// counts rows of 128 bytes.
 struct Descriptor {
     int64_t start, leading_offset, stride_offset;
     int base_offset;

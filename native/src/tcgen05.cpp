@@ -13,7 +13,7 @@ namespace sptc {
 namespace {
 
 void put_element(std::vector<uint8_t> &matrix, size_t index, uint32_t code, size_t bytes) {
-    std::memcpy(&matrix[index * bytes], &code, bytes);  // little-endian, as everywhere in the library
+    std::memcpy(&matrix[index * bytes], &code, bytes);  // copies the low bytes of a little-endian code
 }
 
 // Returns an element of shared memory in the low bits of a 32-bit word.
@@ -36,8 +36,8 @@ bool scale_down(uint32_t &code, const Format &format, int exponent) {
     return true;
 }
 
-// Matrices of one image of the memories. A, C, D, scales of A and nibbles contain the rows of all CTAs, one CTA after
-// another.
+// Matrices of one image of the memories. A, C, D, nibbles and block scales contain the parts of all CTAs, one CTA after
+// another; B contains the columns of all CTAs.
 struct Tile {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -130,8 +130,8 @@ void Execution::gather_a(int64_t image, Tile &tile) const {
     const bool in_shared = !placed_.a_shared.empty();
     const int bits = in_shared ? element_bits(instruction_.a()) : form_.container_bits;
     const int up = bits < form_.container_bits ? form_.low_bit_a : 0;
-    // Products are negated by negating A: wgmma, as measured, negates after selection, which may combine halves of two
-    // B.
+    // The products are negated by negating A, not B: measurements of wgmma show that the hardware negates after the
+    // selection of B, which may combine halves of two elements.
     const uint32_t sign = placed_.descriptor.negates ? 1u << (form_.low_bit_a + instruction_.a().bits - 1) : 0;
     tile.a.resize(size_t(ctas_) * of_cta * bytes);
     for (int cta = 0; cta < ctas_; ++cta)
@@ -142,7 +142,7 @@ void Execution::gather_a(int64_t image, Tile &tile) const {
         }
 }
 
-// Gathers B: each CTA of a pair holds half of the columns.
+// Gathers B from shared memory. Each CTA of a pair holds half of the columns.
 void Execution::gather_b(int64_t image, Tile &tile) const {
     const size_t n = size_t(instruction_.n), k = size_t(form_.k), bytes = size_t(product_.operand_bytes());
     const size_t columns = n / size_t(ctas_);
@@ -190,7 +190,8 @@ void Execution::scatter_d(const Tile &tile, int cta, uint32_t *memory) const {
     }
 }
 
-// Shifts the columns of A by one lane: each lane takes the words of the next lane, except the last lane of a partition.
+// Shifts the columns of A in tensor memory by one lane: each lane except the last of a partition takes the words of the
+// next lane.
 void Execution::shift_rows(uint32_t *memory) const {
     const int first = TensorMap::column(placed_.a.words.front()), last = TensorMap::column(placed_.a.words.back());
     for (int lane = 0; lane < TENSOR_LANES; ++lane) {
@@ -208,7 +209,7 @@ void Execution::compute(int64_t image, const Kernels &kernels, int threads, Tile
     gather_bytes(image, placed_.scale_b, tile.scale_b);
     uint32_t *result = placed_.result + image * ctas_ * TENSOR_WORDS;
     if (result != tensor(image, 0)) std::copy_n(tensor(image, 0), size_t(ctas_) * TENSOR_WORDS, result);
-    for (int cta = 0; cta < ctas_; ++cta) {  // each CTA has its own block scales of B
+    for (int cta = 0; cta < ctas_; ++cta) {  // one product for each CTA, since each has its own block scales of B
         const auto part = [&](std::vector<uint8_t> &whole) {
             return whole.data() + whole.size() / size_t(ctas_) * size_t(cta);
         };

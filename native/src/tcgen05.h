@@ -1,4 +1,4 @@
-// tcgen05.mma: gathers matrices from tensor memory and shared memory, and scatters results.
+// Executes tcgen05.mma: gathers matrices from tensor memory and shared memory, and scatters results to tensor memory.
 #ifndef SPTC_TCGEN05_H
 #define SPTC_TCGEN05_H
 
@@ -13,7 +13,7 @@
 
 namespace sptc {
 
-// A tcgen05.mma with checked operands, for all images. Operands that it does not have are empty.
+// A tcgen05.mma with checked operands, for all images of the memories. Maps of absent operands are empty.
 struct TensorInstruction {
     OpcodeOn opcode;
     InstructionDescriptor descriptor;
@@ -32,7 +32,7 @@ struct TensorInstruction {
     size_t smem_stride, smem_bytes;  // distance between images in bytes, and size of one CTA's image in bytes
 };
 
-// Checks all operands except the contents of the memories.
+// Checks all operands of a tcgen05.mma except the contents of the memories.
 TensorInstruction placed(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcode);
 
 // Computes all images on `threads` threads; throws before anything is written if an image is refused.

@@ -29,14 +29,14 @@ struct TensorMap {
 // Returns the lane of an address; throws if the address is outside tensor memory.
 int lane_of(const char *name, uint64_t address);
 
-// Returns the positions of D in a CTA: the CTA's rows and all columns.
+// Returns the positions of D in the tensor memory of a CTA: the CTA's rows and all columns.
 TensorMap accumulator_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Returns the positions of A in a CTA: the CTA's rows and the stored columns.
+// Returns the positions of A in the tensor memory of a CTA: the CTA's rows and the stored columns.
 TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Returns the positions of the metadata nibbles of the rows in a CTA.
+// Returns the positions of the metadata nibbles of a CTA's rows in its tensor memory.
 TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Returns the positions of the block scales of A's rows in a CTA, or of all columns of B; parts are in successive
-// lanes.
+// Returns the positions of the block scales of a CTA's rows of A, or of all columns of B, in its tensor memory. The
+// `parts` parts of the columns are in successive groups of lanes.
 TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_t address, int parts);
 
 }  // namespace sptc

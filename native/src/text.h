@@ -1,4 +1,4 @@
-// Functions that compose and split texts.
+// Functions that compose and split texts of instructions and messages.
 #ifndef SPTC_TEXT_H
 #define SPTC_TEXT_H
 
@@ -55,7 +55,7 @@ inline std::string statement(const std::string &text) {
     return !whole.empty() && whole.back() == ';' ? trimmed(whole.substr(0, whole.size() - 1)) : whole;
 }
 
-// "a, b or c".
+// Lists choices in one phrase: "a, b or c".
 inline std::string one_of(const std::vector<std::string> &choices) {
     std::string listed;
     for (size_t index = 0; index < choices.size(); ++index)

@@ -1,5 +1,6 @@
-// Random and mutated calls of the C interface, for a build with sanitizers: SEED INSTRUCTIONS FILE, a file with an
-// instruction and an architecture in each line, between them a tab. Buffers are exactly as long as is said, on the heap.
+// Makes random and mutated calls of the C interface, in a build with sanitizers. Arguments: seed, number of
+// instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap and
+// exactly as long as their stated size, so that a sanitizer finds every access beyond them.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -49,7 +50,7 @@ std::string mutated(std::string text) {
     return text;
 }
 
-// An array on the heap, filled at random.
+// An array on the heap that is filled with random bytes, or with one value.
 struct Buffer {
     std::vector<uint8_t> bytes;
 
@@ -147,7 +148,7 @@ uint32_t tensor_address(uint32_t columns) {
                        : uint32_t(below(columns)) | (happens(20) ? uint32_t(below(9)) << 20 : 0);
 }
 
-// Likely numbers in the fields that all kinds have, and bits anywhere.
+// Returns an instruction descriptor with mostly valid values in the fields that all kinds have, and a few random bits.
 uint32_t instruction_descriptor(const std::string &text) {
     const auto has = [&text](const char *word) { return text.find(word) != std::string::npos; };
     const bool scaled = has("kind::mx"), pair = has("group::2");
@@ -197,7 +198,7 @@ sptc_status metadata(sptc_instruction *handle, const sptc_shape &shape) {
     std::exit(1);
 }
 
-// A status comes with a sentence, and none without one.
+// Checks that a call that failed left one sentence as its error message, and a call that succeeded left no message.
 void check(sptc_status status, sptc_instruction *handle, const std::string &text) {
     const std::string said = sptc_last_error(handle);
     if ((status == SPTC_OK) != said.empty() && status != SPTC_NO_MEMORY) fail("status and sentence disagree", text);

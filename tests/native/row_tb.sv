@@ -1,4 +1,5 @@
-// Random steps through an emitted row, with gaps, against libsptc: +steps=N, and +verilator+seed+S of the simulator.
+// Testbench: compares random steps of an emitted row, with gaps between them, with libsptc. Plusargs: +steps=N sets the
+// number of steps; +verilator+seed+S, an argument of Verilator, sets the seed.
 `include "sptc_dpi.svh"
 `include "datapath.svh"
 `include "stimulus.svh"
@@ -20,7 +21,7 @@ module row_tb;
         bit [63:0] nibbles;
         bit [31:0] c, d;
         bit [15:0] illegal;
-        bit overflow, overflows;  // of the step before, and of this one
+        bit overflow, overflows;  // overflow input (from the step before), and expected overflow output
     } expected_t;
 
     chandle handles [INSTRUCTIONS];
@@ -28,7 +29,7 @@ module row_tb;
     longint unsigned steps = 1000, undefined_nibbles = 0, gaps = 0;
     int drawn [INSTRUCTIONS];
 
-    // The result of a step whose accumulator is `c`, and the flags of its nibbles.
+    // Returns libsptc's result of a step with accumulator `c`, and the flags of undefined nibbles.
     function automatic bit [31:0] computed(expected_t e, bit [31:0] c, output bit [15:0] illegal);
         bit [31:0] d;
         if (sptc_dpi_step(handles[e.instruction], e.a, e.b, e.nibbles, 32'h0, 32'h0, c, d, illegal) != 0)
@@ -71,8 +72,9 @@ module row_tb;
         e.overflows = 0;
     endfunction
 
-    // An accumulator may lie a little beyond 32 bits, which libsptc knows inside an instruction only: it gives the
-    // products.
+    // Computes the expected result of an integer step. The accumulator of a step may exceed 32 bits slightly, but
+    // libsptc accepts 32-bit accumulators only. libsptc therefore computes the sum of the products, and the testbench
+    // adds the accumulator.
     function automatic void complete_integer(inout expected_t e);
         e.overflow &= e.c[30:18] == {13{~e.c[31]}};
         add_products(e);
@@ -87,7 +89,8 @@ module row_tb;
         if (!e.overflow && e.d != computed(e, e.c, e.illegal)) $fatal(1, "libsptc adds %h otherwise", e.c);
     endfunction
 
-    // A step as the row takes it: bytes of B and nibbles in the order of its multiplexers; no instruction has scales.
+    // Returns the input of the row for a step: bytes of B and nibbles are in the order of the row's multiplexers. The
+    // block scales are random, since none of the instructions has block scales.
     function automatic bit [STEP_BITS-1:0] as_taken(expected_t e);  /*verilator no_inline_task*/
         bit [STEP_BITS-1:0] bits = '0;
         bit wide = FACTS[e.instruction][WIDE] != 0, sparse = FACTS[e.instruction][SPARSE] != 0;
@@ -138,7 +141,7 @@ module row_tb;
                 step = as_taken(next);
                 entered++;
             end else begin
-                step = ~step;  // what stands at the inputs while the pipeline waits does not matter
+                step = ~step;  // the result must not depend on the input while `enable` is 0
                 gaps++;
             end
         end

@@ -1,20 +1,20 @@
-// Random operands of the instructions of package datapath, in words of 32 bits.
+// Package of functions that draw random operands for the instructions of package `datapath`, in words of 32 bits.
 package stimulus;
     import datapath::*;
 
-    // Of integers there are two: any bits, and the ends of the range.
+    // Distributions of operands. Integers have two: ANY_BITS, and the ends of their range for every other name.
     typedef enum int {
         ANY_BITS, NEAR_CENTRE, FEW_BINADES, EVERY_BINADE, SMALLEST, LARGEST, BOTH_ENDS, CANCELLING, MANY_ZEROS,
         SOME_SPECIAL
     } distribution_t;
     localparam int DISTRIBUTIONS = 10;
-    localparam int IEEE = 1, NAN_ONLY = 2;  // of the fact SPECIALS
+    localparam int IEEE = 1, NAN_ONLY = 2;  // values of the fact SPECIALS
 
     function automatic bit one_in(int unsigned count);
         return $urandom_range(count - 1) == 0;
     endfunction
 
-    // A code whose biased exponent lies between two, or at the nearest end of the format.
+    // Returns a code with a random biased exponent from `low` to `high`, limited to the exponents of the format.
     function automatic bit [31:0] finite_code(int number, int operand, int low, int high);  /*verilator no_inline_task*/
         int fraction_bits = FORMATS[number][operand][FRACTION_BITS];
         int largest = FORMATS[number][operand][LARGEST_EXPONENT];
@@ -32,7 +32,8 @@ package stimulus;
         return 32'(noise[0]) << (FORMATS[number][operand][CODE_BITS] - 1);
     endfunction
 
-    // A zero, a subnormal, or what Inf or NaN the format has; each bit alone tells a subnormal from zero.
+    // Returns a zero, a subnormal, an Inf or a NaN, as far as the format has them. Half of the fractions have one set
+    // bit, since every single bit must distinguish a subnormal from zero.
     function automatic bit [31:0] special_code(int number, int operand);  /*verilator no_inline_task*/
         int fraction_bits = FORMATS[number][operand][FRACTION_BITS], specials = FORMATS[number][operand][SPECIALS];
         bit [31:0] sign = sign_of(number, operand, $urandom());
@@ -47,7 +48,8 @@ package stimulus;
         endcase
     endfunction
 
-    // The ends of an integer's range, and of sums what products can reach from there.
+    // Returns an end of an integer's range, 0, 1 or -1. A 32-bit accumulator is up to 2^18 away from the end, so that a
+    // sum of products can cross it.
     function automatic bit [31:0] extreme_integer(int number, int operand);
         int width = FORMATS[number][operand][CODE_BITS];
         bit [31:0] half = 32'h1 << (width - 1);
@@ -61,7 +63,8 @@ package stimulus;
         endcase
     endfunction
 
-    // The biased exponent that the codes of an operand lie around: that of one, or any, for sums of every size.
+    // Returns the biased exponent around which the exponents of an operand are drawn: that of the number 1, or a random
+    // one, so that sums of every magnitude occur.
     function automatic int drawn_centre(int number, int operand);
         if (one_in(2)) return FORMATS[number][operand][BIAS];
         return int'($urandom_range(FORMATS[number][operand][LARGEST_EXPONENT]));
@@ -76,7 +79,8 @@ package stimulus;
             NEAR_CENTRE: return finite_code(number, operand, centre - 1, centre + 1);
             FEW_BINADES: return finite_code(number, operand, centre - 4, centre + 4);
             EVERY_BINADE: return finite_code(number, operand, 0, largest);
-            // The exponent of a zero must not count, which shows beside much smaller terms only.
+            // One in 20 codes is zero. The exponent of a zero term must not raise the largest exponent, which is
+            // visible only beside terms that are much smaller.
             SMALLEST: return one_in(20) ? 0 : finite_code(number, operand, 0, 2);
             LARGEST: return one_in(20) ? 0 : finite_code(number, operand, largest - 1, largest);
             BOTH_ENDS: return one_in(20) ? 0 : one_in(7) ? finite_code(number, operand, largest - 1, largest)
@@ -95,8 +99,9 @@ package stimulus;
         return word & ~kept | code << low & kept;
     endfunction
 
-    // A word of elements, noise in the bits that they leave free. Where products are to cancel, neighbours in A differ
-    // in their signs alone and all of B is one number: `previous` is the word that stands before this one, if any.
+    // Returns a word of elements, with noise in the unused bits. With distribution CANCELLING, neighbouring elements of
+    // A differ only in their signs, and all elements of B are one number. `previous` is the preceding word, unless
+    // `first` is set.
     function automatic bit [31:0] drawn_word(int number, int operand, distribution_t distribution, int centre,
                                              bit [31:0] previous, bit first);  /*verilator no_inline_task*/
         int element = FORMATS[number][operand][ELEMENT], sign = FORMATS[number][operand][CODE_BITS] - 1;
@@ -114,15 +119,16 @@ package stimulus;
         return word;
     endfunction
 
-    // A word with one zero, subnormal, special or huge element: where there are many they hide each other.
+    // Replaces one element of a word by a zero, subnormal, special or huge number. A word with many such elements would
+    // hide the effect of each.
     function automatic bit [31:0] planted(bit [31:0] word, int number, int operand);  /*verilator no_inline_task*/
         int element = FORMATS[number][operand][ELEMENT];
         return replaced(word, number, operand, element * int'($urandom_range(32 / element - 1)),
                         one_in(3) ? drawn_code(number, operand, LARGEST, 0) : special_code(number, operand));
     endfunction
 
-    // Accumulators made of the sums of products: what takes them away but for their last bits, or any number whose
-    // exponent is within the reach of an alignment of theirs.
+    // Returns accumulators near given sums of products. If `residues` is set, an accumulator cancels its sum except for
+    // the last bits. Otherwise its exponent differs from that of the sum by at most 30, so that alignment shifts occur.
     function automatic bit [31:0] near_sums(bit [31:0] sums, int number, bit residues);  /*verilator no_inline_task*/
         int element = FORMATS[number][OF_C][ELEMENT], fraction_bits = FORMATS[number][OF_C][FRACTION_BITS];
         bit [31:0] word = sums;
@@ -136,7 +142,7 @@ package stimulus;
         return word;
     endfunction
 
-    // Eight nibbles that an instruction defines, or any.
+    // Returns eight random metadata nibbles. If `defined` is set, the instruction defines all of them.
     function automatic bit [31:0] drawn_nibbles(int number, bit defined);
         bit [31:0] nibbles = $urandom();
         for (int chunk = 0; chunk < 8 && defined && FACTS[number][SPARSE] != 0; chunk++)

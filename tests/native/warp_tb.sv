@@ -1,5 +1,6 @@
-// Random instructions through an emitted warp, with gaps before them and stalls of their results, against libsptc:
-// +instructions=N, and +verilator+seed+S of the simulator.
+// Testbench: compares random instructions of an emitted warp, with gaps between instructions and stalls of results,
+// with libsptc. Plusargs: +instructions=N sets the number of instructions; +verilator+seed+S, an argument of Verilator,
+// sets the seed.
 `include "sptc_dpi.svh"
 `include "datapath.svh"
 `include "stimulus.svh"
@@ -25,7 +26,7 @@ module warp_tb;
     } expected_t;
 
     chandle handles [INSTRUCTIONS];
-    expected_t next, expected [$];  // at the input, and under way
+    expected_t next, expected [$];  // instruction at the input, and instructions in flight
     int unsigned a [LANES*MOST_REGISTERS], b [LANES*MOST_REGISTERS], c [LANES*MOST_REGISTERS], d [LANES*MOST_REGISTERS];
     int unsigned e [LANES], undefined [ROWS], none [1];
     int ids [4];
@@ -37,7 +38,7 @@ module warp_tb;
             $fatal(1, "%s: %s", TEXTS[number], sptc_dpi_error(handles[number]));
     endfunction
 
-    // Some rows of A and columns of B get an extraordinary element.
+    // Replaces an element in a few registers of A and of B by a zero, subnormal, special or huge number.
     function automatic void plant(int number);
         for (int times = int'($urandom_range(8)); times > 0; times--) begin
             int place = int'($urandom_range(LANES * REGISTERS[number][OF_A] - 1));
@@ -53,7 +54,7 @@ module warp_tb;
         int centre_c = drawn_centre(number, OF_C);
         bit defined = one_in(2), residues = one_in(2), only_products = one_in(8);
         for (int place = 0; place < LANES * REGISTERS[number][OF_A]; place++) begin
-            int to_left = place - REGISTERS[number][OF_A];  // the same register of the lane before
+            int to_left = place - REGISTERS[number][OF_A];  // the same register of the previous lane
             bit first = place / REGISTERS[number][OF_A] % 2 == 0;
             a[place] = drawn_word(number, OF_A, distribution, centre_a, first ? 0 : a[to_left], first);
         end
@@ -73,7 +74,7 @@ module warp_tb;
         end
     endfunction
 
-    // Registers of a lane as they stand in the operands; noise in those that the instruction does not have.
+    // Returns the registers of a lane for the operand port. Registers that the instruction does not use are noise.
     function automatic bit [32*MOST_REGISTERS-1:0] lane_of(const ref int unsigned held [LANES*MOST_REGISTERS],
                                                            input int lane, int registers);
         bit [32*MOST_REGISTERS-1:0] bits;
@@ -128,7 +129,7 @@ module warp_tb;
 
     initial begin
         longint unsigned delivered = 0;
-        int phase = 0, offers = 1, takes = 1, waited = 0;  // one cycle in so many
+        int phase = 0, offers = 1, takes = 1, waited = 0;  // offers, takes: one in N cycles
         bit accepted = 1, stalled = 0;
         void'($value$plusargs("instructions=%d", instructions));
         for (int number = 0; number < INSTRUCTIONS; number++) begin
@@ -137,7 +138,7 @@ module warp_tb;
         end
         while (delivered < instructions) begin
             @(negedge clk);
-            if (phase == 0) begin  // back to back, gaps, stalls or both
+            if (phase == 0) begin  // a new phase: back to back, with gaps, with stalls, or with both
                 phase = 20 + int'($urandom_range(200));
                 offers = one_in(2) ? 1 : 1 << $urandom_range(5);
                 takes = one_in(2) ? 1 : 1 << $urandom_range(5);
@@ -150,7 +151,7 @@ module warp_tb;
                 operands = offered ? next.operands : ~operands;
             end
             taken = one_in(takes);
-            #1;  // what the warp answers in this cycle
+            #1;  // the outputs of the warp settle
             if (stalled && !delivers) $fatal(1, "a result that was not taken is gone");
             if (delivers && expected.size() == 0) $fatal(1, "a result of no instruction");
             if (delivers) check(expected[0]);

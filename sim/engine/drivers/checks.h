@@ -1,4 +1,4 @@
-// Checks of the valid-ready protocol of streams, for every component.
+// Checks of the valid-ready protocol of streams, for the drivers of all components.
 #ifndef SPTC_CHECKS_H
 #define SPTC_CHECKS_H
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 
-// Counter of the consecutive cycles in which a stream waits; cycles without `counts` leave it unchanged.
+// Counter of the consecutive cycles in which a stream waits. A waiting cycle in which `counts` is false is not counted.
 class Waiting {
   public:
     // Record one cycle; return whether the stream has waited longer than `longest` cycles.
@@ -19,8 +19,8 @@ class Waiting {
     int64_t cycles = 0;
 };
 
-// Checker of a stream of results: results come in order, none is lost, invented or repeated, and a result stays until
-// it is accepted.
+// Checker of a stream of results: results come in order, no result is lost, invented or repeated, and a result stays
+// valid and constant until it is accepted.
 template <size_t bytes>
 class Results {
   public:
@@ -29,10 +29,11 @@ class Results {
         silence = Waiting();
         stays = false;
     }
-    // Append an expected result; a null pointer accepts any result.
+    // Append an expected result. A null pointer stands for any result.
     void expect(const void *expected) { due.push_back(expected); }
     bool are_due() const { return !due.empty(); }
-    // Check a settled cycle; return the violated rule, null for none. A due result may take `longest` cycles.
+    // Check one cycle after its signals have settled. Return the violated rule, or null. An expected result may take up
+    // to `longest` cycles to appear.
     const char *follow(bool valid, bool ready, const void *result, int64_t longest) {
         if (stays && !valid) return "withdraws a result before it is taken";
         if (stays && std::memcmp(result, before, bytes) != 0) return "changes a result before it is taken";

@@ -1,4 +1,4 @@
-// Unit library: each unit is a Verilator model, which the model of the top module clocks.
+// Library of dot-product units: each unit is a Verilator model, which the model of the top module clocks.
 #include <cstring>
 #include <deque>
 

@@ -3,12 +3,12 @@
 
 #include "model.h"
 
-// Position of a port in a vector: its index in `Ports::every`, its first byte, and its size in bytes.
+// Position of a port in a vector: index of the port in `Ports::every`, first byte in the vector, and size in bytes.
 struct Place {
     int32_t port, offset, size;
 };
 
-// Layout of a vector: the positions of its ports, and its size in bytes.
+// Layout of a vector: positions of the ports in the vector, number of ports, and size of the vector in bytes.
 struct Vectors {
     const Place *places;
     size_t count, bytes;

@@ -1,4 +1,5 @@
-// Driver of a row without registers and with a constant control word: the functions of `row.cpp`, many steps at once.
+// Driver of a row that has no registers and a constant control word. It has the functions of `row.cpp`, and computes
+// many steps at once.
 #include "computed.h"
 #include "configuration.h"
 

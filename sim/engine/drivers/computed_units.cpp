@@ -1,6 +1,6 @@
-// Library of units as generated functions without registers. Steps are collected until the first result of all units is
-// due. With two threads, they are also computed as soon as all units together have the steps of one cycle and the
-// second thread is idle.
+// Library of dot-product units, each computed by a generated function without registers. Steps are collected until one
+// result is due, and are then computed together. With two threads, the second thread also computes them as soon as the
+// steps of one cycle of all units are collected and it is idle.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -39,8 +39,8 @@ void compute_all(std::vector<Entry *> &waiting) {
     waiting.clear();
 }
 
-// Steps that are not yet computed are in one of two lists: `waiting` belongs to the thread that clocks the units,
-// `handed` to the second thread while that is busy.
+// Dot-product units and their steps. A step that is not yet computed is in one of two lists: `waiting` belongs to the
+// thread that clocks the units; `handed` belongs to the second thread while `busy` is true.
 class Units {
   public:
     explicit Units(int threads) {

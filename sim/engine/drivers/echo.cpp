@@ -1,4 +1,4 @@
-// Library of arrays that return a hash of their operands, with the timing of real arrays.
+// Library of arrays that return a hash of their operands, with the timing of arrays of dot-product units.
 #include <cstdint>
 #include <deque>
 

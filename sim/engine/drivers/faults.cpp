@@ -1,4 +1,4 @@
-// Driver of a design with faults: selects the active fault, or none.
+// Driver of a design with injected faults: selects the active fault, or no fault.
 #include "model.h"
 
 extern "C" void select_fault(void *driven, int fault) { static_cast<Driven *>(driven)->model.active_fault = fault; }

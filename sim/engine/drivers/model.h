@@ -1,18 +1,18 @@
-// Verilator model of a top module, its ports by name, and its clock.
+// Verilator model of a top module, with its ports by name, and functions that clock and reset it.
 #ifndef SPTC_MODEL_H
 #define SPTC_MODEL_H
 
 #include "configuration.h"
 
-// Model and ports of a top module; every driver's handle begins with this structure.
+// Model and ports of a top module. The handle of every driver points to this structure or begins with it.
 struct Driven {
     Model model;
     Ports ports{model};
 };
 
-// Clock a rising edge. The model does nothing at a falling edge and is not evaluated there; instead, its record of the
-// last clock value is cleared. The name of this record is specific to the Verilator version that this package requires.
-// This function is a template, since a model without registers has no clock.
+// Clock a rising edge. The model does nothing at a falling edge and is not evaluated there. Instead, the variable in
+// which the model records the last clock value is cleared. The name of this variable is specific to the Verilator
+// version that sptc requires. The function is a template because a model without registers has no clock.
 template <typename Clocked>
 void rise(Clocked &model) {
     model.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
@@ -20,7 +20,7 @@ void rise(Clocked &model) {
     model.eval();
 }
 
-// Run one cycle in reset.
+// Run one clock cycle with an active reset.
 template <typename Clocked>
 void reset(Clocked &model) {
     model.rst = 1;

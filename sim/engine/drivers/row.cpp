@@ -1,4 +1,4 @@
-// Driver of a row: applies steps and records results.
+// Driver of a row of dot-product units: applies steps and records results.
 #include <cstring>
 
 #include "model.h"
@@ -24,9 +24,10 @@ extern "C" void *row_create() {
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// In each enabled cycle, the next of `count` steps enters the row; without `enables`, every cycle is enabled. In other
-// cycles, the complement of the step is at the input. After the last step, the input stays unchanged. The result of
-// every cycle is recorded after the clock edge.
+// Run a row of dot-product units for `cycles` cycles. In each enabled cycle, the next of `count` steps enters the row;
+// if `enables` is null, every cycle is enabled. In a disabled cycle, the complement of the step is at the input. After
+// the last step, the input keeps its value, except that every disabled cycle inverts it. The result of every cycle is
+// recorded after the clock edge.
 extern "C" void row_run(void *handle, size_t count, const uint32_t *steps, size_t cycles, const uint8_t *enables,
                         uint64_t *results) {
     Model &row = static_cast<Driven *>(handle)->model;

@@ -1,4 +1,5 @@
-// Driver of a stream component with one result per item: items with gaps, stalls of results, and resets.
+// Driver of a stream component with one result per item. It offers items with gaps, stalls results, and resets the
+// component.
 #include "checks.h"
 #include "model.h"
 #include "units.h"
@@ -18,9 +19,10 @@ extern "C" void *stream_create(void *(*create)(int), void (*destroy)(void *), vo
 }
 extern "C" void stream_destroy(void *stream) { delete static_cast<Stream *>(stream); }
 
-// Run at most `cycles` cycles from reset, or until every item has its result. Return the violated rule, null for none;
-// `taken` is the number of accepted items. Null arrays are not compared or recorded. A run that is recorded must have
-// no resets: an item that a reset drops has no result.
+// Run from reset until every item has its result, but at most `cycles` cycles. Return the violated rule, or null.
+// `taken` is the number of accepted items. If `expected` is null, no results are compared; if `recorded` is null, no
+// results are recorded; if `accepted` is null, no cycle numbers of acceptance are recorded. A run that is recorded must
+// have no resets, because an item that a reset drops has no result.
 extern "C" const char *stream_run(void *handle, const char *items, const char *expected, char *recorded,
                                   int64_t *accepted, int64_t *done, int64_t count, const uint16_t *pattern,
                                   int64_t pattern_cycles, int64_t cycles, int64_t longest_wait, int64_t *taken) {

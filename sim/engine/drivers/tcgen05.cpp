@@ -1,5 +1,5 @@
-// Driver of the tensor cores of one CTA or of a pair: runs commands with models of both memories, and records the
-// contents of tensor memory and cycle numbers.
+// Driver of the tensor cores of one CTA or of a pair of CTAs. It contains models of shared memory and tensor memory,
+// runs commands, and records the contents of tensor memory and cycle numbers.
 #include <cstring>
 #include <deque>
 
@@ -13,8 +13,8 @@ constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
     const uint32_t *payload[2];                // command payload for each CTA
-    uint32_t *flags[2];                        // undefined-nibble flags of each panel, in the order of writing
-    int32_t panels, written[2], undefined[2];  // numbers of panels of D; 0 for a commit
+    uint32_t *flags[2];                        // flags of undefined nibbles for each panel, in the order of writing
+    int32_t panels, written[2], undefined[2];  // panels of D (0 for a commit), panels written, flags of placement
     int64_t taken[2], done[2];
 };
 
@@ -22,11 +22,11 @@ struct Work {
     Command *commands;
     const uint8_t *images[2];
     uint32_t *tensors[2];
-    const uint8_t *pattern;  // the pattern repeats; bit c: offer the next command to CTA c in this cycle
+    const uint8_t *pattern;  // for each cycle, bit c: offer the next command to CTA c; the pattern repeats
     int64_t ctas, count, image_bytes, pattern_cycles;
     int64_t cycles;                             // maximum number of cycles of the run
     int64_t patience;                           // maximum number of cycles without a transfer
-    int64_t arrivals[2], reads[2], columns[2];  // numbers of arrived commits, memory reads and column reads
+    int64_t arrivals[2], reads[2], columns[2];  // numbers of arrived commits, shared-memory reads and column reads
 };
 
 struct Cta : Driven {
@@ -47,8 +47,8 @@ struct Cta : Driven {
     int which = 0;
     int64_t next = 0, writing = 0, issued = 0, finished = 0;
     bool offers = false;
-    std::deque<int64_t> marks;  // multiplications to be written before each pending commit arrives
-    // Read data of the previous cycle; they exclude the writes of that cycle.
+    std::deque<int64_t> marks;  // for each pending commit: multiplications to be written before it arrives
+    // Addresses and data of the reads in the previous cycle. The data exclude the writes of that cycle.
     uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_operands = false, reads_accumulators = false;
 
@@ -73,7 +73,7 @@ void Cta::begin(const Work &work, int number) {
     reset(model);
 }
 
-// Drive the data of the previous cycle's reads, or noise without a read, and offer the next command.
+// Drive the data that were read in the previous cycle, or noise if there was no read, and offer the next command.
 void Cta::drive(const Work &work, bool may_offer, int64_t cycle) {
     const int noise = int(cycle);
     for (int row = 0; row < rows; ++row) {
@@ -107,7 +107,7 @@ void Cta::read(Work &work) {
     work.columns[which] += reads_operands;
 }
 
-// Write eight columns of tensor memory; reads of the same cycle return the old data.
+// Write eight columns of tensor memory. Reads in the same cycle return the old data.
 const char *Cta::write(const Work &work, int64_t cycle) {
     if (writing >= next) return "writes columns that nothing asked for";
     Command &command = work.commands[writing];
@@ -126,7 +126,7 @@ const char *Cta::write(const Work &work, int64_t cycle) {
     return nullptr;
 }
 
-// Check a settled cycle; return the violated rule, null for none.
+// Check one cycle after its signals have settled, and record its transfers. Return the violated rule, or null.
 const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     read(work);
     if (ports.pending != marks.size()) return "counts too few commits or too many";
@@ -160,7 +160,7 @@ extern "C" void *cta_create(void *(*create)(int), void (*destroy)(void *), void 
 }
 extern "C" void cta_destroy(void *cta) { delete static_cast<Cta *>(cta); }
 
-// Run work from reset; return the violated rule, null for none.
+// Run the commands of `work` from reset. Return the violated rule, or null.
 extern "C" const char *cta_run(void *const *handles, Work *work) {
     Cta *ctas[2];
     for (int which = 0; which < work->ctas; ++which) {
@@ -179,8 +179,8 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
             ctas[which]->drive(*work, now >> which & 1, cycle);
             ctas[which]->evaluate();
         }
-        // The outputs that one CTA of a pair sends to the other do not depend on the inputs that it receives from the
-        // other.
+        // Connect the two CTAs of a pair. The outputs `waits` and `panel` of a CTA do not depend on its inputs
+        // `other_waits` and `other_panel`, so that one further evaluation of each CTA settles all signals.
         for (int which = 0; which < 2 && work->ctas == 2; ++which) {
             Ports &own = ctas[which]->ports, &other = ctas[1 - which]->ports;
             own.other_waits = other.waits;

@@ -1,4 +1,4 @@
-// Interface between the model of a top module and the models of its units in a separate library.
+// Interface between the model of a top module and the models of its dot-product units in a separate library.
 #ifndef SPTC_UNITS_H
 #define SPTC_UNITS_H
 
@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-// Functions of a unit library.
+// Functions of a library of dot-product units.
 struct Library {
     void *(*create)(int);
     void (*destroy)(void *);
@@ -14,7 +14,7 @@ struct Library {
     void (*clock)(void *, void *, const uint32_t *, uint32_t *);
 };
 
-// The units of one model of a top module; empty if the model itself contains its units.
+// Dot-product units of one model of a top module. `units` is null if the model itself contains the units.
 struct UnitsOfModel {
     Library library;
     void *units;
@@ -24,7 +24,7 @@ struct UnitsOfModel {
     }
 };
 
-// The units of the model that is being created or evaluated in this thread.
+// Dot-product units of the model that is being created or evaluated in the current thread.
 inline thread_local UnitsOfModel *evaluated;
 
 extern "C" inline void *unit_create() { return evaluated->library.add(evaluated->units); }

@@ -1,4 +1,5 @@
-// Vector types of `function.h`: each lane is one 32-bit limb of a word, for one step.
+// Vector types of the generated header `function.h`. Each vector holds one 32-bit limb of a word for many steps, one
+// step per lane.
 #ifndef SPTC_VECTORS_H
 #define SPTC_VECTORS_H
 

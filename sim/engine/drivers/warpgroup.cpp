@@ -1,5 +1,5 @@
-// Driver of a warpgroup: runs commands, accumulators and mma instructions, and records results and cycle numbers. It
-// contains a shared memory, which returns data in the next cycle, and the registers that hold accumulators.
+// Driver of a warpgroup: offers commands, accumulators and mma instructions, and records results and cycle numbers. It
+// contains a model of shared memory, which returns data in the next cycle, and the registers that hold accumulators.
 #include "checks.h"
 #include "model.h"
 #include "units.h"
@@ -8,10 +8,10 @@ namespace {
 
 constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 
-// A command. Its image fills the half of shared memory that contains `first_unit`, or the whole memory if the image is
-// larger than half of it. Negative `reads` and `ready` are not checked.
+// A command of a warpgroup. Its image fills the half of shared memory that contains `first_unit`, or the whole memory
+// if the image is larger than half of it. `reads` and `ready` are checked unless they are negative.
 struct Command {
-    const uint32_t *payload, *image, *c, *expected;  // c is null to continue with previous results
+    const uint32_t *payload, *image, *c, *expected;  // c: null if C is the result of the multiplication before
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
     int32_t reads;  // number of cycles in which shared memory is read
@@ -19,13 +19,13 @@ struct Command {
     int64_t taken, done;
 };
 
-// An mma instruction. Its C may be the result of the earlier instruction `after` of the same array; the instruction is
-// then offered `surroundings` cycles after that result.
+// An mma instruction. If `after` is not negative, C is the result of the earlier instruction `after` of the same array,
+// and the instruction is offered at least `surroundings` cycles after that result.
 struct Instruction {
     const uint32_t *payload, *expected;
     uint32_t *result;
     int32_t after, surroundings;
-    int32_t interval;  // cycles until the array can accept an instruction again; negative: not checked
+    int32_t interval;  // cycles from its start until the array has room again; negative: not checked
     int64_t taken, done;
 };
 
@@ -50,8 +50,8 @@ struct Work {
     int64_t count, pattern_cycles;
     int64_t cycles;                         // maximum number of cycles of the run
     int64_t patience;                       // maximum number of cycles without a transfer
-    int64_t longest_wait, longest_silence;  // longest wait in cycles, except for mma results; for mma results
-    int64_t ends_with_commands;             // whether to end without waiting for the remaining mma instructions
+    int64_t longest_wait, longest_silence;  // limits in cycles: of warpgroup handshakes, and of waits for mma results
+    int64_t ends_with_commands;             // whether the run ends before the remaining mma instructions end
 
     // Return the index of the first multiplication at or after `place`; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
@@ -78,21 +78,21 @@ class Run {
     uint32_t (&memory)[memory_units][4];
     const Work &work;
     int64_t cycle = 0, last_transfer = 0;
-    // Indices of the next command, of the multiplications whose accumulators and results come next, and of the
-    // multiplication before `reading`.
+    // Indices of commands. `next`: the next command to offer; `reading` and `writing`: the multiplications whose
+    // accumulators and whose results come next; `before`: the multiplication before `reading`.
     int64_t next = 0, reading, writing, before;
     int32_t panel_read, panel_written;
     bool offers, offers_c, alone;
-    int offered, turn = 0;  // array to which an instruction is offered, or -1; first array to try next
-    // Shared-memory reads of the previous cycle.
+    int offered, turn = 0;  // offered: array that an instruction is offered to, or -1; turn: array to try first
+    // Whether shared memory was read in the previous cycle, and the addresses.
     bool reads;
     uint32_t addresses[rows];
     // Expected results and read counts.
     Results<sizeof Ports::o_payload> results;
     Results<warp_words * 4> of_mma[warps];
-    std::deque<int64_t> marks;  // number of multiplications that completes each group
+    std::deque<int64_t> marks;  // for each pending group: multiplications to be finished before it is complete
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // cycles since an array's last start, and until it has room
+    int64_t since[warps], interval[warps];  // of each array: cycles since its last start; cycles from start to room
     Waiting closed, starved;
 
     void forget();
@@ -116,7 +116,7 @@ class Run {
     }
 };
 
-// Clear the state as a reset does; the run continues with the next command.
+// Clear the state of the run as a reset clears the warpgroup. The run continues with the next command.
 void Run::forget() {
     reading = writing = work.multiplication_from(next);
     before = work.count;
@@ -137,7 +137,7 @@ void Run::forget() {
 
 // Drive read data, and offer commands, accumulators and instructions.
 void Run::drive(uint16_t now, bool in_reset) {
-    // Without a read, the data ports carry noise.
+    // If shared memory was not read in the previous cycle, the data ports carry noise.
     for (int row = 0; row < rows; ++row) {
         void *data = ports.memory_data[row];
         if (reads)
@@ -183,8 +183,8 @@ void Run::drive(uint16_t now, bool in_reset) {
     }
 }
 
-// Offer an mma instruction: in round-robin order to an array with room, or to the array that the pattern selects even
-// if it has no room.
+// Offer an mma instruction to an array with room, in round-robin order. A blind offer goes to the array that the
+// pattern selects, whether or not the array has room.
 void Run::offer_instruction(uint16_t now, bool blind) {
     if (offered >= 0 || !(now & pattern_offer_mma)) return;
     for (int place = 0; place < (blind ? 1 : warps); ++place) {
@@ -203,7 +203,7 @@ void Run::offer_instruction(uint16_t now, bool blind) {
     }
 }
 
-// Check the settled cycle; return the violated rule, null for none.
+// Check one cycle after its signals have settled. Return the violated rule, or null.
 const char *Run::check() {
     const bool takes_c = offers_c && ports.c_ready;
     if (takes_c) {
@@ -219,7 +219,8 @@ const char *Run::check() {
     if (ports.pending < marks.size()) return "counts too few groups";
     if (const char *broken = check_arrays()) return broken;
     if (since_alone >= 0) {
-        // The delay is not exact with a second multiplication, since its B may be read before A of the first one.
+        // If a second multiplication is in flight, the delay is not exact, because B of the second multiplication may
+        // be read before A of the first.
         const bool single = are_arrays_idle() && work.multiplication_from(writing + 1) >= next;
         if (since_alone < ready_alone ? takes_c : offers_c && !takes_c && single)
             return "takes the first accumulators too early or too late";
@@ -249,7 +250,7 @@ const char *Run::check_arrays() {
     return nullptr;
 }
 
-// Record a command that is accepted; return the violated rule, null for none.
+// Record a command that is accepted in this cycle. Return the violated rule, or null.
 const char *Run::take(Command &command) {
     command.taken = cycle;
     if (command.operation == commit) marks.push_back(issued);
@@ -269,7 +270,7 @@ const char *Run::take(Command &command) {
     return nullptr;
 }
 
-// Record all transfers of the settled cycle; return the violated rule, null for none.
+// Record all transfers of one cycle after its signals have settled. Return the violated rule, or null.
 const char *Run::move() {
     const bool takes_c = offers_c && ports.c_ready, writes = ports.o_valid && ports.o_ready;
     const bool takes = offers && ports.i_ready, begins = offered >= 0 && ports.mma_ready;
@@ -318,8 +319,8 @@ const char *Run::all_cycles() {
     bool stalled = false, moved = false;
     for (; cycle < work.cycles && !ended(); ++cycle) {
         uint16_t now = work.pattern[cycle % work.pattern_cycles];
-        // Force events that are rare in random patterns: both transfers after a stall, and a reset at either end of a
-        // panel.
+        // Force events that are rare in random patterns: offers and acceptance in the same cycle after a stall, and a
+        // reset in the cycle after an accepted panel of accumulators or a valid panel of results.
         if (stalled && now & pattern_meet)
             now = (now & ~pattern_reset) | pattern_offer | pattern_offer_c | pattern_take;
         if (moved && now & pattern_meet_reset) now = pattern_reset;
@@ -357,7 +358,8 @@ extern "C" void *group_create(void *(*create)(int), void (*destroy)(void *), voi
 }
 extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
 
-// Run work from reset; return the violated rule, null for none. `taken` is the number of accepted accumulator panels.
+// Run the commands and instructions of `work` from reset. Return the violated rule, or null. `taken` is the number of
+// accepted panels of accumulators.
 extern "C" const char *group_run(void *handle, const Work *work, int64_t *taken) {
     Group &group = *static_cast<Group *>(handle);
     evaluated = &group.units;
