@@ -27,13 +27,13 @@ def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
     words = data.ArrayLayout(data.ArrayLayout(WORD_BITS, COLUMNS), arrays * ROWS)
     return DescribedSignature(
         {
-            "read": (Out(1), "Eight columns are read."),
-            "read_column": (Out(COLUMN_BITS), "First of the eight columns; columns wrap at 512."),
-            "read_data": (In(words), "Words of each lane, one cycle later."),
-            "write": (Out(1), "Eight columns are written."),
-            "write_column": (Out(COLUMN_BITS), "First of the eight columns; columns wrap at 512."),
-            "write_data": (Out(words), "Words of each lane."),
-            "write_half": (Out(1), "Only the lower halves of the words are written."),
+            "read": (Out(1), "Eight columns of tensor memory are read in this cycle."),
+            "read_column": (Out(COLUMN_BITS), "First of the eight columns to read; column numbers wrap at 512."),
+            "read_data": (In(words), "Words [lane][column] that were read, in the cycle after read."),
+            "write": (Out(1), "Eight columns of tensor memory are written in this cycle."),
+            "write_column": (Out(COLUMN_BITS), "First of the eight columns to write; column numbers wrap at 512."),
+            "write_data": (Out(words), "Words [lane][column] to write."),
+            "write_half": (Out(1), "1: only bits 15 to 0 of each word are written; 0: whole words."),
         }
     )
 
@@ -42,9 +42,9 @@ def accumulator_request_layout() -> DescribedLayout:
     """Return the layout of a request for eight columns of accumulators in tensor memory."""
     return DescribedLayout(
         {
-            "column": (COLUMN_BITS, "First of the eight columns."),
-            "add": (1, "The contents are read; otherwise their values are undefined."),
-            "half": (1, "Accumulators have 16 bits, in the lower halves of words."),
+            "column": (COLUMN_BITS, "First of the eight columns of tensor memory."),
+            "add": (1, "1: the columns are read; 0: they are not read, and output c is undefined."),
+            "half": (1, "1: accumulators have 16 bits, in the lower halves of words; 0: 32 bits."),
         }
     )
 
@@ -69,11 +69,11 @@ class Accumulators(wiring.Component):
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
         self.arrays, self.most = arrays, most
         registers = stream.Signature(data.ArrayLayout(fragment_layout(), arrays))
-        i = "Requests for eight columns, in the order in which they are multiplied."
+        i = "Requests for panels (eight columns) of accumulators, in the order in which the panels are multiplied."
         ports = {
             "i": (In(stream.Signature(accumulator_request_layout())), i),
-            "c": (Out(registers), "Contents of the columns, as registers of each array."),
-            "o": (In(registers), "Results as registers of each array, in the same order; always accepted."),
+            "c": (Out(registers), "Accumulators of a requested panel, as registers of each array."),
+            "o": (In(registers), "Results of a panel as registers of each array, in the order of the requests."),
             "memory": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory."),
         }
         super().__init__(DescribedSignature(ports))

@@ -50,9 +50,9 @@ class AlignStage(wiring.Component):
         ports = {
             "control": (In(control_layout()), "Control word of the step."),
             "i": (In(products_signature(config)), "Outputs of the multiply stage."),
-            "c": (In(signed(33)), "Accumulator; bit 32 is its sign, also after the previous step exceeded 32 bits."),
+            "c": (In(signed(33)), "Accumulator; bit 32 is its sign, even if the previous sum exceeded 32 bits."),
             "scale_a": (In(32), "Block scales of A, one byte for each group."),
-            "scale_b": (In(32), "As scale_a, of B."),
+            "scale_b": (In(32), "Block scales of B, one byte for each group."),
             "o": (Out(aligned_signature(config)), "Aligned terms, headroom and special values."),
         }
         super().__init__(DescribedSignature(ports))

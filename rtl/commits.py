@@ -27,19 +27,22 @@ class Commits(wiring.Component):
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self.in_flight = in_flight
         self.most = SLOTS + in_flight
-        commit = "The instructions since the last commit become a group; only while room, and not together with issued."
+        commit = (
+            "The instructions accepted since the previous commit become a group. Must be 0 if room is 0 or issued is 1."
+        )
         remaining = (
-            "For each pending group, the oldest first: instructions that it waits for; undefined from pending on."
+            "Number of unfinished instructions that each pending group waits for, the oldest group first. Entries from "
+            "number `pending` on are undefined."
         )
         finished = "The oldest pending group is finished; pending counts it for the last time in this cycle."
         ports = {
-            "issued": (In(1), "An instruction is accepted."),
-            "multiplied": (In(1), "A panel is multiplied."),
-            "last": (In(1), "It is the last one of its instruction."),
-            "delivered": (In(1), "A panel of results is delivered."),
+            "issued": (In(1), "An instruction is accepted in this cycle."),
+            "multiplied": (In(1), "A panel is multiplied in this cycle."),
+            "last": (In(1), "The panel that is multiplied is the last panel of its instruction."),
+            "delivered": (In(1), "A panel of results is delivered in this cycle."),
             "commit": (In(1), commit),
-            "room": (Out(1), "Another group can be committed."),
-            "pending": (Out(range(GROUPS + 1)), "Groups that are not finished."),
+            "room": (Out(1), "A commit can be accepted in this cycle."),
+            "pending": (Out(range(GROUPS + 1)), "Number of groups that are not finished."),
             "finished": (Out(1), finished),
             "remaining": (Out(range(self.most + 1)).array(GROUPS), remaining),
         }

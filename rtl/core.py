@@ -12,7 +12,7 @@ from .codes import is_wide
 from .config import CoreConfig
 from .metadata import MetadataStage
 from .order import ColumnOrder, RowOrder
-from .step import control_layout
+from .step import ACCUMULATOR, block_scales, control_layout
 from .unit import Unit
 
 __all__ = ["Core", "tile_layout", "tile_result_layout"]
@@ -21,19 +21,25 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
     """Return the layout of a core's input: one step of K for a tile of rows x columns outputs."""
     outputs = config.rows * config.columns
-    row, column = "Operands of each row, as in row_step_layout.", "Operands of each column."
-    output = "Accumulators and the overflow flag of each, row by row."
+    metadata = "Metadata nibbles of each row: nibble c, counted from the lowest bits, belongs to chunk c. "
+    metadata = f"{metadata}Dense steps ignore them." if config.sparse else "Ignored: this datapath has no metadata."
+    a = "Stored elements of each row of A, lowest k in the lowest bits."
+    b = "Elements of each column of B, lowest k in the lowest bits. A dense step uses only the low half."
+    overflow = (
+        "Overflow outputs of the previous step of the same integer instruction, row by row, or 0 in its first step: if "
+        "1, the sign of the accumulator is the inverse of its bit 31. Floats ignore them."
+    )
     return DescribedLayout(
         {
-            "control": (control_layout(), "Control word of all units."),
-            "a": (data.ArrayLayout(8 * config.step_bytes, config.rows), row),
-            "metadata": (data.ArrayLayout(4 * config.chunks, config.rows), row),
-            "scale_a": (data.ArrayLayout(32, config.rows), row),
-            "b": (data.ArrayLayout(16 * config.step_bytes, config.columns), column),
-            "scale_b": (data.ArrayLayout(32, config.columns), column),
-            "c": (data.ArrayLayout(32, outputs), output),
-            "overflow": (outputs, output),
-            "tag": (tag_shape, "Returned with the result."),
+            "control": (control_layout(), "Control word of the step, for all units."),
+            "a": (data.ArrayLayout(8 * config.step_bytes, config.rows), a),
+            "metadata": (data.ArrayLayout(4 * config.chunks, config.rows), metadata),
+            "scale_a": (data.ArrayLayout(32, config.rows), block_scales(config, "each row of A")),
+            "b": (data.ArrayLayout(16 * config.step_bytes, config.columns), b),
+            "scale_b": (data.ArrayLayout(32, config.columns), block_scales(config, "each column of B")),
+            "c": (data.ArrayLayout(32, outputs), f"Accumulators of the outputs, row by row. {ACCUMULATOR}"),
+            "overflow": (outputs, overflow),
+            "tag": (tag_shape, "Tag that is output with the result of the step."),
         }
     )
 
@@ -41,14 +47,18 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout
 def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
     """Return the layout of a core's result: one tile of rows x columns outputs."""
     outputs = config.rows * config.columns
-    output = "Results and the overflow flag of each, row by row."
-    illegal = "Chunks of each row whose nibble the rule does not define."
+    d = "Results of the outputs, row by row, in the format of control.result; an f16 is in the low half of 32 bits."
+    overflow = (
+        "Flags of the outputs, row by row: an integer sum exceeded 32 bits and was not clamped. Input overflow of the "
+        "next step of the same instruction must have this value."
+    )
+    illegal = "Flags of undefined metadata [row][chunk]: 1 if control.rule does not define the nibble of the chunk."
     return DescribedLayout(
         {
-            "d": (data.ArrayLayout(32, outputs), output),
-            "overflow": (outputs, output),
+            "d": (data.ArrayLayout(32, outputs), d),
+            "overflow": (outputs, overflow),
             "illegal": (data.ArrayLayout(config.chunks, config.rows), illegal),
-            "tag": (tag_shape, "Tag of the tile."),
+            "tag": (tag_shape, "Tag of the step that has this result."),
         }
     )
 
@@ -76,9 +86,11 @@ class Core(wiring.Component):
         self.config = config
         self.unit_class = unit_class
         self.tag_shape = tag_shape
+        i = "Steps: operands of all units for one step along K, one step per transfer."
+        o = f"Results of the steps, in order, with a latency of {config.latency} cycles if no result is stalled."
         ports = {
-            "i": (In(stream.Signature(tile_layout(config, tag_shape))), "Tiles."),
-            "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), "Results."),
+            "i": (In(stream.Signature(tile_layout(config, tag_shape))), i),
+            "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), o),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -23,10 +23,10 @@ class DueList(wiring.Component):
     def __init__(self, shape: ShapeLike, most: int) -> None:
         self.most = most
         ports = {
-            "push": (In(1), "Append entry."),
-            "pop": (In(1), "Remove the oldest entry."),
+            "push": (In(1), "The value of entry is appended in this cycle."),
+            "pop": (In(1), "The oldest entry is removed in this cycle."),
             "entry": (In(shape), "Entry to append."),
-            "entries": (Out(shape).array(most), "Entries, the oldest first; from count on they are undefined."),
+            "entries": (Out(shape).array(most), "Entries, the oldest first; undefined from number count on."),
             "count": (Out(range(most + 1)), "Number of entries."),
         }
         super().__init__(DescribedSignature(ports))

@@ -16,6 +16,7 @@ from .cells.described import DescribedLayout, DescribedSignature
 __all__ = [
     "ADDRESS_BITS",
     "CORE_MATRICES",
+    "LAST_PANEL",
     "PANEL_BITS",
     "PANEL_ROWS",
     "UNIT_BITS",
@@ -38,6 +39,8 @@ ADDRESS_BITS = 14
 UNIT_BITS = 128
 #: Width of a panel number in bits. N is at most 256 columns, and a panel of B has eight columns.
 PANEL_BITS = 5
+#: Meaning of the field that states N.
+LAST_PANEL = "Number of the last panel of B: N / 8 - 1, since a panel has eight columns."
 _ELEMENT_BITS = 16  #: Width in bits of elements whose operand may be MN-major.
 
 
@@ -54,15 +57,15 @@ def descriptor_layout() -> DescribedLayout:
     """Return the layout of a 64-bit matrix descriptor (PTX ISA 9.7.15.5.1 and 9.7.16.4.1)."""
     return DescribedLayout(
         {
-            "start": (ADDRESS_BITS, "Start address, in units of 16 bytes."),
-            "reserved0": (2, "Zero."),
-            "leading": (ADDRESS_BITS, "Leading-dimension offset, in units of 16 bytes."),
-            "reserved1": (2, "Zero."),
-            "stride": (ADDRESS_BITS, "Stride-dimension offset, in units of 16 bytes."),
-            "reserved2": (3, "Zero; 1 for tcgen05."),
-            "base_offset": (3, "Row of banks on which the swizzle pattern starts."),
-            "reserved3": (10, "Zero."),
-            "swizzle": (SwizzleCode, "Permutation of the units of 16 bytes."),
+            "start": (ADDRESS_BITS, "Start address of the matrix in shared memory, in units of 16 bytes."),
+            "reserved0": (2, "Reserved; must be 0."),
+            "leading": (ADDRESS_BITS, "Leading-dimension offset of PTX, in units of 16 bytes."),
+            "reserved1": (2, "Reserved; must be 0."),
+            "stride": (ADDRESS_BITS, "Stride-dimension offset of PTX, in units of 16 bytes."),
+            "reserved2": (3, "Reserved; must be 0 for wgmma, and 1 for tcgen05."),
+            "base_offset": (3, "Base offset of PTX: start of the swizzle pattern, in rows of 128 bytes."),
+            "reserved3": (10, "Reserved; must be 0."),
+            "swizzle": (SwizzleCode, "Swizzle mode: width in bytes of the rows in which 16-byte words are permuted."),
         }
     )
 
@@ -75,12 +78,14 @@ def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
 
 def panel_request_layout() -> DescribedLayout:
     """Return the layout of a request for a panel of A or B in shared memory."""
-    mn_major = "Consecutive elements in memory are consecutive in M or N, not in K; only with 16-bit elements."
-    short = "The panel has two core matrices, not four: a panel of A, or of B in a dense instruction."
+    mn_major = (
+        "1: elements that are consecutive in memory are consecutive in M or N (only with 16-bit elements); 0: in K."
+    )
+    short = "1: the panel has two core matrices (A, or B of a dense instruction); 0: it has four."
     return DescribedLayout(
         {
             "descriptor": (descriptor_layout(), "Matrix descriptor of the operand."),
-            "panel": (PANEL_BITS, "Number of the panel: which eight rows of A or columns of B."),
+            "panel": (PANEL_BITS, "Number of the panel: panel p has rows 8 p to 8 p + 7 of A, or these columns of B."),
             "mn_major": (1, mn_major),
             "short": (1, short),
         }
@@ -94,12 +99,13 @@ def panel_layout() -> data.ArrayLayout:
 
 def shared_memory_signature() -> DescribedSignature:
     """Return the signature of a shared-memory port that reads eight words of 16 bytes in each cycle."""
-    address = "Addresses of units: byte addresses without their lowest four bits."
+    address = "Addresses of eight 16-byte words to read: byte addresses divided by 16."
+    data = "Words at the addresses with the same numbers, in the cycle after read."
     return DescribedSignature(
         {
-            "read": (Out(1), "The addresses are valid."),
+            "read": (Out(1), "The eight words at the addresses are read in this cycle."),
             "address": (Out(ADDRESS_BITS).array(PANEL_ROWS), address),
-            "data": (In(UNIT_BITS).array(PANEL_ROWS), "Contents of the units, one cycle later."),
+            "data": (In(UNIT_BITS).array(PANEL_ROWS), data),
         }
     )
 
@@ -111,9 +117,9 @@ class CoreMatrixAddress(wiring.Component):
     """
 
     def __init__(self) -> None:
-        address = "Addresses of units: one for each row of the panel if K-major, one for each of eight k if MN-major."
+        address = "Addresses of 16-byte words: one per row of the panel if K-major, one per k (of eight) if MN-major."
         ports = {
-            "request": (In(panel_request_layout()), "Operand and panel."),
+            "request": (In(panel_request_layout()), "Request for a panel of A or B."),
             "segment": (In(range(CORE_MATRICES)), "Number of the core matrix in the panel, along K."),
             "address": (Out(ADDRESS_BITS).array(PANEL_ROWS), address),
         }

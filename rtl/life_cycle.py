@@ -8,7 +8,7 @@ from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of
 from .commits import GROUPS, PENDING_BITS
 from .config import CoreConfig
-from .fetch import PANEL_BITS, descriptor_layout, sets_reserved
+from .fetch import LAST_PANEL, PANEL_BITS, descriptor_layout, sets_reserved
 from .step import control_layout
 
 __all__ = ["LifeCycle", "Operation", "life_cycle_layout"]
@@ -26,16 +26,16 @@ class Operation(enum.Enum, shape=2):
 def life_cycle_layout() -> DescribedLayout:
     """Return the layout of the flags for undefined ``wgmma`` usage. Each flag is set for one cycle."""
     unfenced = (
-        "A multiplication is accepted before the first fence; or, with no fence in between, after one of another shape "
-        "or after an access to its registers."
+        "A multiplication is accepted, but there was no fence yet, or no fence since an access to registers or since a "
+        "multiplication of another shape."
     )
-    unwaited = "Registers of a multiplication that is committed and not yet waited for are accessed."
+    reserved = "A multiplication is accepted whose matrix descriptor has a nonzero reserved bit."
     return DescribedLayout(
         {
             "unfenced": (1, unfenced),
-            "uncommitted": (1, "Registers of a multiplication that is not committed are accessed."),
-            "unwaited": (1, unwaited),
-            "reserved": (1, "A descriptor of an accepted multiplication sets a reserved bit."),
+            "uncommitted": (1, "Input accessed is 1 although a multiplication is not yet committed."),
+            "unwaited": (1, "Input accessed is 1 although a committed multiplication was not yet waited for."),
+            "reserved": (1, reserved),
         }
     )
 
@@ -53,15 +53,15 @@ class LifeCycle(wiring.Component):
         self.config = config
         ports = {
             "taken": (In(1), "A command is accepted in this cycle."),
-            "operation": (In(Operation), "Operation of the command."),
+            "operation": (In(Operation), "Operation of the command that is accepted."),
             "control": (In(control_layout()), "Control word of a multiplication."),
-            "last_panel": (In(PANEL_BITS), "N / 8 - 1 of a multiplication."),
+            "last_panel": (In(PANEL_BITS), LAST_PANEL),
             "a_shared": (In(1), "A of a multiplication is in shared memory."),
             "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A of a multiplication."),
             "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B of a multiplication."),
-            "pending": (In(PENDING_BITS), "Committed groups that may still be pending after a wait."),
-            "accessed": (In(1), "Threads read or write registers of multiplications."),
-            "undefined": (Out(life_cycle_layout()), "Undefined behaviour in this cycle."),
+            "pending": (In(PENDING_BITS), "Number of committed groups that may be unfinished after a wait."),
+            "accessed": (In(1), "Threads read or write registers of multiplications in this cycle."),
+            "undefined": (Out(life_cycle_layout()), "Flags of undefined usage in this cycle."),
         }
         super().__init__(DescribedSignature(ports))
 

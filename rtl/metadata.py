@@ -46,8 +46,8 @@ class NibbleDecoder(wiring.Component):
             raise ValueError(f"mux must be {' or '.join(map(repr, MUXES))}, not {mux!r}")
         self.mux = mux
         ports = {
-            "nibble": (In(4), "Metadata."),
-            "rule": (In(RuleCode), "Rule of the running instruction; under a code without a rule no nibble is legal."),
+            "nibble": (In(4), "Metadata nibble of the chunk."),
+            "rule": (In(RuleCode), "Metadata rule of the step; under a code without a rule no nibble is legal."),
             "index0": (Out(2), "Unit index of slot 0, after any exchange."),
             "index1": (Out(2), "Unit index of slot 1, after any exchange."),
             "select0": (Out(4), "index0 one-hot; zero for an unreachable unit."),
@@ -111,17 +111,17 @@ class MetadataStage(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         bits = 8 * config.step_bytes
-        nibbles = "Metadata in the order of nibble_order; in dense steps each nibble is DENSE_NIBBLE."
-        stored = "Stored elements; in a mux3 build the two units of a chunk are exchanged where its slots are."
+        nibbles = "Metadata nibbles in the order of nibble_order; in dense steps each nibble is 0b0100."
+        stored = "Stored elements of A; with 3:1 multiplexers, the two kept elements of a chunk may be exchanged."
         ports = {
             "a": (In(bits), "Stored elements of A."),
             "nibbles": (In(4 * config.chunks), nibbles),
             "wide": (In(1), "Elements take 16 bits or more."),
-            "sparse": (In(1), "Metadata selects B."),
+            "sparse": (In(1), "The step is sparse: metadata selects B."),
             "rule": (In(RuleCode), "Rule that nibbles are checked against."),
             "stored": (Out(bits), stored),
-            "selects": (Out(selects_layout(config)), "Selects of the stored slots."),
-            "illegal": (Out(config.chunks), "Chunks whose nibble the rule does not define; none for dense steps."),
+            "selects": (Out(selects_layout(config)), "One-hot select of each kept element; zero selects no unit."),
+            "illegal": (Out(config.chunks), "Bit c: the rule does not define the nibble of chunk c; 0 in dense steps."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -49,7 +49,7 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
             "c_significand": (Out(ACCUMULATOR_SIGNIFICAND_BITS), "Significand of the accumulator as a float."),
             "c_grid_exponent": (Out(_EXPONENT), c_grid_exponent),
             "e_max": (Out(_EXPONENT), e_max),
-            "headroom_offset": (Out(_EXPONENT), "Headroom less the e_max of all terms."),
+            "headroom_offset": (Out(_EXPONENT), "Headroom (input of the round stage) minus the e_max of all terms."),
             **{name: (Out(1), meaning) for name, meaning in SPECIAL_VALUES.items()},
         }
     return DescribedSignature(ports)
@@ -74,10 +74,10 @@ class MultiplyStage(wiring.Component):
         self.widths = Widths(config)
         bits = 8 * config.step_bytes
         ports = {
-            "enable": (In(1, init=1), "The register advances."),
+            "enable": (In(1, init=1), "Clock enable of the pipeline register."),
             "control": (In(control_layout()), "Control word of the step."),
             "a": (In(bits), "Stored elements of A."),
-            "b": (In(bits), "Elements of B that meet them."),
+            "b": (In(bits), "Selected elements of B, in the order of the select stage."),
             "c": (In(32), "Accumulator."),
             "scale_a": (In(8), "Block scale of A of the step."),
             "scale_b": (In(8), "Block scale of B of the step."),

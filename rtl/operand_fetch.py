@@ -30,8 +30,8 @@ def core_matrix_layout(a_panels: int) -> DescribedLayout:
     return DescribedLayout(
         {
             "rows": (rows, "16 bytes of each row of the panel, K ascending."),
-            "panel": (range(a_panels), "Number of the panel."),
-            "segment": (1, "Which 16 of the 32 bytes of each row."),
+            "panel": (range(a_panels), "Number of the panel of A."),
+            "segment": (1, "Bytes 0 to 15 (0) or bytes 16 to 31 (1) of each row."),
             "tag": (1, "Tag of the request."),
         }
     )
@@ -55,14 +55,14 @@ class OperandFetch(wiring.Component):
     def __init__(self, a_panels: int = 8, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
         self.address_class = address_class
         b = "Requests for panels of B, in order; a request is accepted with its last read."
-        a = "Requests for panels of A, which are short; accepted likewise."
+        a = "Requests for panels of A (short is 1), in order; a request is accepted with its last read."
         ports = {
             "b": (In(stream.Signature(panel_request_layout())), b),
             "a": (In(stream.Signature(panel_request_layout())), a),
-            "a_tag": (In(1), "Returned with the core matrices of the request at a."),
-            "panels": (Out(stream.Signature(panel_layout())), "Panels of B."),
+            "a_tag": (In(1), "Tag that is output with the core matrices of the request at port a."),
+            "panels": (Out(stream.Signature(panel_layout())), "Panels of B, in the order of the requests."),
             "arriving": (Out(1), "A core matrix of A arrives in this cycle."),
-            "core_matrix": (Out(core_matrix_layout(a_panels)), "The core matrix that arrives."),
+            "core_matrix": (Out(core_matrix_layout(a_panels)), "Core matrix of A that arrives."),
             "memory": (Out(shared_memory_signature()), "Port to shared memory."),
         }
         super().__init__(DescribedSignature(ports))

@@ -26,16 +26,16 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
         No panel is multiplied before all of the operand has arrived.
     """
     ports = {
-        "slot": (Out(range(SLOTS)), "Slot that is served."),
+        "slot": (Out(range(SLOTS)), "Number of the slot whose operand is requested."),
         "pending": (Out(1), "The slot is occupied, and part of its operand remains to be requested."),
-        "left": (Out(SLOTS), "For each slot: part of the operand remains to be requested."),
+        "left": (Out(SLOTS), "Bit n is 1 if part of the operand of slot n remains to be requested."),
         "instruction": (Out(instruction), "Instruction in the slot."),
-        "end": (In(1), "The rest is requested in this cycle; the other slot is served next."),
+        "end": (In(1), "The last part of the operand is requested in this cycle; the next slot follows."),
     }
     if awaited:
         ports |= {
-            "missing": (Out(SLOTS), "For each slot: part of the operand remains to arrive."),
-            "arrived": (In(SLOTS), "For each slot: the rest of the operand arrives in this cycle."),
+            "missing": (Out(SLOTS), "Bit n is 1 if part of the operand of slot n remains to arrive."),
+            "arrived": (In(SLOTS), "Bit n is 1 if the last part of the operand of slot n arrives in this cycle."),
         }
     return DescribedSignature(ports)
 
@@ -59,14 +59,14 @@ class OperandSlots(wiring.Component):
         self._operands = dict(operands)
         ports = {
             "i": (In(stream.Signature(instruction)), "Instructions."),
-            "next_slot": (Out(range(SLOTS)), "Slot of the next instruction."),
-            "occupied": (Out(SLOTS), "For each slot: it stores an instruction."),
+            "next_slot": (Out(range(SLOTS)), "Number of the slot that stores the next instruction."),
+            "occupied": (Out(SLOTS), "Bit n is 1 if slot n stores an instruction."),
             "stored": (Out(instruction).array(SLOTS), "Contents of the slots."),
-            "slot": (Out(range(SLOTS)), "Slot that is multiplied."),
-            "instruction": (Out(instruction), "Contents of that slot."),
-            "ready": (Out(1), "The slot is occupied, and all awaited operands have arrived."),
-            "panel": (Out(PANEL_BITS), "Number of panels of that instruction that have been multiplied."),
-            "last": (Out(1), "The next panel is its last."),
+            "slot": (Out(range(SLOTS)), "Number of the slot that is multiplied."),
+            "instruction": (Out(instruction), "Instruction in the slot that is multiplied."),
+            "ready": (Out(1), "The slot to multiply has an instruction, and all awaited operands have arrived."),
+            "panel": (Out(PANEL_BITS), "Number of panels of the instruction in slot that were multiplied before."),
+            "last": (Out(1), "The next panel is the last panel of its instruction."),
             "multiply": (In(1), "A panel is multiplied in this cycle; only while ready."),
         }
         turns = {

@@ -15,7 +15,10 @@ __all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_ord
 #: Metadata nibble for dense steps, which selects the first two of a chunk's four units.
 DENSE_NIBBLE = 0b0100
 #: Input ports that determine the order of elements at the inputs of dot-product units.
-_WIDE_AND_SPARSE = {"wide": (In(1), "Elements take 16 bits or more."), "sparse": (In(1), "Metadata selects B.")}
+_WIDE_AND_SPARSE = {
+    "wide": (In(1), "Elements take 16 bits or more."),
+    "sparse": (In(1), "The step is sparse: metadata selects B."),
+}
 
 
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
@@ -90,9 +93,9 @@ class ColumnOrder(wiring.Component):
         self.config = config
         bits = 16 * config.step_bytes
         ports = {
-            "natural": (In(bits), "B, lowest k first; a dense step uses the low half."),
+            "natural": (In(bits), "Elements of B, lowest k first; a dense step uses the low half."),
             **_WIDE_AND_SPARSE,
-            "ordered": (Out(bits), "B in the order of byte_order."),
+            "ordered": (Out(bits), "Elements of B in the order of byte_order."),
         }
         super().__init__(DescribedSignature(ports))
 
@@ -156,8 +159,8 @@ class OrderedSelect(wiring.Component):
             **_WIDE_AND_SPARSE,
             "rule": (In(RuleCode), "Rule that nibbles are checked against."),
             "stored": (Out(bits), "Stored A."),
-            "selected": (Out(bits), "The byte of B that meets each byte of stored A."),
-            "illegal": (Out(config.chunks), "Chunks whose nibble the rule does not define; none for dense steps."),
+            "selected": (Out(bits), "For each byte of stored A, the byte of B that is multiplied by it."),
+            "illegal": (Out(config.chunks), "Bit c: the rule does not define the nibble of chunk c; 0 in dense steps."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -26,13 +26,16 @@ def fragment_layout() -> data.ArrayLayout:
 
 def panel_instruction_layout() -> DescribedLayout:
     """Return the layout of the instruction fields that are the same for all panels of an instruction."""
-    negated = "The products are negated. The hardware negates A, since B may be selected in halves of elements."
+    selector = (
+        "Sparsity selector f of PTX, 0 or 1. Elements of 16 or 32 bits: lanes 2 f and 2 f + 1 of each quad provide the "
+        "metadata. Smaller elements and dense instructions ignore it."
+    )
     return DescribedLayout(
         {
-            "control": (control_layout(), "Formats, rule and result."),
-            "sparsity_selector": (2, "PTX's sparsity selector: which threads of a quad hold the metadata."),
-            "negated": (1, negated),
-            "add": (1, "D is the accumulator; otherwise the accumulators are zero."),
+            "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
+            "sparsity_selector": (2, selector),
+            "negated": (1, "1: the products are negated: the instruction negates A or B. Integers ignore it."),
+            "add": (1, "1: D = A B + C; 0: D = A B, and the accumulators are ignored."),
         }
     )
 
@@ -51,12 +54,12 @@ class PanelOperands(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         ports = {
-            "instruction": (In(panel_instruction_layout()), "Fields of the instruction."),
-            "e": (In(data.ArrayLayout(WORD_BITS, LANES)), "Metadata."),
-            "a": (In(fragment_layout()), "A, as registers."),
-            "panel": (In(panel_layout()), "B; bytes 16 r to 16 r + 15 of a column are register r of its quad."),
-            "c": (In(fragment_layout()), "Accumulators."),
-            "o": (Out(warp_operands_layout()), "Input of the array, without block scales."),
+            "instruction": (In(panel_instruction_layout()), "Fields of the instruction that multiplies the panel."),
+            "e": (In(data.ArrayLayout(WORD_BITS, LANES)), "Metadata register of each lane."),
+            "a": (In(fragment_layout()), "Registers of A [lane][register]."),
+            "panel": (In(panel_layout()), "Panel of B: bytes 16 r to 16 r + 15 of a column are register r of a quad."),
+            "c": (In(fragment_layout()), "Accumulator registers of the panel [lane][register]."),
+            "o": (Out(warp_operands_layout()), "Operands of an mma for the array; the block scales are not set."),
         }
         super().__init__(DescribedSignature(ports))
 

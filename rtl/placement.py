@@ -19,12 +19,12 @@ _FIXED = 1
 
 def placement_layout() -> DescribedLayout:
     """Return the layout of the flags for undefined operand addresses of one ``tcgen05.mma`` instruction."""
-    reserved = "A matrix descriptor sets a reserved bit, or does not have the value of reserved2 that it must have."
+    reserved = "A matrix descriptor has a nonzero reserved bit, or its field reserved2 is not 1."
     return DescribedLayout(
         {
-            "overlap": (1, "D shares a column of tensor memory with another operand."),
-            "misaligned": (1, "Metadata starts at an odd column."),
-            "beyond": (1, "An operand reaches beyond the last column."),
+            "overlap": (1, "D and another operand have a column of tensor memory in common."),
+            "misaligned": (1, "The metadata starts at an odd column of tensor memory."),
+            "beyond": (1, "An operand extends beyond the last column of tensor memory, column 511."),
             "reserved": (1, reserved),
         }
     )
@@ -41,11 +41,11 @@ class Placement(wiring.Component):
     def __init__(self) -> None:
         ports = {
             "taken": (In(1), "An instruction is accepted in this cycle."),
-            "request": (In(operand_request_layout()), "Its operands in tensor memory."),
-            "d_column": (In(COLUMN_BITS), "Its first column of D."),
-            "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A, if that is in shared memory."),
+            "request": (In(operand_request_layout()), "Operands of the instruction in tensor memory."),
+            "d_column": (In(COLUMN_BITS), "First column of D of the instruction."),
+            "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A; ignored if A is in tensor memory."),
             "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B."),
-            "undefined": (Out(placement_layout()), "Undefined placement of the instruction."),
+            "undefined": (Out(placement_layout()), "Flags of undefined operand addresses of the instruction."),
         }
         super().__init__(DescribedSignature(ports))
 

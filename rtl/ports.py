@@ -83,7 +83,10 @@ class Port:
 
 
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
-_STREAM = {"valid": "The payload is valid.", "ready": "The payload is accepted in this cycle if it is valid."}
+_STREAM = {
+    "valid": "The payload is valid. While valid is 1 and ready is 0, valid and the payload must not change.",
+    "ready": "The payload can be accepted. It is transferred in each cycle in which valid and ready are both 1.",
+}
 
 
 def ports(config: CoreConfig, top: str) -> list[Port]:
@@ -107,7 +110,10 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []
     if config.cuts or top not in _MAY_BE_COMBINATIONAL:
-        result += [Port("clk", True, Bits(1), "Clock."), Port("rst", True, Bits(1), "Synchronous reset.")]
+        result += [
+            Port("clk", True, Bits(1), "Clock. Registers change at its rising edge."),
+            Port("rst", True, Bits(1), "Synchronous reset, active high."),
+        ]
     for path, member in members:
         kind, names = _type(member.shape, elements), list(map(str, path))
         result.append(Port("__".join(names), member.flow is wiring.In, kind, _meaning(signature, names)))

@@ -59,12 +59,12 @@ class ProductGroup(wiring.Component):
             "scale": (In(ScaleCode), "Format of the group's block scales."),
             "scale_a": (In(8), "Block scale of A."),
             "scale_b": (In(8), "Block scale of B."),
-            "total": (Out(signed(GROUP_SUM_BITS)), "Exact sum."),
+            "total": (Out(signed(GROUP_SUM_BITS)), "Exact sum of the products."),
             "participates": (Out(1), participates),
             "sign": (Out(1), "Sign of the scaled group."),
             "magnitude": (Out(SCALED_GROUP_BITS), "Magnitude of the scaled group."),
             "exponent": (Out(signed(ALIGNED_EXPONENT_BITS)), "Exponent of the scaled group."),
-            "nan": (Out(1), "A scale is NaN."),
+            "nan": (Out(1), "One of the two block scales is NaN."),
         }
         super().__init__(DescribedSignature(ports))
 

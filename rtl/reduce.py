@@ -33,9 +33,9 @@ def addends_signature(config: CoreConfig) -> DescribedSignature:
             "increments": (Out(1).array(config.term_slots), "Ones to add: one for each term that is a complement."),
             "group_sums": (Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups), group_sums),
             "group_terms": (group.array(widths.scaled_groups), "Aligned scaled groups in units of the grid."),
-            "group_increments": (Out(widths.scaled_groups), "Increments of the scaled groups."),
+            "group_increments": (Out(widths.scaled_groups), "Ones to add: one for each group that is a complement."),
             "c_term": (Out(signed(widths.total_bits)), "Aligned accumulator."),
-            "c_increment": (Out(1), "Increment of the accumulator."),
+            "c_increment": (Out(1), "One to add if the accumulator is a complement."),
         }
     )
 
@@ -61,10 +61,10 @@ class ReduceStage(wiring.Component):
         self.cuts = cuts
         self.widths = Widths(config)
         ports = {
-            "enable": (In(1, init=1), "The registers advance."),
+            "enable": (In(1, init=1), "Clock enable of the pipeline registers."),
             "i": (In(addends_signature(config)), "Terms to add."),
             "integer_groups": (In(1), "The 4-bit elements are integers."),
-            "total": (Out(signed(self.widths.total_bits)), "The exact sum."),
+            "total": (Out(signed(self.widths.total_bits)), "Exact sum of all terms."),
         }
         super().__init__(DescribedSignature(ports))
 

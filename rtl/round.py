@@ -108,13 +108,13 @@ class RoundStage(wiring.Component):
         self.normalised_bits = normalised_bits(total_bits)
         headroom = "Left shift of the sum after which its sign bit has the weight of the smallest normal number."
         ports = {
-            "enable": (In(1, init=1), "The registers advance."),
+            "enable": (In(1, init=1), "Clock enable of the pipeline registers."),
             "total": (In(signed(total_bits)), "Exact sum of the step."),
             "headroom": (In(ALIGNED_EXPONENT_BITS), headroom),
             "result": (In(ResultCode), "Result format."),
             "saturate": (In(1), "Clamp an integer to 32 bits instead of wrapping."),
             **{name: (In(1), meaning) for name, meaning in SPECIAL_VALUES.items()},
-            "output": (Out(32), "Result register; f16 in its low half."),
+            "output": (Out(32), "Result in the format of input result; an f16 is in the low half."),
             "overflow": (Out(1), "An integer sum exceeded 32 bits and was not clamped."),
         }
         super().__init__(DescribedSignature(ports))

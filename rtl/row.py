@@ -9,7 +9,7 @@ from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
 from .metadata import MetadataStage
-from .step import row_result_layout, row_step_layout
+from .step import ENABLE, STEP, result_meaning, row_result_layout, row_step_layout
 from .unit import Unit
 
 __all__ = ["Row"]
@@ -31,11 +31,10 @@ class Row(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        result = "Result of the step of config.latency enabled cycles ago."
         ports = {
-            "step": (In(row_step_layout(config)), "Operands and control word of a step."),
-            "enable": (In(1, init=1), "The pipeline advances."),
-            "result": (Out(row_result_layout(config)), result),
+            "step": (In(row_step_layout(config)), STEP),
+            "enable": (In(1, init=1), ENABLE),
+            "result": (Out(row_result_layout(config)), result_meaning(config)),
         }
         super().__init__(DescribedSignature(ports))
 

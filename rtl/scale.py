@@ -36,15 +36,15 @@ class ExponentOffset(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        offset = "Subtract it from a biased product exponent to get the true one."
+        offset = "Value that is subtracted from a biased product exponent to get the true exponent."
         ports = {
             "a": (In(ELEMENT_CODE_BITS), "Element code of A; integers and packed e2m1 have no bias."),
             "b": (In(ELEMENT_CODE_BITS), "Element code of B."),
-            "enable": (In(1), "The scales apply."),
-            "scale_a": (In(8), "ue8m0 code of A."),
-            "scale_b": (In(8), "ue8m0 code of B."),
+            "enable": (In(1), "The step has block scales."),
+            "scale_a": (In(8), "ue8m0 code of the block scale of A."),
+            "scale_b": (In(8), "ue8m0 code of the block scale of B."),
             "offset": (Out(signed(ALIGNED_EXPONENT_BITS)), offset),
-            "nan": (Out(1), "A scale is NaN (0xFF)."),
+            "nan": (Out(1), "One of the two block scales is NaN (0xFF)."),
         }
         super().__init__(DescribedSignature(ports))
 
@@ -82,11 +82,11 @@ class GroupScale(wiring.Component):
         self.config = config
         ports = {
             "scale": (In(ScaleCode), "Format of both scales."),
-            "scale_a": (In(8), "Code of A; the sign bit of ue4m3 is ignored."),
-            "scale_b": (In(8), "Code of B; the sign bit of ue4m3 is ignored."),
+            "scale_a": (In(8), "Code of the block scale of A; the sign bit of ue4m3 is ignored."),
+            "scale_b": (In(8), "Code of the block scale of B; the sign bit of ue4m3 is ignored."),
             "significand": (Out(8), "Exact product of the significands."),
-            "exponent": (Out(signed(ALIGNED_EXPONENT_BITS)), "Sum of the exponents."),
-            "nan": (Out(1), "A scale is NaN."),
+            "exponent": (Out(signed(ALIGNED_EXPONENT_BITS)), "Sum of the exponents of the block scales."),
+            "nan": (Out(1), "One of the two block scales is NaN."),
         }
         super().__init__(DescribedSignature(ports))
 

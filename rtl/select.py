@@ -27,8 +27,8 @@ class SelectStage(wiring.Component):
         self.config = config
         bits = 8 * config.step_bytes
         ports = {
-            "b": (In(2 * bits), "B in the order of byte_order."),
-            "selects": (In(selects_layout(config)), "Selects from MetadataStage."),
+            "b": (In(2 * bits), "Elements of B in the order of byte_order."),
+            "selects": (In(selects_layout(config)), "Decoded metadata: one-hot select of each kept element."),
             "selected": (Out(bits), "The B operand of each stored element, at the byte that selected_byte returns."),
         }
         super().__init__(DescribedSignature(ports))

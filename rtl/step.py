@@ -9,22 +9,64 @@ from .metadata import RuleCode, selects_layout
 from .round import ResultCode
 from .scale import ScaleCode
 
-__all__ = ["control_layout", "row_result_layout", "row_step_layout", "unit_result_layout", "unit_step_layout"]
+__all__ = [
+    "ACCUMULATOR",
+    "ENABLE",
+    "STEP",
+    "block_scales",
+    "control_layout",
+    "result_meaning",
+    "row_result_layout",
+    "row_step_layout",
+    "unit_result_layout",
+    "unit_step_layout",
+]
+
+#: Meanings of the input ports of a row and of a dot-product unit.
+STEP = "Operands and control word of a step. A step enters in each cycle in which enable is 1."
+ENABLE = "Clock enable of the pipeline: while it is 0, the pipeline registers keep their contents."
+#: Meaning of the field of an accumulator.
+ACCUMULATOR = "Accumulator format: f32 for result F32 or E8M13, f16 in the low half for F16, a 32-bit integer for S32."
+
+
+def block_scales(config: CoreConfig, owner: str) -> str:
+    """Return the meaning of a field with the block scales of `owner`, a row of A or a column of B."""
+    if not config.scales:
+        return "Ignored: this datapath has no block scales."
+    packed = any(element.packed_float for element in config.elements)
+    groups = "; with two elements per byte, byte g for the kept products 16 g to 16 g + 15" if packed else ""
+    return f"Block scales of {owner}: byte 0 for all products{groups}."
+
+
+def result_meaning(config: CoreConfig) -> str:
+    """Return the meaning of the output port of a row or a dot-product unit."""
+    if not config.latency:
+        return "Result of the step at the inputs; combinational."
+    return f"Result of a step, valid after {config.latency} rising clock edges with enable 1."
 
 
 def control_layout() -> DescribedLayout:
     """Return the layout of the control word of a step: element formats, metadata rule and result format."""
-    code = (ELEMENT_CODE_BITS, "Element codes: indices into the formats of the configuration.")
-    sparse = "Metadata selects B. A row takes the operands of dense steps in the same form: see row_step_layout."
+    code = "Element format of {}: its index in the list of formats of the datapath."
+    result = (
+        "Format and rounding of the result: F32 is truncated to f32, E8M13 to 13 fraction bits of an f32; F16 is "
+        "rounded to nearest even; S32 is a 32-bit integer."
+    )
+    saturate = "1: an integer result is clamped to the range of s32; 0: it wraps modulo 2**32. Floats ignore it."
+    rule = (
+        "Rule that defines the legal metadata nibbles: PLAIN and WGMMA two different indices, ORDERED increasing "
+        "indices, TF32 0b0100 and 0b1110, TCGEN05 seven nibbles. With 3:1 multiplexers, PLAIN also exchanges kept "
+        "elements of A. Dense steps ignore it."
+    )
     return DescribedLayout(
         {
-            "a": code,
-            "b": code,
-            "result": (ResultCode, "Result format."),
-            "saturate": (1, "Clamp an integer result."),
-            "sparse": (1, sparse),
-            "rule": (RuleCode, "Rule that the metadata is checked against."),
-            "scale": (ScaleCode, "Block scaling."),
+            "a": (ELEMENT_CODE_BITS, code.format("A")),
+            "b": (ELEMENT_CODE_BITS, code.format("B")),
+            "result": (ResultCode, result),
+            "saturate": (1, saturate),
+            "sparse": (1, "1: sparse, metadata selects the elements of B that are multiplied; 0: dense."),
+            "rule": (RuleCode, rule),
+            "scale": (ScaleCode, "Format of the block scales; NONE without block scales."),
         }
     )
 
@@ -32,36 +74,61 @@ def control_layout() -> DescribedLayout:
 def row_step_layout(config: CoreConfig) -> DescribedLayout:
     """Return the layout of the operands that a row takes in one step.
 
-    The orders are :func:`~sptc.rtl.order.byte_order` and :func:`~sptc.rtl.order.nibble_order`.
+    :func:`~sptc.rtl.order.byte_order` and :func:`~sptc.rtl.order.nibble_order` return the order of B and metadata.
     """
-    nibbles = "Nibbles, chunk 0 lowest, in the order of nibble_order; in dense steps each is DENSE_NIBBLE."
-    a = "Stored elements of one row of A, lowest k first."
+    nibbles = "Metadata nibbles, 4 bits each: nibble c, counted from the lowest bits, belongs to chunk c. "
+    if config.interleaved:
+        nibbles = (
+            "Metadata nibbles, 4 bits each, counted from the lowest bits. Elements of 16 or 32 bits: nibbles 2 c and "
+            "2 c + 1 must both be the nibble of chunk c. Smaller elements: nibble c belongs to chunk c. "
+        )
+    nibbles += "In a dense step every nibble must be 0b0100."
+    if not config.sparse:
+        nibbles = "Ignored: this datapath has no metadata."
+    a = "Stored elements of one row of A, lowest k in the lowest bits."
     return _step_layout(config, a, {"metadata": (4 * config.chunks, nibbles)})
 
 
 def unit_step_layout(config: CoreConfig) -> DescribedLayout:
     """Return the layout of the operands that a dot-product unit takes in one step, with decoded metadata."""
-    selects = (selects_layout(config), "Decoded metadata; absent if the datapath has no selection.")
-    a = "Stored elements of A, from output stored of MetadataStage."
-    return _step_layout(config, a, {"selects": selects} if config.sparse else {})
+    selects = (
+        "Decoded metadata [chunk][kept element]: bit u selects unit u of B; at most one of the four bits is 1. In a "
+        "dense step, kept elements 0 and 1 must select units 0 and 1."
+    )
+    if config.interleaved:
+        selects += " Elements of 16 or 32 bits: entries 2 c and 2 c + 1 must both be the selects of chunk c."
+    a = "Stored elements of one row of A, lowest k in the lowest bits."
+    if config.mux == "mux3":
+        a += " The two kept elements of a chunk are exchanged if the metadata decoder requires it."
+    return _step_layout(config, a, {"selects": (selects_layout(config), selects)} if config.sparse else {})
 
 
 def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLike, str]]) -> DescribedLayout:
-    b = (
-        "Elements of one column of B with the same k, in the order of byte_order: twice as many bytes. A datapath "
-        "without selection uses the low half, lowest k first."
+    b = "Elements of one column of B, lowest k in the lowest bits. "
+    if not config.sparse:
+        b += "Only the low half is used."
+    elif config.interleaved:
+        b = (
+            "Elements of one column of B, in groups of 8 bytes. Elements of 16 or 32 bits: lowest k in the lowest "
+            "bits. Smaller elements: bytes 2 u and 2 u + 1 of group g are byte u of chunks 2 g and 2 g + 1. In a dense "
+            "step only the low 4 bytes of each group are used."
+        )
+    else:
+        size = 8 if config.always_wide else 4
+        b += f"In a dense step only the low {size // 2} of every {size} bytes are used."
+    overflow = (
+        "Overflow output of the previous step of the same integer instruction, or 0 in its first step: if 1, the sign "
+        "of c is the inverse of bit 31. Floats ignore it."
     )
-    scale = (32, "Block scales: byte 0, or one byte for each group of 16 packed products.")
-    overflow = "From the previous step of an integer instruction: its sum exceeded 32 bits, so its sign is not bit 31."
     return DescribedLayout(
         {
             "a": (8 * config.step_bytes, a),
             "b": (16 * config.step_bytes, b),
             **selection,
-            "c": (32, "Accumulator."),
-            "scale_a": scale,
-            "scale_b": scale,
-            "control": (control_layout(), "Control word."),
+            "c": (32, f"Accumulator of the output. {ACCUMULATOR}"),
+            "scale_a": (32, block_scales(config, "the row of A")),
+            "scale_b": (32, block_scales(config, "the column of B")),
+            "control": (control_layout(), "Control word of the step."),
             "overflow": (1, overflow),
         }
     )
@@ -69,13 +136,18 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
 
 def row_result_layout(config: CoreConfig) -> DescribedLayout:
     """Return the layout of the result of a row."""
-    illegal = "Chunks whose nibble the rule does not define; d does not depend on it."
+    illegal = (
+        "Flags of undefined metadata: bit c is 1 if control.rule does not define the nibble of chunk c. They are 0 in "
+        "a dense step. The result d does not depend on them."
+    )
     return DescribedLayout({**unit_result_layout().fields, "illegal": (config.chunks, illegal)})
 
 
 def unit_result_layout() -> DescribedLayout:
     """Return the layout of the result of a dot-product unit."""
     overflow = (
-        "An integer sum exceeded 32 bits and was not clamped. The next step needs it with d; only the last step clamps."
+        "An integer sum exceeded 32 bits and was not clamped: its sign is the inverse of bit 31 of d. Input overflow "
+        "of the next step of the same instruction must have this value; only the last step may clamp."
     )
-    return DescribedLayout({"d": (32, "Result register; f16 in its low half."), "overflow": (1, overflow)})
+    d = "Result in the format of control.result; an f16 is in the low half, and the high half is 0."
+    return DescribedLayout({"d": (32, d), "overflow": (1, overflow)})

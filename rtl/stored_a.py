@@ -40,21 +40,24 @@ class StoredA(wiring.Component):
         fragment = fragment_layout()
         ports = {
             "arriving": (In(1), "core_matrix is valid."),
-            "core_matrix": (In(core_matrix_layout(self._panels)), "Core matrix of the slot in its tag."),
-            "complete": (Out(SLOTS), "For each slot: its last core matrix arrives in this cycle."),
-            "fragments": (Out(fragment).array(SLOTS, arrays), "Contents of both slots, for each array."),
-            "slot": (In(range(SLOTS)), "Slot that is multiplied."),
-            "a": (Out(fragment).array(arrays), "A of that slot, for each array."),
+            "core_matrix": (
+                In(core_matrix_layout(self._panels)),
+                "Core matrix of A that arrives; its tag is the slot.",
+            ),
+            "complete": (Out(SLOTS), "Bit n is 1 if the last core matrix of slot n arrives in this cycle."),
+            "fragments": (Out(fragment).array(SLOTS, arrays), "Registers of A in both slots, for each array."),
+            "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
+            "a": (Out(fragment).array(arrays), "Registers of A in the slot that is multiplied, for each array."),
         }
         if from_registers:
             ports |= {
-                "load": (In(SLOTS), "For each slot: store registers."),
-                "registers": (In(fragment).array(arrays), "A of each array's lanes."),
+                "load": (In(SLOTS), "Bit n is 1 if slot n stores input registers in this cycle."),
+                "registers": (In(fragment).array(arrays), "Registers of A for each array."),
             }
         if from_columns:
             ports |= {
-                "column": (In(SLOTS), "For each slot: a column of tensor memory arrives in this cycle."),
-                "number": (In(range(_COLUMNS)), "Number of the column."),
+                "column": (In(SLOTS), "Bit n is 1 if a column of A for slot n arrives in this cycle."),
+                "number": (In(range(_COLUMNS)), "Number of the column that arrives."),
                 "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each row."),
             }
         super().__init__(DescribedSignature(ports))

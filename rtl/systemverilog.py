@@ -162,12 +162,14 @@ def lines_of_ports(members: Iterable[Port]) -> list[str]:
     ]
 
 
-def _rows(kind: Type, low: int, depth: int) -> Iterator[tuple[str, str, str, str]]:
+def _rows(kind: Type, low: int, depth: int, path: str = "") -> Iterator[tuple[str, str, str, str]]:
+    if isinstance(kind, Array):  # the fields of the first element
+        yield from _rows(kind.element, low, depth, f"{path}[0].")
     if isinstance(kind, Structure):
         for field in kind.fields:
             first, last = low + field.low, low + field.low + field.type.width - 1
             bits = f"[{last}:{first}]" if last > first else f"[{first}]"
-            yield f"{'  ' * depth}{field.name}", bits, _kind(field.type), field.meaning
+            yield f"{'  ' * depth}{path}{field.name}", bits, _kind(field.type), field.meaning
             yield from _rows(field.type, first, depth + 1)
 
 

@@ -14,7 +14,7 @@ from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
 from .config import PRESETS, ConfigError, CoreConfig, Element
-from .fetch import PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
+from .fetch import LAST_PANEL, PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import OperandSlots, PanelRequests
 from .panel_operands import PanelOperands, panel_instruction_layout
@@ -27,7 +27,7 @@ from .tensor_memory import COLUMN_BITS, tensor_memory_signature
 from .tensor_operands import COLUMN_FIELDS, Operand, TensorOperands
 from .tensor_words import TensorWords
 from .unit import Unit
-from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
+from .warp import CHUNKS, COLUMNS, ILLEGAL, ROWS, SCALE_SIZE, ScaleSizeCode, Warp
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
@@ -47,50 +47,69 @@ class CtaOperation(enum.Enum, shape=1):
 
 def tcgen05_layout() -> DescribedLayout:
     """Return the layout of a command of a CTA: an operation, and the fields of ``tcgen05.mma``."""
-    not_built = "The 128-byte swizzle with atoms of 32 bytes is not built."
-    pair = "cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16."
+    descriptor = (
+        "Matrix descriptor of {} in shared memory{}. The mode with atoms of 32 bytes in the 128-byte swizzle is not "
+        "supported."
+    )
+    transposed = "1: {} is MN-major (only with elements of 16 bits); 0: K-major."
+    selector = (
+        "Sparsity selector of PTX: which of two adjacent columns contains the metadata of elements of 16 or 32 bits. "
+        "Smaller elements and dense instructions ignore it."
+    )
+    byte = "Scale factor {} ID of PTX: number of the lowest byte with block scales in a 32-bit word."
+    pair = (
+        "1: cta_group::2, a pair of CTAs. Each CTA has half of the columns of B, and the two CTAs provide panels of "
+        "eight columns in turn. N must be a multiple of 16. 0: cta_group::1."
+    )
     return DescribedLayout(
         {
-            "operation": (CtaOperation, "tcgen05.mma or tcgen05.commit."),
-            "control": (control_layout(), "Formats, rule, result and block scales."),
-            "a_descriptor": (descriptor_layout(), f"Matrix descriptor of A in shared memory. {not_built}"),
-            "b_descriptor": (descriptor_layout(), f"Matrix descriptor of B in shared memory. {not_built}"),
-            "a_shared": (1, "A is in shared memory, not in tensor memory."),
-            "a_transposed": (1, "A is MN-major; only with elements of 16 bits."),
-            "b_transposed": (1, "B is MN-major; only with elements of 16 bits."),
-            "negated": (1, "The products are negated: either A or B is, not both."),
-            "add": (1, "enable-input-d: D is added."),
-            "last_panel": (PANEL_BITS, "N / 8 - 1."),
-            "sparsity_selector": (1, "PTX's sparsity selector, for elements of 16 or 32 bits."),
-            "d_column": (COLUMN_BITS, "First column of D in tensor memory."),
+            "operation": (CtaOperation, "MULTIPLY: tcgen05.mma; COMMIT: tcgen05.commit, ignoring all other fields."),
+            "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
+            "a_descriptor": (descriptor_layout(), descriptor.format("A", "; ignored if a_shared is 0")),
+            "b_descriptor": (descriptor_layout(), descriptor.format("B", "")),
+            "a_shared": (1, "1: A is in shared memory; 0: A is in tensor memory."),
+            "a_transposed": (1, transposed.format("A in shared memory")),
+            "b_transposed": (1, transposed.format("B")),
+            "negated": (1, "1: the products are negated: the instruction negates A or B. Integers ignore it."),
+            "add": (1, "enable-input-d of PTX: 1: D = A B + D; 0: D = A B."),
+            "last_panel": (PANEL_BITS, LAST_PANEL),
+            "sparsity_selector": (1, selector),
+            "d_column": (COLUMN_BITS, "First column of D in tensor memory, 0 to 511."),
             **COLUMN_FIELDS,
-            "scale_size": (ScaleSizeCode, "Block scales of each row of A and column of B."),
-            "byte_a": (2, "Byte of the 32-bit word where the block scales of A start."),
-            "byte_b": (2, "Byte of the 32-bit word where the block scales of B start."),
+            "scale_size": (ScaleSizeCode, SCALE_SIZE),
+            "byte_a": (2, byte.format("A")),
+            "byte_b": (2, byte.format("B")),
             "pair": (1, pair),
-            "odd": (1, "This CTA provides the second eight columns of each 16."),
+            "odd": (1, "If pair is 1: this CTA has the lower (0) or the upper half (1) of the columns of B."),
         }
     )
 
 
 def _ports(arrays: int) -> DescribedSignature:
     """Return the signature of the tensor cores of one CTA."""
-    undefined = "Undefined placement of the instruction that is accepted in this cycle."
-    illegal = "With each panel of D that is written: chunks of each row whose nibble the instruction does not define."
+    undefined = (
+        "Flags of operand addresses that PTX leaves undefined, in the cycle in which an instruction is accepted. The "
+        "results do not depend on them."
+    )
+    waits = "For a pair of CTAs: this CTA is ready for the next panel, which is multiplied once both CTAs are."
+    panel = "For a pair of CTAs: next panel of B [column][64 bytes], valid while waits is 1 if this CTA has the panel."
     return DescribedSignature(
         {
-            "i": (In(stream.Signature(tcgen05_layout())), "Instructions and commits, in program order."),
-            "pending": (Out(range(GROUPS + 1)), "Commits that have not arrived at their mbarrier."),
-            "arrive": (Out(1), "The oldest commit arrives at its mbarrier."),
+            "i": (In(stream.Signature(tcgen05_layout())), "Instructions and commits of the CTA, in program order."),
+            "pending": (Out(range(GROUPS + 1)), "Number of commits that have not arrived at their mbarrier, 0 to 8."),
+            "arrive": (Out(1), "The oldest pending commit arrives at its mbarrier in this cycle."),
             "undefined": (Out(placement_layout()), undefined),
-            "illegal": (Out(data.ArrayLayout(CHUNKS, ROWS * arrays)), illegal),
+            "illegal": (
+                Out(data.ArrayLayout(CHUNKS, ROWS * arrays)),
+                f"{ILLEGAL} They are valid while accumulators__write is 1.",
+            ),
             "tensor": (Out(tensor_memory_signature(ROWS * arrays)), "Port to tensor memory, for operands."),
             "accumulators": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory, for D."),
             "memory": (Out(shared_memory_signature()), "Port to the shared memory of the CTA."),
-            "waits": (Out(1), "To the other CTA of a pair: this CTA is ready to multiply the next panel."),
-            "panel": (Out(panel_layout()), "To the other CTA of a pair: B of the next panel, if this CTA has it."),
-            "other_waits": (In(1), "waits of the other CTA."),
-            "other_panel": (In(panel_layout()), "panel of the other CTA."),
+            "waits": (Out(1), waits),
+            "panel": (Out(panel_layout()), panel),
+            "other_waits": (In(1), "Output waits of the other CTA of a pair. Ignored if pair is 0."),
+            "other_panel": (In(panel_layout()), "Output panel of the other CTA of a pair. Ignored if pair is 0."),
         }
     )
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ..isa.timing import RegisterCycles
 from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
-from .fetch import PANEL_BITS, descriptor_layout, shared_memory_signature
+from .fetch import LAST_PANEL, PANEL_BITS, descriptor_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import OperandSlots, PanelRequests
 from .panel_operands import PanelOperands, fragment_layout, panel_instruction_layout
@@ -33,19 +33,22 @@ _A_READS, _PANELS_FIRST = 2, 2
 def multiplication_layout() -> DescribedLayout:
     """Return the layout of a ``wgmma.mma_async`` instruction, sparse or dense."""
     common = panel_instruction_layout().fields
+    a = "Registers of A [warp][lane][register], in the fragment layout of PTX; ignored if a_shared is 1."
+    e = "Metadata registers [warp][lane]; dense instructions ignore them."
+    transposed = "imm-trans-{} of PTX: 1: {} is MN-major (only with elements of 16 bits); 0: K-major."
     return DescribedLayout(
         {
-            "a": (data.ArrayLayout(fragment_layout(), WARPS), "A of each warp, unless it is in shared memory."),
-            "e": (data.ArrayLayout(data.ArrayLayout(WORD_BITS, LANES), WARPS), "Metadata of each warp."),
+            "a": (data.ArrayLayout(fragment_layout(), WARPS), a),
+            "e": (data.ArrayLayout(data.ArrayLayout(WORD_BITS, LANES), WARPS), e),
             "control": common["control"],
-            "a_descriptor": (descriptor_layout(), "Matrix descriptor of A in shared memory."),
+            "a_descriptor": (descriptor_layout(), "Matrix descriptor of A in shared memory; ignored if a_shared is 0."),
             "b_descriptor": (descriptor_layout(), "Matrix descriptor of B in shared memory."),
-            "a_shared": (1, "A is in shared memory, not in registers."),
-            "a_transposed": (1, "imm-trans-a: A is MN-major."),
-            "b_transposed": (1, "imm-trans-b: B is MN-major."),
+            "a_shared": (1, "1: A is in shared memory; 0: A is in registers."),
+            "a_transposed": (1, transposed.format("a", "A in shared memory")),
+            "b_transposed": (1, transposed.format("b", "B")),
             "negated": common["negated"],
             "add": common["add"],
-            "last_panel": (PANEL_BITS, "N / 8 - 1."),
+            "last_panel": (PANEL_BITS, LAST_PANEL),
             "sparsity_selector": common["sparsity_selector"],
         }
     )
@@ -55,8 +58,8 @@ def mma_layout() -> DescribedLayout:
     """Return the layout of an ``mma`` instruction with the number of the tensor core that executes it."""
     return DescribedLayout(
         {
-            "operands": (warp_operands_layout(), "The instruction and its registers."),
-            "core": (range(WARPS), "Number of the tensor core that executes it."),
+            "operands": (warp_operands_layout(), "The mma instruction, with its registers."),
+            "core": (range(WARPS), "Number of the tensor core that executes the instruction, 0 to 3."),
         }
     )
 
@@ -78,12 +81,13 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
 
 def shared_members() -> dict[str, tuple[wiring.Member, str]]:
     """Return the ports that all warps of an SM share: for ``mma`` of other warps, and for shared memory."""
-    mma = "mma instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one."
+    mma = "mma and mma.sp instructions of other warps, at most one per cycle. A waiting panel of wgmma has priority."
+    mma_result = "Results of the mma instructions of the tensor core with the number of this port, in order."
     results = Out(stream.Signature(warp_result_layout())).array(WARPS)
     return {
         "mma": (In(stream.Signature(mma_layout())), mma),
-        "mma_room": (Out(WARPS), "For each array: it would accept an mma instruction in this cycle."),
-        "mma_result": (results, "Results of the mma instructions of each array, in order."),
+        "mma_room": (Out(WARPS), "Bit n is 1 if tensor core n can accept an mma instruction in this cycle."),
+        "mma_result": (results, mma_result),
         "memory": (Out(shared_memory_signature()), "Port to the shared memory of the CTA."),
     }
 
@@ -100,10 +104,10 @@ class RegisterDelivery(wiring.Component):
     def __init__(self, registers: RegisterCycles) -> None:
         self.registers = registers
         ports = {
-            "pending": (In(1), "Operands are being delivered; this input and those below stay constant until end."),
+            "pending": (In(1), "Operands are being delivered; all inputs must stay constant until end is 1."),
             "sparse": (In(1), "The instruction has metadata."),
-            "narrow": (In(1), "Results are f16, or N is 8."),
-            "end": (Out(1), "Last cycle of the delivery."),
+            "narrow": (In(1), "The results are f16, or N is 8."),
+            "end": (Out(1), "This cycle is the last one of the delivery."),
         }
         super().__init__(DescribedSignature(ports))
 
@@ -154,10 +158,10 @@ class TensorCores(wiring.Component):
         accumulators = In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS)))
         results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
         ports = {
-            "i": (In(stream.Signature(multiplication_layout())), "Multiplications, in program order."),
-            "c": (accumulators, "Accumulators of one panel for each warp, in order of columns."),
-            "last": (Out(1), "The next panel to be taken from c is the last of its instruction."),
-            "o": (results, "Results, in the same order."),
+            "i": (In(stream.Signature(multiplication_layout())), "Instructions wgmma.mma_async, in program order."),
+            "c": (accumulators, "Accumulators of one panel (eight columns) for each warp, in order of columns."),
+            "last": (Out(1), "The panel that c accepts next is the last panel of its instruction."),
+            "o": (results, "Results of one panel for each warp, in the order of the accumulators."),
         }
         super().__init__(DescribedSignature(ports | shared_members()))
 

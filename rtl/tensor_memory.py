@@ -13,10 +13,11 @@ COLUMN_BITS = 9
 
 def tensor_memory_signature(lanes: int = TENSOR_LANES) -> DescribedSignature:
     """Return the signature of a tensor-memory port that reads one column of all lanes in each cycle."""
+    data = "Word of the column in the lane with the number of this port, in the cycle after read."
     return DescribedSignature(
         {
-            "read": (Out(1), "The column is read."),
-            "column": (Out(COLUMN_BITS), "Number of the column."),
-            "data": (In(WORD_BITS).array(lanes), "Word of the column in each lane, one cycle later."),
+            "read": (Out(1), "A column of tensor memory is read in this cycle."),
+            "column": (Out(COLUMN_BITS), "Number of the column that is read, 0 to 511."),
+            "data": (In(WORD_BITS).array(lanes), data),
         }
     )

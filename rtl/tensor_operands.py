@@ -5,7 +5,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedLayout, DescribedSignature
-from .fetch import PANEL_BITS
+from .fetch import LAST_PANEL, PANEL_BITS
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, tensor_memory_signature
 from .warp import WORD_BITS
 
@@ -29,12 +29,12 @@ class Operand(enum.Enum, shape=2):
 
 #: Instruction fields that contain the first tensor-memory column of each operand.
 COLUMN_FIELDS = {
-    f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
-    for name, operand in (
-        ("a", "A"),
-        ("metadata", "the metadata"),
-        ("scale_a", "the block scales of A"),
-        ("scale_b", "the block scales of B"),
+    f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory, 0 to 511; ignored {absent}.")
+    for name, operand, absent in (
+        ("a", "A", "if a_shared is 1"),
+        ("metadata", "the metadata (an even number)", "in dense instructions"),
+        ("scale_a", "the block scales of A", "without block scales"),
+        ("scale_b", "the block scales of B", "without block scales"),
     )
 }
 
@@ -44,13 +44,13 @@ def operand_request_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             **COLUMN_FIELDS,
-            "a_shared": (1, "A is in shared memory, not in tensor memory."),
-            "sparse": (1, "The instruction has metadata."),
-            "wide": (1, "Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two."),
-            "sparsity_selector": (1, "With wide elements, which of two columns holds the metadata."),
-            "scaled": (1, "The instruction has block scales."),
-            "last_panel": (PANEL_BITS, "N / 8 - 1."),
-            "tag": (1, "Returned with each column."),
+            "a_shared": (1, "1: A is in shared memory; 0: A is in tensor memory."),
+            "sparse": (1, "1: the instruction has metadata."),
+            "wide": (1, "1: elements of 16 or 32 bits, with one column of metadata; 0: smaller elements, with two."),
+            "sparsity_selector": (1, "Which of two adjacent columns contains the metadata of wide elements."),
+            "scaled": (1, "1: the instruction has block scales."),
+            "last_panel": (PANEL_BITS, LAST_PANEL),
+            "tag": (1, "Tag that is output with each column of the request."),
         }
     )
 
@@ -59,9 +59,9 @@ def tensor_column_layout() -> DescribedLayout:
     """Return the layout of the tag that identifies a column of tensor memory when its data arrives."""
     return DescribedLayout(
         {
-            "operand": (Operand, "Operand in the column."),
-            "number": (_NUMBER_BITS, "Number of the column in its operand."),
-            "tag": (1, "Tag of the request."),
+            "operand": (Operand, "Operand that the column contains."),
+            "number": (_NUMBER_BITS, "Number of the column in its operand, from 0."),
+            "tag": (1, "Tag of the request that read the column."),
         }
     )
 
@@ -105,13 +105,16 @@ class TensorOperands(wiring.Component):
     """
 
     def __init__(self, lanes: int = TENSOR_LANES) -> None:
-        i = "Requests; a request is accepted with its last read."
-        complete = "The last column of a request arrives in this cycle, if the request has any; column.tag is its tag."
+        i = "Requests for the operands of instructions; a request is accepted in the cycle of its last read."
+        complete = (
+            "The last column of the request with tag column.tag arrives in this cycle; or the request, which has no "
+            "columns, was accepted in the previous cycle."
+        )
         ports = {
             "i": (In(stream.Signature(operand_request_layout())), i),
-            "arriving": (Out(1), "A column arrives in this cycle."),
-            "column": (Out(tensor_column_layout()), "Identification of that column."),
-            "words": (Out(WORD_BITS).array(lanes), "Word of the column in each lane."),
+            "arriving": (Out(1), "A column of tensor memory arrives in this cycle."),
+            "column": (Out(tensor_column_layout()), "Operand, number and tag of the column that arrives."),
+            "words": (Out(WORD_BITS).array(lanes), "Word of the column that arrives, for each lane."),
             "complete": (Out(1), complete),
             "memory": (Out(tensor_memory_signature(lanes)), "Port to tensor memory."),
         }

@@ -41,12 +41,15 @@ class TensorWords(wiring.Component):
             "arriving": (In(1), "column and words are valid."),
             "column": (In(tensor_column_layout()), "Operand and number of the column; its tag is the slot."),
             "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each lane."),
-            "wide": (In(SLOTS), "For each slot: elements of 16 or 32 bits, whose metadata is one column."),
-            "slot": (In(range(SLOTS)), "Slot that is multiplied."),
+            "wide": (In(SLOTS), "Bit n is 1 if slot n has elements of 16 or 32 bits, whose metadata is one column."),
+            "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
             "panel": (In(PANEL_BITS), "Number of the panel of B that is multiplied."),
-            "e": (Out(_lanes_layout()).array(arrays), "Metadata of that slot, as registers of each array."),
-            "scales_a": (Out(_lanes_layout()).array(arrays), "Block scales of A of that slot, likewise."),
-            "scales_b": (Out(_lanes_layout()), "Block scales of the panel's columns, the same for all arrays."),
+            "e": (Out(_lanes_layout()).array(arrays), "Metadata registers of `slot`, for each array."),
+            "scales_a": (
+                Out(_lanes_layout()).array(arrays),
+                "Registers with block scales of A of `slot`, for each array.",
+            ),
+            "scales_b": (Out(_lanes_layout()), "Registers with block scales of the panel's columns, for all arrays."),
         }
         super().__init__(DescribedSignature(ports))
 

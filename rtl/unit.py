@@ -15,7 +15,7 @@ from .multiply import MultiplyStage
 from .reduce import ReduceStage
 from .round import SPECIAL_VALUES, RoundStage
 from .select import SelectStage
-from .step import unit_result_layout, unit_step_layout
+from .step import ENABLE, STEP, result_meaning, unit_result_layout, unit_step_layout
 from .widths import Widths
 
 __all__ = ["Unit"]
@@ -46,9 +46,9 @@ class Unit(wiring.Component):
         self.config = config
         self.widths = Widths(config)
         ports = {
-            "step": (In(unit_step_layout(config)), "Operands and control word of a step."),
-            "enable": (In(1, init=1), "The pipeline advances."),
-            "result": (Out(unit_result_layout()), "Result of the step of config.latency enabled cycles ago."),
+            "step": (In(unit_step_layout(config)), STEP),
+            "enable": (In(1, init=1), ENABLE),
+            "result": (Out(unit_result_layout()), result_meaning(config)),
         }
         super().__init__(DescribedSignature(ports))
 

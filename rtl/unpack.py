@@ -45,7 +45,7 @@ class FormatDecoder(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         ports = {
-            "element": (In(ELEMENT_CODE_BITS), "Element code."),
+            "element": (In(ELEMENT_CODE_BITS), "Code of the element format."),
             "traits": (Out(traits_layout()), "Traits of the format."),
         }
         super().__init__(DescribedSignature(ports))
@@ -200,10 +200,13 @@ class UnpackAccumulator(wiring.Component):
         ports = {
             "word": (In(32), "Accumulator register; f16 in its low half."),
             "half": (In(1), "The accumulator is an f16."),
-            "sign": (Out(1), "Sign."),
+            "sign": (Out(1), "Sign of the accumulator."),
             **{name: (Out(1), f"The accumulator is {name}.") for name in ("zero", "inf", "nan")},
             "exponent": (Out(signed(EXPONENT_BITS + 1)), exponent),
-            "significand": (Out(ACCUMULATOR_SIGNIFICAND_BITS), "Hidden bit on top; zero for Inf and NaN."),
+            "significand": (
+                Out(ACCUMULATOR_SIGNIFICAND_BITS),
+                "Significand with the hidden bit on top; zero for Inf and NaN.",
+            ),
         }
         super().__init__(DescribedSignature(ports))
 

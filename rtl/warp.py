@@ -18,9 +18,11 @@ from .unit import Unit
 __all__ = [
     "CHUNKS",
     "COLUMNS",
+    "ILLEGAL",
     "LANES",
     "REGISTERS",
     "ROWS",
+    "SCALE_SIZE",
     "WORD_BITS",
     "ScaleSizeCode",
     "Warp",
@@ -38,6 +40,14 @@ _FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
 
+#: Meanings of fields that several layouts have.
+SCALE_SIZE = "Number of block scales of each row of A and of each column of B: 1, 2 or 4 (.scale_vec of PTX)."
+ILLEGAL = (
+    "Flags of undefined metadata [row][chunk]: 1 if control.rule does not define the nibble of the chunk. They are 0 "
+    "for dense instructions. The results do not depend on them."
+)
+
+
 class ScaleSizeCode(enum.Enum, shape=2):
     """Code of ``.scale_vec::NX``: the number of block scales per row of A and column of B."""
 
@@ -48,38 +58,52 @@ class ScaleSizeCode(enum.Enum, shape=2):
 
 def warp_operands_layout() -> DescribedLayout:
     """Return the layout of an ``mma`` instruction with the registers that it reads."""
-    fragment = _FRAGMENT, "Operand registers; those that the instruction does not use are ignored."
-    lanes = data.ArrayLayout(WORD_BITS, LANES), "Metadata and block scale registers."
-    place = "PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are."
+    lanes = data.ArrayLayout(WORD_BITS, LANES)
+    a = "Registers [lane][register] of A in the fragment layout of PTX: registers 0 to 3 if long, else 0 and 1."
+    b = (
+        "Registers [lane][register] of B in the fragment layout of PTX: registers 0 to 3 (sparse and long), 0 and 1 "
+        "(sparse or long), otherwise 0. Unused registers are ignored."
+    )
+    c = (
+        "Accumulator registers [lane][register] in the fragment layout of PTX. With result F16, registers 0 and 1 have "
+        "two accumulators each, and registers 2 and 3 are ignored."
+    )
+    selector = (
+        "Sparsity selector f of PTX, which selects the lanes of each quad that provide metadata. Elements of 16 or 32 "
+        "bits: lane f, or lanes 2 f and 2 f + 1 if long (f is 0 or 1). Smaller elements: lanes 2 f and 2 f + 1 (f is 0 "
+        "or 1), or all four lanes if long. Dense instructions ignore it."
+    )
+    scales = "Register of each lane with block scales of {}; ignored without block scales."
+    byte = "byte-id of PTX for {}: number of the lowest byte with block scales in the register."
+    thread_a = "thread-id of PTX for A: lanes 0 and 1 (0) or lanes 2 and 3 (1) of each quad provide the block scales."
+    thread_b = "thread-id of PTX for B: number of the lane of each quad that provides the block scales of a column."
     return DescribedLayout(
         {
-            "a": fragment,
-            "b": fragment,
-            "c": fragment,
-            "e": lanes,
-            "scale_a": lanes,
-            "scale_b": lanes,
-            "control": (control_layout(), "Formats, rule and result."),
-            "long": (1, "A takes four registers, not two."),
-            "sparsity_selector": (2, "PTX's sparsity selector: which threads of a quad hold the metadata."),
-            "scale_size": (ScaleSizeCode, "Block scales of each row of A and column of B."),
-            "byte_a": (2, place),
-            "thread_a": (1, place),
-            "byte_b": (2, place),
-            "thread_b": (2, place),
+            "a": (_FRAGMENT, a),
+            "b": (_FRAGMENT, b),
+            "c": (_FRAGMENT, c),
+            "e": (lanes, "Metadata register of each lane; dense instructions ignore it."),
+            "scale_a": (lanes, scales.format("A")),
+            "scale_b": (lanes, scales.format("B")),
+            "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
+            "long": (1, "1: a row of A has 32 stored bytes, four registers per lane; 0: 16 bytes, two registers."),
+            "sparsity_selector": (2, selector),
+            "scale_size": (ScaleSizeCode, SCALE_SIZE),
+            "byte_a": (2, byte.format("A")),
+            "thread_a": (1, thread_a),
+            "byte_b": (2, byte.format("B")),
+            "thread_b": (2, thread_b),
         }
     )
 
 
 def warp_result_layout() -> DescribedLayout:
     """Return the layout of an instruction's result: registers, and flags of illegal metadata for 16 rows."""
-    illegal = "Chunks of each row whose nibble the rule of the instruction does not define."
-    return DescribedLayout(
-        {
-            "d": (_FRAGMENT, "Result registers; f16 results fill the first two and leave the others zero."),
-            "illegal": (data.ArrayLayout(CHUNKS, ROWS), illegal),
-        }
+    d = (
+        "Result registers [lane][register] in the fragment layout of PTX. With result F16, registers 0 and 1 have two "
+        "results each, and registers 2 and 3 are 0."
     )
+    return DescribedLayout({"d": (_FRAGMENT, d), "illegal": (data.ArrayLayout(CHUNKS, ROWS), ILLEGAL)})
 
 
 @dataclass(frozen=True)
@@ -124,9 +148,12 @@ class Warp(wiring.Component):
         self.unit_class = unit_class
         self.row_blocks = ROWS // config.rows
         self.column_blocks = COLUMNS // config.columns
+        short, long = (config.warp_latency(steps) for steps in (1, 2 * WARP_SEGMENT_BYTES // config.step_bytes))
+        latency = f"{short} cycles" + (f" ({long} if long)" if long != short else "")
+        o = f"Results of the instructions, in order, {latency} after acceptance if no result is stalled."
         ports = {
-            "i": (In(stream.Signature(warp_operands_layout())), "Instructions with their registers."),
-            "o": (Out(stream.Signature(warp_result_layout())), "Results, in order."),
+            "i": (In(stream.Signature(warp_operands_layout())), "Instructions mma or mma.sp, with their registers."),
+            "o": (Out(stream.Signature(warp_result_layout())), o),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -27,8 +27,11 @@ def warpgroup_layout() -> DescribedLayout:
     """Return the layout of a command of a warpgroup: an operation, and the fields of a multiplication."""
     multiplication = dict(multiplication_layout().fields)
     registers = {name: multiplication.pop(name) for name in ("a", "e")}
-    operation = "wgmma.mma_async, wgmma.commit_group, wgmma.wait_group or wgmma.fence."
-    pending = "N of wgmma.wait_group: committed groups that may still be pending after the wait."
+    operation = (
+        "Command: MULTIPLY is wgmma.mma_async, COMMIT wgmma.commit_group, WAIT wgmma.wait_group, FENCE wgmma.fence. "
+        "WAIT ignores all fields except pending; COMMIT and FENCE ignore all other fields."
+    )
+    pending = "N of wgmma.wait_group: WAIT is accepted once at most N committed groups are unfinished."
     own = {"operation": (Operation, operation), "pending": (PENDING_BITS, pending)}
     return DescribedLayout(registers | own | multiplication)
 
@@ -43,17 +46,20 @@ def _command_layout() -> data.StructLayout:
 
 def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
     """Return the ports that exist once for each warpgroup, with their meanings."""
-    i = "Commands, in program order. A wait is accepted once at most pending committed groups are unfinished."
-    c = "Accumulators of one panel (eight columns) for each warp, in order of columns."
-    accessed = "Threads read or write registers that hold accumulators or A. Only undefined depends on it."
+    c = (
+        "Accumulators of one panel (eight columns) [warp][lane][register] in the fragment layout of mma, panels in "
+        "ascending order. Every multiplication takes N / 8 transfers, also if its field add is 0."
+    )
+    accessed = "1: threads access registers of accumulators or A in this cycle. Only output undefined depends on it."
+    undefined = "Flags of usage that PTX leaves undefined, each valid for one cycle. The results do not depend on them."
     results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
     return {
-        "i": (In(stream.Signature(warpgroup_layout())), i),
+        "i": (In(stream.Signature(warpgroup_layout())), "Commands of the warpgroup, in program order."),
         "c": (In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))), c),
-        "o": (results, "Results, in the same order."),
-        "pending": (Out(range(GROUPS + 1)), "Committed groups that are not finished."),
+        "o": (results, "Results of one panel for each of the four warps, in the order of the accumulators."),
+        "pending": (Out(range(GROUPS + 1)), "Number of committed groups that are not finished, 0 to 8."),
         "accessed": (In(1), accessed),
-        "undefined": (Out(life_cycle_layout()), "Undefined behaviour in this cycle."),
+        "undefined": (Out(life_cycle_layout()), undefined),
     }
 
 
@@ -64,13 +70,13 @@ class Commands(wiring.Component):
         self.config = config
         own = _own_ports()
         ports = {
-            "i": (In(stream.Signature(_command_layout())), "Commands, without operands, as of a warpgroup."),
-            "room": (In(1), "A multiplication of this warpgroup would be accepted in this cycle."),
-            "multiplied": (In(1), "A panel of this warpgroup is multiplied."),
-            "last": (In(1), "It is the last one of its instruction."),
-            "delivered": (In(1), "A panel of results of this warpgroup is delivered."),
+            "i": (In(stream.Signature(_command_layout())), "Commands of a warpgroup, without operands."),
+            "room": (In(1), "The tensor cores accept a multiplication of this warpgroup in this cycle."),
+            "multiplied": (In(1), "A panel of this warpgroup is multiplied in this cycle."),
+            "last": (In(1), "The panel that is multiplied is the last panel of its instruction."),
+            "delivered": (In(1), "A panel of results of this warpgroup is delivered in this cycle."),
             "accessed": own["accessed"],
-            "multiplies": (Out(1), "A multiplication is offered."),
+            "multiplies": (Out(1), "The command that i offers is a multiplication."),
             "pending": own["pending"],
             "undefined": own["undefined"],
         }
@@ -117,8 +123,8 @@ class Arbiter(wiring.Component):
     def __init__(self, count: int) -> None:
         self.count = count
         ports = {
-            "requests": (In(count), "For each warpgroup: it offers a multiplication."),
-            "accepted": (In(1), "The multiplication of chosen is accepted."),
+            "requests": (In(count), "Bit n is 1 if warpgroup n offers a multiplication."),
+            "accepted": (In(1), "The multiplication of warpgroup chosen is accepted in this cycle."),
             "chosen": (Out(range(count)), "Warpgroup that is served; constant until its multiplication is accepted."),
         }
         super().__init__(DescribedSignature(ports))
@@ -152,13 +158,13 @@ class Owners(wiring.Component):
 
     def __init__(self, count: int) -> None:
         self.count = count
-        multiplies = "One-hot: warpgroup of the instruction that is multiplied; zero without one."
+        multiplies = "Bit n is 1 if the oldest instruction with panels to multiply belongs to warpgroup n."
         ports = {
-            "issued": (In(1), "A multiplication is accepted."),
-            "owner": (In(range(count)), "Warpgroup of that multiplication."),
-            "multiplied": (In(1), "A panel is multiplied."),
-            "last": (In(1), "It is the last one of its instruction."),
-            "delivered": (In(1), "A panel of results is delivered."),
+            "issued": (In(1), "A multiplication is accepted in this cycle."),
+            "owner": (In(range(count)), "Warpgroup of the multiplication that is accepted."),
+            "multiplied": (In(1), "A panel is multiplied in this cycle."),
+            "last": (In(1), "The panel that is multiplied is the last panel of its instruction."),
+            "delivered": (In(1), "A panel of results is delivered in this cycle."),
             "multiplies": (Out(count), multiplies),
             "delivers": (Out(range(count)), "Warpgroup of the next panel of results."),
         }

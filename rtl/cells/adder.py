@@ -41,8 +41,8 @@ class Adder(wiring.Component):
         ports = {
             "word0": (In(bits), "First summand."),
             "word1": (In(bits), "Second summand."),
-            "carry": (In(1), "A one to add."),
-            "total": (Out(bits), "Their sum."),
+            "carry": (In(1), "Carry into the lowest bit."),
+            "total": (Out(bits), "Sum of word0, word1 and carry."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -51,14 +51,14 @@ class CarrySaveTree(wiring.Component):
         self.total_bits = total_bits
         self.registered_level = registered_level
         self.registered = registered
-        terms = {f"term{index}": (In(signed(bits)), "A term.") for index, bits in enumerate(self.term_bits)}
+        terms = {f"term{index}": (In(signed(bits)), "Term of the sum.") for index, bits in enumerate(self.term_bits)}
         ports = {
-            "enable": (In(1, init=1), "The registers advance."),
+            "enable": (In(1, init=1), "Clock enable of the pipeline registers."),
             **terms,
-            "increments": (In(len(self.term_bits)), "Ones to add, one for each term."),
+            "increments": (In(len(self.term_bits)), "One bit per term, added to the sum: 1 for a complement."),
             "word0": (Out(total_bits), "First word of the sum in carry-save form."),
-            "word1": (Out(total_bits), "Second word."),
-            "carry": (Out(1), "A one to add to the words."),
+            "word1": (Out(total_bits), "Second word of the sum in carry-save form."),
+            "carry": (Out(1), "Carry that must be added to word0 and word1."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -25,7 +25,7 @@ class LeadingZeros(wiring.Component):
     def __init__(self, bits: int) -> None:
         self.bits = bits
         ports = {
-            "word": (In(bits), "The word; count is undefined if it is zero."),
+            "word": (In(bits), "Word whose leading zeros are counted; count is undefined if the word is zero."),
             "count": (Out(range(bits + 1)), "Number of leading zeros."),
         }
         super().__init__(DescribedSignature(ports))

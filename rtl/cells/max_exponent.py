@@ -30,8 +30,8 @@ class MaxExponent(wiring.Component):
     def __init__(self, count: int, shape: ShapeLike) -> None:
         self.count = count
         self.shape = shape
-        exponents = "Exponents; that of a term that does not participate is the least of the shape."
-        finalists = "The last two candidates, for logic that cannot wait for e_max."
+        exponents = "Exponents of the terms; a term that does not participate has the smallest exponent of the shape."
+        finalists = "Last two candidates for the maximum, for logic that cannot wait for e_max."
         ports = {
             "exponents": (In(shape).array(count), exponents),
             "finalists": (Out(shape).array(min(count, 2)), finalists),

@@ -45,7 +45,7 @@ class Multiplier(wiring.Component):
         ports = {
             "a": (In(operand), "First operand."),
             "b": (In(operand), "Second operand, whose digits select multiples of a."),
-            "product": (Out(Shape(2 * bits, signed)), "Their product."),
+            "product": (Out(Shape(2 * bits, signed)), "Product of a and b."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -31,7 +31,7 @@ class OperandMux(wiring.Component):
         self.parts = parts
         select = "Select of each unit, with one bit for each part; at most one unit is selected for a part."
         ports = {
-            "units": (In(unit_bits).array(UNITS_PER_CHUNK), "The chunk, lowest k first."),
+            "units": (In(unit_bits).array(UNITS_PER_CHUNK), "Units of a chunk of B, lowest k first."),
             "select": (In(parts).array(UNITS_PER_CHUNK), select),
             "output": (Out(unit_bits), "Selected unit."),
         }

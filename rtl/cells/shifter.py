@@ -39,8 +39,8 @@ class AlignmentShifter(wiring.Component):
         self.shifted_bits = self.output_bits if shifted_bits is None else min(shifted_bits, self.output_bits)
         ports = {
             "magnitude": (In(magnitude_bits), "Unsigned significand."),
-            "shift_amount": (In(shift_amount_bits), "e_max less the exponent of the term."),
-            "output": (Out(self.output_bits), "The shifted magnitude."),
+            "shift_amount": (In(shift_amount_bits), "Right shift in bits: e_max minus the exponent of the term."),
+            "output": (Out(self.output_bits), "Magnitude after the shift."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -34,7 +34,7 @@ class SlotMultiplier(wiring.Component):
         ports = {
             "a": (In(raw_signature(significand)), "Operand of A."),
             "b": (In(raw_signature(significand)), "Operand of B."),
-            "product": (Out(product_signature(significand)), "Their product."),
+            "product": (Out(product_signature(significand)), "Product of a and b."),
         }
         super().__init__(DescribedSignature(ports))
 

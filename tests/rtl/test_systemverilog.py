@@ -135,9 +135,10 @@ def test_a_table_of_ports() -> None:
     (code,) = (line for line in lines if line.split()[0] == "b" and "F16" in line)
     assert code.split()[1:6] == ["[7:4]", "0", "F16,", "1", "S8"]
     (metadata,) = (line for line in lines if line.split()[0] == "metadata")
-    assert " ".join(metadata.split()) == ("metadata [176:145] 1 x 32 bits Operands of each row, as in row_step_layout.")
+    assert " ".join(metadata.split()).startswith("metadata [176:145] 1 x 32 bits Metadata nibbles of each row: ")
     numbered = lines_of_ports(ports(TINY, "warpgroup"))
     assert sum("memory__data" in line for line in numbered) == 1
+    assert sum(line.split()[0] == "[0].illegal" for line in numbered) == 1
 
 
 @pytest.mark.regression
