@@ -15,6 +15,7 @@ from ..errors import FileError
 from ..infra.reading import opened, read_arrays
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction
+from ..isa.names import Subject
 from ..operands.tile_arrays import KEYS
 
 __all__ = ["Archive", "Recorded", "Replayable", "load"]
@@ -37,9 +38,14 @@ class Recorded(ABC):
     case_fields: ClassVar[tuple[str, ...]]
 
     @property
+    def subject(self) -> Subject:
+        """Instruction, and its opcode if it is a ``tcgen05`` instruction."""
+        return Subject(self.instruction)
+
+    @property
     def name(self) -> str:
-        """Instruction with all options that decide its result."""
-        return str(self.instruction)
+        """Exact name of the instruction, see :attr:`sptc.isa.names.Subject.name`."""
+        return self.subject.name
 
     @property
     def a_from(self) -> str | None:
@@ -49,7 +55,7 @@ class Recorded(ABC):
     @property
     def evidence(self) -> Evidence:
         """Level of evidence that the model of this instruction matches a GPU."""
-        return evidence(self.instruction, self.arch, self.a_from)
+        return evidence(self.instruction, self.arch, self.a_from, self.subject.opcode)
 
     @property
     def cases(self) -> int:
@@ -110,9 +116,9 @@ class Archive:
         """Raise a `FileError` that names the first of the given keys that the archive lacks."""
         for key in keys:
             if key not in self.arrays:
-                held = sorted({*self.names, *self.arrays})
-                names = ", ".join(name if name.isprintable() else repr(name) for name in held[:_MOST_NAMES])
-                more = f" and {len(held) - _MOST_NAMES} more" if len(held) > _MOST_NAMES else ""
+                keys = sorted({*self.names, *self.arrays})
+                names = ", ".join(name if name.isprintable() else repr(name) for name in keys[:_MOST_NAMES])
+                more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
                 raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}{more}")
 
     def refuse(self, key: str, expected: str) -> FileError:

@@ -11,8 +11,7 @@ from ..api.backends import Backend
 from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.instructions import every_instruction
-from ..isa.memory import encode_descriptor
-from ..isa.operands import Immediates
+from ..isa.memory import ADDRESS_SPACE, UNIT_BYTES, encode_descriptor
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
 from ..operands.registers import unpack_nibbles
@@ -23,10 +22,11 @@ from ..rtl.fetch import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS, UNIT_BITS, desc
 from ..rtl.life_cycle import Operation
 from ..rtl.panel_operands import fragment_layout
 from ..rtl.tcgen05 import tcgen05_layout
+from ..rtl.tensor_cores import WARPS
 from ..rtl.warp import LANES as WARP_LANES
 from ..rtl.warp import REGISTERS, warp_result_layout
 from ..rtl.warpgroup import warpgroup_layout
-from ..sim.benches.items import Item, joined_words, units_of
+from ..sim.benches.items import Item, joined_words, undefined_bits, units_of
 from ..sim.benches.random_operands import distributions
 from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from
 from ..sim.benches.warpgroup_items import Job
@@ -47,47 +47,36 @@ __all__ = [
     "warpgroup_jobs_of",
 ]
 
-_UNIT_BYTES = 16
 #: Size of shared memory and of the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
-_WARPS = 4
 #: On average, one in this number of random instructions has more than four panels of B.
 _LONG_ONE_IN = 12
 #: On average, one in this number of random instructions has operands spread over much of shared memory.
 _SPREAD_ONE_IN = 6
 
 
-def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
+def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int) -> Iterator[Job]:
     """Yield every case of a register file as a job of a warpgroup.
 
     Results are the D of the file or, without D, those of the golden model. `rng` draws registers that are not read.
     `base` is the unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
     """
-    reads = _reads(file, _WARPS * WARP_ROWS)
+    reads = _reads(file, WARPS * WARP_ROWS)
     i = file.instruction
     element = config.element_code(i.a, i.container_bits)
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
     e = rng.integers(0, 1 << 32, file.c.shape[:2], dtype=np.uint32) if file.e is None else file.e
-    illegal = np.zeros((file.cases, i.m, 0), np.bool_)
-    if i.rule:
-        illegal = ~np.isin(unpack_nibbles(e, i, file.sparsity_selector), list(i.rule.legal))
-    immediates = Immediates(
-        sparsity_selector=file.sparsity_selector,
-        a_in_registers=file.a is not None,
-        scale_d=file.scale_d,
-        imm_scale=file.imm_scale,
-        imm_trans=file.imm_trans,
-    )
-    fields = wgmma_fields(config, i, immediates) | {"operation": Operation.MULTIPLY}
+    nibbles = unpack_nibbles(e, i, file.sparsity_selector) if i.rule else None
+    fields = wgmma_fields(config, i, file.immediates) | {"operation": Operation.MULTIPLY}
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
         accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all panels
-        for warp in range(_WARPS):
+        for warp in range(WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
             a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
-            flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
+            flags = undefined_bits(i, None if nibbles is None else nibbles[case, rows])
             flags <<= warp_result_layout()["illegal"].offset
             a_registers.append(a.tolist())
             metadata.append(e[case, lanes].tolist())
@@ -111,11 +100,11 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
     """Yield an endless sequence of random jobs of a warpgroup, alternating between the halves of shared memory.
 
-    Two instructions may be in flight; the half of an address tells which of them reads it.
+    Two instructions may be in flight. They use different halves, so that each address belongs to one of them.
     """
     half, number = _UNITS // 2, 0
     for file in _random_files(config, rng):
-        room = half - file.b.shape[1] * file.b.itemsize // _UNIT_BYTES
+        room = half - file.b.shape[1] * file.b.itemsize // UNIT_BYTES
         if room >= 0:
             base = half * (number % 2) + _PATTERN_UNITS * int(rng.integers(room // _PATTERN_UNITS + 1))
             yield from warpgroup_jobs_of(file, config, rng, base)
@@ -144,16 +133,14 @@ def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[Regi
 
 def _moved(descriptor: int, base: int) -> Any:
     """Return a matrix descriptor with its start address moved by `base` units of 16 bytes."""
-    fields = descriptor_layout().from_bits(descriptor)
-    start = (fields.start + base) % _UNITS
-    return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
+    return descriptor_layout().from_bits(descriptor // _UNITS * _UNITS | (descriptor + base) % _UNITS)
 
 
 def _reads(file: RegisterFile, rows: int) -> int:
     """Return how many core matrices an instruction reads: all of B, and `rows` rows of A if shared memory holds A."""
     i = file.instruction
     elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
-    return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
+    return elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
@@ -167,7 +154,6 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
 
 #: Number of tensor memory columns for D (lower columns) and for the other operands (upper columns).
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
-_SHARED_BYTES = 1 << 18
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
 #: Panels of A over all rows, shared-memory reads per panel, and tensor memory columns of A and of the scales of 128
@@ -204,7 +190,7 @@ def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uin
     """Return random tensor memory, shape (CTAs, 128, 512), and shared memory, shape (CTAs, 2**18)."""
     tensor = rng.integers(0, 1 << 32, (ctas, LANES, COLUMNS), dtype=np.uint32)
     tensor[:, :, _OPERAND_COLUMNS:] = np.tile(tensor[:, :32, _OPERAND_COLUMNS:], (1, 4, 1))
-    return tensor, rng.integers(0, 256, (ctas, _SHARED_BYTES), dtype=np.uint8)
+    return tensor, rng.integers(0, 256, (ctas, ADDRESS_SPACE), dtype=np.uint8)
 
 
 def random_instruction(
@@ -250,13 +236,14 @@ def random_instruction(
 
 
 def random_work(
-    config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int = 64
+    config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int
 ) -> CtaWork:
     """Return random work of one CTA; `opcodes` may include instructions that run on a pair of CTAs.
 
-    Commits follow some of them, at times many in a row; the last task is a commit. An instruction has at most `widest`
-    columns.
+    Commits follow some instructions, at times many in a row; the last task is a commit. The D of an instruction has at
+    most `widest` columns.
     """
+    commit = CtaTask("commit", payload_bits(tcgen05_layout(), COMMIT.fields), [])
     (before, shared), cta = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []
     for _ in range(instructions):
@@ -268,38 +255,41 @@ def random_work(
             after[cta] = instruction.run(tensor[cta], shared[cta])
         tasks.append(_task(instruction, cta, after[cta], before[cta], shared[1 - cta]))
         tensor = after
-        if rng.random() < 0.6:
-            tasks += [_commit()] * (12 if rng.random() < 0.2 else 1)
-    return CtaWork(before[cta], units_of(shared[cta].tobytes()), [*tasks, _commit()])
+        tasks += [commit] * _commits(rng)
+    return CtaWork(before[cta], units_of(shared[cta].tobytes()), [*tasks, commit])
 
 
-def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
-    """Return random instructions of a CTA pair, for a test in which arrays output their operands instead of sums.
+def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator) -> CtaProgram:
+    """Return random instructions of a CTA pair, for a test in which arrays output hashes of operands instead of sums.
 
-    Other parameters and commits as for :func:`random_work`.
+    The D of an instruction has at most 32 columns. Commits follow as in :func:`random_work`.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     tmem, smem = random_memories(2, rng)
     expected, commands, flags = tmem, [], []
     for _ in range(instructions):
-        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
+        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, 32)
         pair, echo = instruction.opcode.cta_group == 2, EchoBackend(config)
         if pair:
             expected = instruction.run(expected, smem, echo)
         else:
             expected = np.stack([instruction.run(*memories, echo) for memories in zip(expected, smem, strict=True)])
         raised = np.concatenate(echo.flags)
-        count = raised.shape[1]
-        order = [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
-        flags.append(raised[:, order])
-        commands.append(instruction.command)
-        if rng.random() < 0.6:
-            commands += [COMMIT] * (12 if rng.random() < 0.2 else 1)
+        flags.append(raised[:, _panel_order(raised.shape[1], pair)])
+        commands += [instruction.command, *[COMMIT] * _commits(rng)]
     return CtaProgram([*commands, COMMIT], tmem, smem, expected, np.concatenate(flags, axis=1))
 
 
-def _commit() -> CtaTask:
-    return CtaTask("commit", payload_bits(tcgen05_layout(), COMMIT.fields), [])
+def _commits(rng: np.random.Generator) -> int:
+    """Draw the number of commits after an instruction: none, one, or at times many in a row."""
+    if rng.random() >= 0.6:
+        return 0
+    return 12 if rng.random() < 0.2 else 1
+
+
+def _panel_order(count: int, pair: bool) -> list[int]:
+    """Return the panels of D in the order of computation: a pair alternates between the B of its two CTAs."""
+    return [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
 
 
 def _task(
@@ -313,11 +303,12 @@ def _task(
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
-    illegal = _illegal(instruction, before)
+    place_of_e = instruction.placement.e
+    nibbles = None if place_of_e is None else gather_tensor(before[None], place_of_e)[0]
+    illegal = undefined_bits(i, nibbles)
     peer_panels = _panels_of_b(instruction, peer_shared) if pair else []
     panels = []
-    for place in range(count):
-        number = place // 2 + place % 2 * (count // 2) if pair else place
+    for place, number in enumerate(_panel_order(count, pair)):
         column = instruction.arguments["d"] + number * WARP_COLUMNS
         words = after[:, columns_from(column)] & np.uint32(0xFFFF if half else 0xFFFFFFFF)
         peer_panel = peer_panels[place // 2] if pair and place % 2 != cta else None
@@ -334,15 +325,6 @@ def _task(
         reads + (0 if in_tensor else _A_PANELS * _A_READS),
         columns,
     )
-
-
-def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:
-    """Return the flags of undefined metadata nibbles of all rows as one integer, with 16 bits for each row."""
-    rule, place = instruction.descriptor.instruction.rule, instruction.placement.e
-    if rule is None or place is None:
-        return 0
-    flags = ~np.isin(gather_tensor(tensor[None], place)[0], sorted(rule.legal))
-    return sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(flags))
 
 
 def _panels_of_b(instruction: CtaInstruction, shared: NDArray[np.uint8]) -> list[int]:

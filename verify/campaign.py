@@ -2,8 +2,8 @@
 
 Totals are in memory and, on request, in a folder from which a campaign resumes. The folder holds a journal,
 ``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if coverage is sampled.
-Once a second, coverage is written first, then the entries of the shards in it. So a killed campaign repeats the shards
-of its last second and loses none.
+Once a second, first the coverage is written, then the entries of the shards that it includes. A killed campaign repeats
+the shards of its last second and loses none.
 """
 
 import gzip
@@ -82,8 +82,8 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 class StateFolder:
     """Folder of a campaign, created if it does not exist, and locked by one process at a time.
 
-    `parameters` are those of the campaign in the folder, None if there is none. Raise a `FileError` if the folder
-    cannot be made or read, holds other data, or is in use.
+    `parameters` are the parameters of the campaign in the folder, None without a campaign. Raise a `FileError` if the
+    folder cannot be created or read, holds other data, or is in use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -172,9 +172,8 @@ def _is_count(value: object) -> bool:
 
 def _is_shard(index: int, record: Mapping[str, Any]) -> bool:
     """Return whether all values in the record of a shard have the right types."""
-    a_from, instruction = record.get("a_from", 0), record.get("instruction")
-    known = a_from is None or a_from in ("registers", "shared") if isinstance(a_from, str | None) else False
-    return known and isinstance(instruction, str) and _is_count(index) and _is_count(record.get("mismatches"))
+    is_named = isinstance(record.get("instruction"), str) and record.get("a_from", 0) in (None, "registers", "shared")
+    return is_named and _is_count(index) and _is_count(record.get("mismatches"))
 
 
 def _spell(value: object) -> str:
@@ -283,8 +282,8 @@ class Record:
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
     """Return the counts of a campaign by instruction form as compressed JSON, the input of :mod:`sptc.isa.evidence`.
 
-    It has `about` (version, GPU and date of the comparison), architecture, seed, and tiles of a shard; and by
-    instruction and location of A the shards, tiles, outputs and mismatches. The plan of the record is of one
+    The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It has the
+    numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign has one
     architecture.
     """
     plan = record.plan

@@ -143,7 +143,7 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases tell each neighbour from the right model and, on request, from all neighbours."""
+        """Return whether enough cases tell each neighbour from the right model and, with `from_others`, all others."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
@@ -305,7 +305,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one per line.
 
-    `shape` is that of D in the pack. A list may be nested like it or flat; lines are in C order. Raise a `FileError` if
+    `shape` is the shape of D in the pack. A list is flat or nested like D; lines are in C order. Raise a `FileError` if
     the file has another format, or another number of words.
     """
     with opened(path) as file:

@@ -15,7 +15,7 @@ from ..isa.metadata import nibble
 from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from ..sim.benches.directed import dot_products
-from ..sim.benches.random_operands import random_codes
+from ..sim.benches.random_operands import container, random_codes
 
 __all__ = ["Codes", "Draft", "directed_matrices", "exponents_of", "power_code"]
 
@@ -94,21 +94,15 @@ class Draft:
     def matrices(self) -> MatrixOperands:
         """Return the tiles as matrices; container bits that do not belong to a code are random."""
         i = self.instruction
-        scaled = i.scale_format is not None
+        scaled, dtype = i.scale_format is not None, CONTAINERS[i.container_bits]
         return MatrixOperands(
-            self._contained(self.a, i.a),
-            self._contained(self.b, i.b),
+            container(i, i.a, self.a, self.rng).astype(dtype),
+            container(i, i.b, self.b, self.rng).astype(dtype),
             self.c.astype(CONTAINERS[i.c.bits]),
             self.nibbles.astype(np.uint8) if i.rule else None,
             self.scale_a.astype(np.uint8) if scaled else None,
             self.scale_b.astype(np.uint8) if scaled else None,
         )
-
-    def _contained(self, codes: Codes, fmt: Format) -> NDArray:
-        i = self.instruction
-        low_bit = i.low_bit(fmt)
-        noise = self.rng.integers(0, 1 << i.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
-        return (codes << low_bit | noise).astype(CONTAINERS[i.container_bits])
 
 
 def exponents_of(fmt: Format) -> tuple[int, int]:

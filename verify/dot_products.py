@@ -3,7 +3,7 @@
 Keys: ``sets``, a JSON table with the GPU, architecture, instruction and array names of each set; and the arrays of
 codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product], and if the instruction has them
 ``nibbles`` [dot product, chunk], ``scale_a``, ``scale_b`` [dot product, block]. The instruction of ``tcgen05`` is its
-opcode with shape and types in brackets. A set whose results are too weak as evidence says why in ``too_weak``.
+opcode with shape and types in brackets. If results are too weak as evidence, ``too_weak`` of the set states the reason.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,8 @@ from ..api.backends import Backend
 from ..api.backends import backend as backend_named
 from ..errors import FileError
 from ..infra.reading import parse_json
-from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction, require_architecture
-from ..isa.names import subject_named
+from ..isa.names import Subject, subject_named
 from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode
 from .archive import Archive, Recorded, load
@@ -52,14 +51,9 @@ class DotProducts(Recorded):
     scale_b: NDArray[np.uint8] | None = None
 
     @property
-    def name(self) -> str:
-        """Name of the instruction; for ``tcgen05``, the opcode with shape and types in brackets."""
-        return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
-
-    @property
-    def evidence(self) -> Evidence:
-        """Level of evidence that the model of this instruction matches a GPU."""
-        return evidence(self.instruction, self.arch, opcode=self.opcode)
+    def subject(self) -> Subject:
+        """Instruction, and its opcode if it is a ``tcgen05`` instruction."""
+        return Subject(self.instruction, self.opcode)
 
     @property
     def before(self) -> NDArray:

@@ -36,14 +36,14 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 
     Notes
     -----
-    A step is possible if the steps behind it turn some accumulator into `d`. They grow with the accumulator but for
-    the bits that alignment cuts off. So the accumulators are searched where the result crosses `d`, and special values
-    besides. The last step can have any result.
+    A step is possible if the steps after it turn some accumulator into `d`. Except for bits that alignment truncates,
+    the result increases with the accumulator. The search tries special values, and all accumulators near the point
+    where the result crosses `d`. The last step can have any result.
     """
     i, last = golden.instruction, len(golden.steps) - 1
     parameters = changed or numerics(i, golden.arch)
     if parameters.method is Method.EMULATED:
-        return 0  # C is added after all steps
+        return 0  # emulation adds C after all steps
     for index in range(last):
         tail = _tail(golden, operands, index, parameters)
         if _reaches(tail, d, i.d.bits):
@@ -54,7 +54,8 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
     """Return a function that computes results of the instruction, as codes, from accumulator codes after a step.
 
-    Products of zeros take no part in a sum, and the accumulator of a step is unchanged by a step of such products.
+    The operands of this step and of all earlier ones are set to zero: a product of zeros takes no part in a sum, and a
+    step of such products leaves the accumulator unchanged.
     """
     i = golden.instruction
     done = np.array([product.element for step in golden.steps[: index + 1] for product in step.products])
@@ -79,11 +80,9 @@ def _reaches(tail: _Tail, d: int, bits: int) -> bool:
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
-    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks have the order of the numbers
-        return np.where(ranks < 0, sign - 1 - ranks, ranks)
-
-    def ranks_of(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(codes >= sign, sign - 1 - codes, codes)
+    def converted(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Convert codes to ranks, which have the order of the numbers, or ranks to codes."""
+        return np.where((values < 0) | (values >= sign), sign - 1 - values, values)
 
     special = np.array([infinity, infinity | sign, infinity | infinity >> 1])
     if (tail(special) == d).any():
@@ -91,14 +90,14 @@ def _reaches(tail: _Tail, d: int, bits: int) -> bool:
     if d & (sign - 1) > infinity:
         return False
     low, high = -infinity - 1, infinity
-    goal = int(ranks_of(np.array([d]))[0])
+    goal = int(converted(np.array([d]))[0])
     while high - low > _POINTS:
         ranks = np.linspace(low, high, _POINTS).astype(np.int64)
-        results = tail(codes_of(ranks))
+        results = tail(converted(ranks))
         if (results == d).any():
             return True
-        below = np.flatnonzero(ranks_of(results) < goal)
+        below = np.flatnonzero(converted(results) < goal)
         place = int(below[-1]) if len(below) else 0
         low, high = int(ranks[place]), int(ranks[min(place + 1, len(ranks) - 1)])
     window = np.arange(max(low - _WINDOW, -infinity - 1), min(high + _WINDOW, infinity) + 1)
-    return bool((tail(codes_of(window)) == d).any())
+    return bool((tail(converted(window)) == d).any())

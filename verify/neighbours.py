@@ -57,11 +57,11 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
     Errors are those of :func:`right_model`.
     """
     right = right_model(instruction, arch)
-    arithmetic = _integer_neighbours if instruction.a.is_integer else _float_neighbours
-    return (*arithmetic(right, arch), *_metadata_neighbours(right), *_scale_neighbours(right))
+    arithmetic = _integer_neighbours(right) if instruction.a.is_integer else _float_neighbours(right, arch)
+    return (*arithmetic, *_metadata_neighbours(right), *_scale_neighbours(right))
 
 
-def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
+def _integer_neighbours(right: Model) -> Iterator[Model]:
     """Yield integer models with wrong wrapping or clamping of sums; exact sums depend on no other parameter."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")

@@ -11,7 +11,7 @@ from ..isa.architectures import require_target, target_named
 from ..isa.fragments import a_fragment, accumulator_fragment
 from ..isa.instructions import Instruction, every_instruction
 from ..isa.names import Subject
-from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from ..isa.operands import HeldOperands, MatrixOperands
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
 from ..operands.arrangement import Arrangement, arrangement
@@ -107,7 +107,8 @@ def given_of(file: Replayable) -> Given:
     i = file.instruction
     if not file.scale_d or file.imm_scale != (1, 1):
         raise FileError(f"a conformance pack of {i} needs scale_d 1 and imm_scale 1, 1")
-    matrices = _of_wgmma(file) if i.family == "wgmma" else _of_mma(file)
+    held = HeldOperands(file.operands, file.immediates)
+    matrices = _of_wgmma(file) if i.family == "wgmma" else gather_warp(i, held)
     elsewhere = None
     if file.e is not None and i.sparsity_selectors > 1:
         elsewhere = unpack_nibbles(file.e, i, (file.sparsity_selector + 1) % i.sparsity_selectors)
@@ -153,12 +154,6 @@ def _arrangement_of(file: TensorMemoryFile) -> Arrangement:
         if (file.idesc, file.addresses) == (expected.idesc, expected.addresses):
             return expected
     raise FileError(f"the operands of {file.name} are not at the addresses that conformance packs use")
-
-
-def _of_mma(file: RegisterFile) -> MatrixOperands:
-    named = {name: getattr(file, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
-    present = {name: array for name, array in named.items() if array is not None}
-    return gather_warp(file.instruction, HeldOperands(present, Immediates(file.sparsity_selector, file.scale_ids)))
 
 
 def _of_wgmma(file: RegisterFile) -> MatrixOperands:

@@ -36,6 +36,7 @@ from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
+from ..isa.operands import Immediates
 from ..operands.registers import from_registers
 from ..operands.tile_arrays import register_keys
 from . import tensor_memory_file
@@ -88,6 +89,24 @@ class RegisterFile(Replayable):
     def before(self) -> Registers:
         """Accumulator registers before the instruction."""
         return self.c
+
+    @property
+    def operands(self) -> dict[str, Registers]:
+        """Contents of registers and, for ``wgmma``, of shared memory, by operand."""
+        names = ("a", "b", "c", "e", "scale_a", "scale_b")
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
+
+    @property
+    def immediates(self) -> Immediates:
+        """Immediate operands of the instruction."""
+        return Immediates(
+            sparsity_selector=self.sparsity_selector,
+            scale_ids=self.scale_ids,
+            a_in_registers=self.a is not None,
+            scale_d=self.scale_d,
+            imm_scale=self.imm_scale,
+            imm_trans=self.imm_trans,
+        )
 
     @property
     def shared_maps(self) -> dict[str, SharedMap]:
@@ -234,25 +253,23 @@ def _interpret(archive: Archive) -> RegisterFile:
             if value.dtype.kind not in "iu" or value.shape not in ((), (cases,)):
                 raise archive.refuse(key, f"one integer or one for each of {cases} cases")
             arrays[key] = np.broadcast_to(value.astype(np.uint64), (cases,))
-    byte_a, thread_a, byte_b, thread_b = archive.integers("scale_ids", (0, 0, 0, 0))
-    scale_of_a, scale_of_b = archive.integers("imm_scale", (1, 1))
-    trans_of_a, trans_of_b = archive.integers("imm_trans", (0, 0))
+    first_arch = instruction.architectures[0]
+    default_arch = _DEFAULT_ARCH if _DEFAULT_ARCH in instruction.architectures else first_arch
+    pairs: dict[str, Any] = {
+        "scale_ids": archive.integers("scale_ids", (0, 0, 0, 0)),
+        "imm_scale": archive.integers("imm_scale", (1, 1)),
+        "imm_trans": archive.integers("imm_trans", (0, 0)),
+    }
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=archive.integer("selector", 0),
-        arch=same_numerics(archive.string("arch", _default_arch(instruction))),
+        arch=same_numerics(archive.string("arch", default_arch)),
         metadata=archive.policy(),
-        scale_ids=(byte_a, thread_a, byte_b, thread_b),
         scale_d=archive.flag("scale_d", True),
         recorded=archive.string("recorded", ""),
-        imm_scale=(scale_of_a, scale_of_b),
-        imm_trans=(trans_of_a, trans_of_b),
+        **pairs,
         **arrays,
     )
-
-
-def _default_arch(i: Instruction) -> str:
-    return _DEFAULT_ARCH if _DEFAULT_ARCH in i.architectures else i.architectures[0]
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:

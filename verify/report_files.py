@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,18 +45,13 @@ def read_suites(data: bytes, path: Path) -> list[Suite]:
         root = ElementTree.fromstring(data)
         if root.tag not in ("testsuites", "testsuite"):
             raise FileError(f"{path} is no JUnit XML (its element is {root.tag})")
-        return [
-            Suite(suite.get("name", ""), tuple(map(_case, suite.findall("testcase"))), tuple(_seeds(suite)))
-            for suite in root.iter("testsuite")
-        ]
+        suites = []
+        for suite in root.iter("testsuite"):
+            seeds = [each.get("value", "") for each in suite.iterfind("properties/property[@name='seed']")]
+            suites.append(Suite(suite.get("name", ""), tuple(map(_case, suite.iterfind("testcase"))), tuple(seeds)))
+        return suites
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise FileError(f"{path} is no JUnit XML ({error})") from None
-
-
-def _seeds(suite: ElementTree.Element) -> Iterator[str]:
-    for element in suite.iterfind("properties/property"):
-        if element.get("name") == "seed":
-            yield element.get("value", "")
 
 
 def _case(element: ElementTree.Element) -> Case:
@@ -184,19 +178,23 @@ class Findings:
                 return ""
             self.figures += [Figure(_text(row["name"]), _text(row["unit"]), _number(row["value"])) for row in content]
             return "figures of a benchmark"
-        for keys, take, kind in self._kinds():
-            if keys <= content.keys():
-                take(content, path)
-                return kind
+        if {"kind", "groups"} <= content.keys():
+            self.coverage = self.coverage.merge(Coverage.read(path))
+            return "functional coverage"
+        if {"proofs", "proved", "failed"} <= content.keys():
+            for proof in [_proof(row) for row in content["proofs"]]:
+                self._prove(proof)
+            return "proofs"
+        if {"configuration", "unit", "units", "array"} <= content.keys():
+            self._take_area(content)
+            return "area"
+        if {"seed", "pairs", "total"} <= content.keys():
+            self.seeds.add(str(_number(content["seed"])))  # its results are read from JUnit XML instead
+            return "a campaign"
+        if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
+            self._take_outcome(content)
+            return "results of a test file"
         return ""
-
-    def _kinds(self) -> Iterator[tuple[set[str], Callable[[dict[str, Any], Path], None], str]]:
-        """Yield the known kinds of JSON object: required keys, method that reads the object, and name of the kind."""
-        yield {"kind", "groups"}, self._take_coverage, "functional coverage"
-        yield {"proofs", "proved", "failed"}, self._take_proofs, "proofs"
-        yield {"configuration", "unit", "units", "array"}, self._take_area, "area"
-        yield {"seed", "pairs", "total"}, self._take_campaign, "a campaign"
-        yield {"file", "passed", "failed", "skipped", "seconds", "seed"}, self._take_outcome, "results of a test file"
 
     def _take_suites(self, suites: list[Suite]) -> str:
         for suite in suites:
@@ -209,19 +207,12 @@ class Findings:
                 self._prove(Proof(name, "not proved" if case.failure else "proved", case.seconds, case.failure or ""))
         return "JUnit XML"
 
-    def _take_coverage(self, content: dict[str, Any], path: Path) -> None:
-        self.coverage = self.coverage.merge(Coverage.read(path))
-
-    def _take_proofs(self, content: dict[str, Any], path: Path) -> None:
-        for proof in [_proof(row) for row in content["proofs"]]:
-            self._prove(proof)
-
     def _prove(self, proof: Proof) -> None:
         """Store the result of a proof; a failed result of the same property is never replaced."""
         if proof.name not in self.proofs or not self.proofs[proof.name].problem:
             self.proofs[proof.name] = proof
 
-    def _take_area(self, content: dict[str, Any], path: Path) -> None:
+    def _take_area(self, content: dict[str, Any]) -> None:
         units = {_text(name): _text(unit) for name, unit in content["units"].items()}
         array, warp = content["array"] or {}, content["warp"] or {}
         parts = {
@@ -240,15 +231,11 @@ class Findings:
         sparsity = {_text(name): _number(value) for name, value in (content["sparsity_percent"] or {}).items()}
         self.areas.append(Area(_text(content["configuration"]["name"]), units, known, sparsity))
 
-    def _take_campaign(self, content: dict[str, Any], path: Path) -> None:
-        """Read the seed of a campaign; the results of its tests are read from JUnit XML instead."""
-        self.seeds.add(str(_number(content["seed"])))
-
-    def _take_outcome(self, content: dict[str, Any], path: Path) -> None:
+    def _take_outcome(self, content: dict[str, Any]) -> None:
         group = _text(content["file"]).removesuffix(".py").replace("/", ".")
         seconds, passed, seed = (_number(content[name]) for name in ("seconds", "passed", "seed"))
         if not 0 <= passed <= _MOST_TESTS:
-            raise ValueError("the number of passed tests is {passed}")
+            raise ValueError(f"the number of passed tests is {passed}")
         cases = [Case(group, f"test {number}", seconds / passed) for number in range(int(passed))]
         cases += [Case(group, _text(name), failure="") for name in content["failed"]]
         cases += [Case(group, name, skipped=_text(reason)) for name, reason in content["skipped"].items()]

@@ -35,6 +35,7 @@ def report_page(findings: Findings) -> bytes:
     )
     environment.filters["shortened"] = _shortened
     environment.globals |= {"most": _MOST, "share": _share, "version": __version__}
+    proofs = sorted(findings.proofs.values(), key=lambda proof: (proof.result == "proved", proof.name))
     content: dict[str, Any] = {
         "folder": findings.folder,
         "files_read": [f"{name}: {kind}" for name, kind in findings.read],
@@ -44,7 +45,10 @@ def report_page(findings: Findings) -> bytes:
         **_results(findings),
         **_coverage(findings),
         **_faults(findings),
-        **_proofs(findings),
+        "proofs": proofs,
+        "open_proofs": [
+            (f"{proof.name}: {proof.result}", proof.problem) for proof in proofs if proof.result != "proved"
+        ],
     }
     tiles = [
         (name, *((state, text) if text else ("quiet", "missing"))) for name, state, text in _tiles(findings, content)
@@ -148,12 +152,6 @@ def _faults(findings: Findings) -> dict[str, Any]:
         "killed_unit": _KILLED,
         "killed": [(row.name, f"{row.value:.2f}") for row in findings.figures if row.unit == _KILLED],
     }
-
-
-def _proofs(findings: Findings) -> dict[str, Any]:
-    proofs = sorted(findings.proofs.values(), key=lambda proof: (proof.result == "proved", proof.name))
-    unproved = [(f"{proof.name}: {proof.result}", proof.problem) for proof in proofs if proof.result != "proved"]
-    return {"proofs": proofs, "open_proofs": unproved}
 
 
 def _area(area: Area) -> tuple[str, list[str], list[tuple[str, ...]], str]:

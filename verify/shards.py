@@ -232,9 +232,9 @@ def draw(shard: Shard) -> RegisterFile:
 def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
     """Return the results of hardware and golden model for a register file, with flags: shape (cases, m, n + chunks).
 
-    After the n results of a row follow the flags of its chunks, 1 for undefined metadata: as hardware raises them, and
-    as the rule requires. A back end without flags has none. With several back ends, the codes are those of the first
-    that differs, or else of the last.
+    Each row has n results and then a flag for each chunk, 1 for undefined metadata: the flags that the hardware raises,
+    and the flags that the metadata rule requires. A back end without flags has none. With several back ends, the codes
+    are those of the first back end that differs from the golden model, or else of the last one.
     """
     fragment = accumulator_fragment(file.instruction)
     d = from_registers(file.run("golden"), fragment)
@@ -265,7 +265,8 @@ def empty_coverage(preset: str) -> Coverage:
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
     """Compute a shard on hardware and golden model, compare results, and sample coverage on request.
 
-    With coverage, directed steps that no instruction gives run too. A wrong result of one is a contradicted bin.
+    With coverage, directed steps that occur in no instruction run too. A wrong result of such a step hits a bin that is
+    declared unreachable.
     """
     file = draw(shard)
     if not sample:

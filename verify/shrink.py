@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragme
 from ..isa.metadata import nibble
 from .register_file import RegisterFile
 from .replay import Mismatch, compare
-from .shards import DEFAULT_BACKEND, Shard, both, draw
+from .shards import Shard, both, draw
 
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
@@ -61,7 +60,8 @@ class Atoms:
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     """Yield the parts of all operands that can be set to zero, in increasing importance for the output.
 
-    First come bits that the instruction does not read, then other rows and columns, then its own.
+    First come bits that the instruction does not read, then other rows and columns, then the output's own row and
+    column.
     """
     parts = []
     for name, words, low_bits, bits, value, needed in _parts(file, row, column):
@@ -112,17 +112,13 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return bit // _WORD_BITS, bit % _WORD_BITS
 
 
-def _mismatch(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> Mismatch | None:
+def _mismatch(file: RegisterFile, backends: Sequence[str]) -> Mismatch | None:
     """Return the first difference between hardware and golden model."""
     hardware, golden = both(file, backends)
     return compare(hardware, [("golden model", golden)])[1]
 
 
-def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> bool:
-    return _mismatch(file, backends) is not None
-
-
-def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
+def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool]) -> RegisterFile:
     """Clear all parts of the operands that a mismatch does not need, first parts that do not affect the output.
 
     `fails` returns whether a register file still shows the mismatch.
@@ -154,14 +150,18 @@ def reproduce(shard: Shard) -> Reproducer | None:
     mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None
+
+    def fails(candidate: RegisterFile) -> bool:
+        return _mismatch(candidate, backends) is not None
+
     case, row, column = mismatch.case, mismatch.row, mismatch.column
     # Use only the tile with the mismatch if that suffices, else also as few of the preceding tiles as needed.
     count = 1
-    while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
+    while count <= case and not fails(file.take(slice(case + 1 - count, case + 1))):
         count *= 2
     small = file.take(slice(max(0, case + 1 - count), case + 1))
-    if _fails(small, backends):
-        small = shrink(small, row, column, partial(_fails, backends=backends))
+    if fails(small):
+        small = shrink(small, row, column, fails)
     file = replace(small, d=small.run("golden"))
     mismatch = _mismatch(file, backends)
     if mismatch is None:

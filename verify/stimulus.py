@@ -102,13 +102,10 @@ def random_register_file(
     :func:`~sptc.operands.images.random_image`, which places the operands of ``wgmma``.
     """
     if instruction.family == "mma":
-        operands = random_operands(
+        held = random_operands(
             instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
-        )
-        fields: dict[str, Any] = {name: getattr(operands, name) for name in ("a", "b", "c", "e")}
-        if operands.scale_a and operands.scale_b:
-            (scale_a, *ids_a), (scale_b, *ids_b) = operands.scale_a, operands.scale_b
-            fields |= {"scale_a": scale_a, "scale_b": scale_b, "scale_ids": (*ids_a, *ids_b)}
+        ).held
+        fields = held.arrays | {"scale_ids": held.immediates.scale_ids}
         return _mma_file(instruction, arch, sparsity_selector, fields)
     matrices = MatrixOperands(*random_matrices(instruction, distribution, cases, rng))
     e = random_metadata(instruction, sparsity_selector, any_nibble, cases, rng)

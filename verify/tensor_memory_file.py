@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..api.tcgen05 import tcgen05_mma
 from ..isa.architectures import require_target, same_numerics
-from ..isa.evidence import Evidence, evidence
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
+from ..isa.names import Subject
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, Layout, TensorMap, a_map, accumulator_map, layout_for
 from ..operands.tensor_memory import gather_tensor, shift_rows
@@ -67,14 +67,9 @@ class TensorMemoryFile(Replayable):
         return decode_instruction_descriptor(self.opcode, self.idesc).instruction
 
     @property
-    def name(self) -> str:
-        """Name of the instruction: the opcode, with shape and types of the descriptor in brackets."""
-        return f"{self.opcode} ({self.instruction.shape_and_types})"
-
-    @property
-    def evidence(self) -> Evidence:
-        """Level of evidence that the model of this instruction matches a GPU."""
-        return evidence(self.instruction, self.arch, opcode=self.opcode)
+    def subject(self) -> Subject:
+        """Instruction and its opcode."""
+        return Subject(self.instruction, self.opcode)
 
     @property
     def before(self) -> NDArray[np.uint32]:

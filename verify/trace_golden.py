@@ -124,15 +124,18 @@ def _float_step(
 def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, place: tuple[int, int]) -> Iterator[Term]:
     """Yield the terms of a step with their alignment: products or groups of products, then the accumulator."""
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
-    count = len(products) // size
-    names = [tuple(product.element for product in products[size * g : size * (g + 1)]) for g in range(count)]
-    term_arrays = trace.aligned, trace.truncated, trace.exponents, trace.participates
-    row, column = place
-    numbers = [[array[number, row, column] for array in term_arrays] for number in range(count)]
-    accumulator_arrays = trace.c_aligned, trace.c_truncated, trace.c_exponents, trace.c_participates
-    numbers.append([array[place] for array in accumulator_arrays])
+    names = [
+        tuple(product.element for product in products[first : first + size]) for first in range(0, len(products), size)
+    ]
+    pairs = (
+        (trace.aligned, trace.c_aligned),
+        (trace.truncated, trace.c_truncated),
+        (trace.exponents, trace.c_exponents),
+        (trace.participates, trace.c_participates),
+    )
+    values = [[*terms[:, place[0], place[1]], accumulators[place]] for terms, accumulators in pairs]
     e_max, bits = int(trace.e_max[place]), parameters.alignment_bits
-    for elements, (aligned, kept, exponent, participates) in zip([*names, ()], numbers, strict=True):
+    for elements, aligned, kept, exponent, participates in zip([*names, ()], *values, strict=True):
         if not trace.ordinary[place]:
             yield special_term(elements)
             continue

@@ -243,7 +243,7 @@ class _View:
         if not self._floating:
             return significand
         sign = -1 if self.signals.unsigned(component, "product__sign") else 1
-        if self._groups:  # in units of 1/4: both factors are in units of 1/2
+        if self._groups:  # both factors have one fraction bit, so the product has two
             return sign * significand / 4
         if self.signals.unsigned(component, "product__nan"):
             return float("nan")

@@ -42,7 +42,7 @@ from .trace import (
 from .trace_golden import golden_traces
 from .trace_hardware import hardware_traces
 
-__all__ = ["TracedOutput", "trace", "trace_as_svg", "trace_chain"]
+__all__ = ["TracedOutput", "trace", "trace_chain"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,7 +76,10 @@ class TracedOutput:
     def title(self) -> str:
         """Title of the trace: instruction, architecture, and position of the output."""
         place = f"{self.counted} {self.case}, row {self.row}, column {self.column}"
-        return f"{self.name} on {self.golden.arch}{_changes(self.numerics)}: {place}"
+        changes, p = "", self.numerics
+        if p:
+            changes = f" with L = {p.step}, F = {p.alignment_bits}, {p.rounding.value}"
+        return f"{self.name} on {self.golden.arch}{changes}: {place}"
 
     def as_dict(self) -> dict[str, object]:
         """Return all traces of the output as JSON data."""
@@ -97,8 +100,35 @@ class TracedOutput:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the bits of every term as SVG; raise a `BackendError` if matplotlib is not installed."""
-        return trace_as_svg(self.title, self.golden, self.hardware, self.file)
+        """Draw each step of the golden model's trace as SVG: terms, sum and result, bit by bit.
+
+        The first difference to the hardware and the result of the file are written below. Raise a `BackendError` if
+        matplotlib is not installed.
+        """
+        golden, title = self.golden, self.title
+        steps = [(step, list(_rows(golden, step))) for step in golden.steps]
+        spans = [_span(step, rows) for step, rows in steps]
+        width = _LEFT + _RIGHT + max(high - low for high, low in spans) * _CELL
+        height = _TOP + sum(_GAP + len(rows) * _CELL for _, rows in steps) + 0.4
+        with sheet(width, height) as axes:
+            axes.text(0.1, 0.2, title, fontsize=min(9, 130 * width / len(title)), weight="bold", va="center")
+            top = _TOP
+            for number, ((step, rows), (high, low)) in enumerate(zip(steps, spans, strict=True)):
+                axes.text(0.1, top, _heading(golden, number, step), fontsize=8, va="center")
+                _draw(axes, step, rows, (high, low), top + 0.3)
+                top += _GAP + len(rows) * _CELL
+            axes.text(0.1, top, "; ".join(self._verdicts()), fontsize=8, va="center")
+            return drawn(axes.figure)
+
+    def _verdicts(self) -> list[str]:
+        """Return what the picture states about the hardware and the recorded result, one sentence for each."""
+        verdicts = file_verdict(self.golden, self.file)
+        if self.hardware is None:
+            return verdicts
+        verdict = "agree in every field"
+        if self.difference:
+            verdict = f"part at {self.difference}: {self.difference.one}, {self.difference.other}"
+        return [f"golden model and hardware {verdict}", *verdicts]
 
     def __str__(self) -> str:
         return trace_as_text(self.title, self.golden, self.hardware, self.file)
@@ -111,11 +141,6 @@ class TracedOutput:
 
     def _repr_svg_(self) -> str:
         return self.as_svg().decode()
-
-
-def _changes(numerics: Numerics | None) -> str:
-    """Return changed numerics parameters as text for a title."""
-    return f" with L = {numerics.step}, F = {numerics.alignment_bits}, {numerics.rounding.value}" if numerics else ""
 
 
 def trace(
@@ -263,44 +288,11 @@ class _Row:
     note: str  #: Text to the right of the drawn bits
 
 
-def trace_as_svg(
-    title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None
-) -> bytes:
-    """Draw each step of a golden model trace as SVG: terms, sum and result, bit by bit.
-
-    The first difference to the hardware and the result of the file are written below. Raise a `BackendError` if
-    matplotlib is not installed.
-    """
-    steps = [(step, list(_rows(golden, step))) for step in golden.steps]
-    spans = [_span(step, rows) for step, rows in steps]
-    width = _LEFT + _RIGHT + max(high - low for high, low in spans) * _CELL
-    height = _TOP + sum(_GAP + len(rows) * _CELL for _, rows in steps) + 0.4
-    with sheet(width, height) as axes:
-        axes.text(0.1, 0.2, title, fontsize=min(9, 130 * width / len(title)), weight="bold", va="center")
-        top = _TOP
-        for number, ((step, rows), (high, low)) in enumerate(zip(steps, spans, strict=True)):
-            axes.text(0.1, top, _heading(golden, number, step), fontsize=8, va="center")
-            _draw(axes, step, rows, (high, low), top + 0.3)
-            top += _GAP + len(rows) * _CELL
-        verdicts = [line for line in (_verdict(golden, hardware), *file_verdict(golden, file)) if line]
-        axes.text(0.1, top, "; ".join(verdicts), fontsize=8, va="center")
-        return drawn(axes.figure)
-
-
 def _heading(trace: OutputTrace, number: int, step: Step) -> str:
     heading = f"step {number + 1} of {len(trace.steps)}"
     if step.e_max is None or step.alignment_bits is None:
         return heading + (": exact" if step.total is not None else ": a special value decides")
     return f"{heading}: e_max {step.e_max}, F {step.alignment_bits}; right of the line, bits are cut off"
-
-
-def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
-    if hardware is None:
-        return ""
-    difference = first_difference(golden, hardware)
-    if difference is None:
-        return "golden model and hardware agree in every field"
-    return f"golden model and hardware part at {difference}: {difference.one}, {difference.other}"
 
 
 def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:

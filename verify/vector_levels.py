@@ -140,31 +140,32 @@ def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) ->
             return finished(further_file(sample, operands.matrices, rng))
         return finished(file_of(subject, arch, operands, rng, selector))
 
-    def block(number: int) -> Arrays:
-        return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
-
-    tables = tuple(
-        Table(name, name == "D", _WORD, (drawn.tiles, *array.shape[1:]), axes, (meaning,))
-        for name, (array, axes, meaning) in tables_of(sample).items()
-    )
-    return Vectors(tables, _immediates(sample), file, block, drawn.blocks)
+    return _vectors_of(sample, drawn.tiles, file, drawn.blocks)
 
 
 def file_vectors(file: File, backend: str) -> Vectors:
     """Return vectors from the tiles of a register file; a back end computes D, and the D of the file is not used."""
     file = replace(file, d=file.run(backend))
-    arrays = {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file).items()}
+    return _vectors_of(file, file.cases, lambda _: file, 1)
+
+
+def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
+    """Return vectors of the register files of all blocks; `sample` has their shapes and immediates."""
+
+    def block(number: int) -> Arrays:
+        return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
+
     tables = tuple(
-        Table(name, name == "D", _WORD, array.shape, axes, (meaning,))
-        for name, (array, axes, meaning) in tables_of(file).items()
+        Table(name, name == "D", _WORD, (tiles, *array.shape[1:]), axes, (meaning,))
+        for name, (array, axes, meaning) in tables_of(sample).items()
     )
-    return Vectors(tables, _immediates(file), lambda _: file, lambda _: arrays, 1)
+    return Vectors(tables, _immediates(sample), file, block, blocks)
 
 
 def tables_of(file: File) -> dict[str, _Words]:
     """Return the words of each operand and of the result of a register file, with axis names and description.
 
-    For tensor memory, an operand is the columns that it takes; all other columns are zero.
+    The words of an operand in tensor memory are the columns that contain the operand; all other columns are zero.
     """
     if isinstance(file, TensorMemoryFile):
         return _tensor_memory_tables(file)

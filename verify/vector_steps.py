@@ -10,8 +10,8 @@ from ..errors import OperandError
 from ..golden.matrix import multiply_by
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
-from ..isa.metadata import UNITS_PER_CHUNK, indices, reachable, split_nibbles, swap_for_mux3
-from ..isa.numerics import DATAPATHS, Method, Numerics, Rounding, numerics, zero_exponent_for
+from ..isa.metadata import UNITS_PER_CHUNK, split_nibbles
+from ..isa.numerics import DATAPATHS, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from ..operands.registers import to_registers
 from ..rtl.config import CoreConfig
@@ -22,7 +22,7 @@ from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
 from ..sim.benches.blocks import integer_results, undefined_chunks
-from ..sim.coverage.operands import Operation, operations_of
+from ..sim.coverage.operands import Operation, operation_of, operations_of, routes
 from ..sim.engine.steps import control_word, step_count, step_words, steps_of
 from .register_file import RegisterFile
 
@@ -66,15 +66,10 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     if config.step_bytes not in _STEP_BYTES:
         steps = " or ".join(map(str, _STEP_BYTES))
         raise OperandError(f"vectors need a datapath with steps of {steps} bytes, not {config.step_bytes}")
-    step = config.step_bytes * 8 // instruction.container_bits
+    own, grouped = operation_of(config, instruction).numerics, arch_numerics.method is Method.GROUPED
     if arch_numerics.method is Method.INTEGER:
-        return replace(arch_numerics, step=step)
-    half, grouped = instruction.d.name == "f16", arch_numerics.method is Method.GROUPED
-    alignment = largest_alignment = config.block_alignment_bits if grouped else config.alignment_bits
-    rounding = Rounding.RNE_F16 if half else Rounding.RZ_F32
-    if instruction.container_bits == 8 and config.fp8_alignment_bits < alignment:
-        alignment = config.fp8_alignment_bits
-        rounding = rounding if half else Rounding.RZ_E8M13
+        return replace(arch_numerics, step=own.step)
+    largest_alignment = config.block_alignment_bits if grouped else config.alignment_bits
     known = (arch_numerics.alignment_bits, *(datapath.alignment_bits for datapath in DATAPATHS.values() if not grouped))
     if largest_alignment > max(known) + _MORE_ALIGNMENT:
         raise OperandError(
@@ -83,12 +78,10 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
         )
     return replace(
         arch_numerics,
-        step=step,
-        alignment_bits=alignment,
-        zero_exponent=zero_exponent_for(
-            largest_alignment, half_result=half, grouped=grouped, floor=config.exponent_floor
-        ),
-        rounding=rounding,
+        step=own.step,
+        alignment_bits=own.alignment_bits,
+        zero_exponent=own.zero_exponent,
+        rounding=own.rounding,
     )
 
 
@@ -154,21 +147,15 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
     lanes = config.chunks // 2 if config.always_wide else config.chunks
     nibbles = split_nibbles(np.ascontiguousarray(steps[:, words.metadata]).view(np.uint8))[:, :lanes]
     name = instruction.rule.name if instruction.rule else "plain"
-    selects = np.array([_select(nibble, name, config.mux) for nibble in range(16)], np.uint8)[nibbles]
-    if config.mux == "mux3" and name == "plain":
-        swaps = np.array([swap_for_mux3(nibble) for nibble in range(16)])[nibbles]
+    places, delivered, swapped = routes(name, config.mux)
+    # One-hot selects of both kept units of a chunk; 0 if no multiplexer reaches a unit.
+    selects = (delivered << places << [0, UNITS_PER_CHUNK]).sum(axis=1).astype(np.uint8)[nibbles]
+    if swapped.any():
+        swaps = swapped[nibbles]
         swaps = swaps[:, ::2] if config.interleaved and instruction.wide else swaps
         units = np.ascontiguousarray(a).view("<u2" if instruction.wide else "u1").reshape(len(a), -1, 2)
         a = np.where(swaps[:, : units.shape[1], None], units[..., ::-1], units).reshape(len(a), -1).view("<u4")
     return np.concatenate([a, b, np.ascontiguousarray(selects).view("<u4"), rest], axis=1)
-
-
-def _select(nibble: int, rule: str, mux: str) -> int:
-    """Return the one-hot mux selects of both kept units of a chunk, after a swap if any; 0 if no mux reaches a unit."""
-    slots = list(zip(indices(nibble), reachable(nibble, rule, mux), strict=True))
-    if mux == "mux3" and rule == "plain" and swap_for_mux3(nibble):
-        slots.reverse()
-    return sum((1 << unit) << UNITS_PER_CHUNK * slot for slot, (unit, reached) in enumerate(slots) if reached)
 
 
 def warp_vectors(
@@ -183,12 +170,11 @@ def warp_vectors(
     assert file.a is not None
     layout, result_layout = warp_operands_layout(), warp_result_layout()
     inputs = rng.integers(0, 1 << _BITS, (cases, -(-layout.size // _BITS)), dtype=np.uint32)
-    for name in ("a", "b", "c", "e", "scale_a", "scale_b"):
-        if (registers := getattr(file, name)) is not None:
-            words = slice(layout[name].offset // _BITS, (layout[name].offset + layout[name].width) // _BITS)
-            lanes, registers = inputs[:, words].reshape(cases, LANES, -1), registers.reshape(cases, LANES, -1)
-            lanes[..., : registers.shape[2]] = registers
-            inputs[:, words] = lanes.reshape(cases, -1)
+    for name, operand in file.operands.items():
+        words = slice(layout[name].offset // _BITS, (layout[name].offset + layout[name].width) // _BITS)
+        lanes, registers = inputs[:, words].reshape(cases, LANES, -1), operand.reshape(cases, LANES, -1)
+        lanes[..., : registers.shape[2]] = registers
+        inputs[:, words] = lanes.reshape(cases, -1)
     ids = file.scale_ids if i.scale_size else tuple(int(rng.integers(most)) for most in (4, 2, 4, 4))
     fields = {
         "control": control_word(config, i, last=True) & (1 << control_layout().size) - 1,

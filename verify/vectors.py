@@ -8,7 +8,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -61,31 +61,26 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder whose files appear together when all are complete; `digests` has SHA-256 and size of each file."""
+    """Output folder whose files appear together when the stack closes, or not at all if an error occurs."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
-        self.digests: dict[str, dict[str, Any]] = {}
         self._path, self._stack = path, stack
+        self._files: dict[str, _Digested] = {}
+
+    @property
+    def digests(self) -> dict[str, dict[str, Any]]:
+        """SHA-256 and size of each file, by sorted names."""
+        files = sorted(self._files.items())
+        return {name: {"sha256": file.digest.hexdigest(), "bytes": file.size} for name, file in files}
 
     def open(self, name: str) -> "_Digested":
         """Open a file of the folder for writing."""
-        file = _Digested(self._stack.enter_context(whole_file(self._path / name)))
-        self._stack.callback(self._enter, name, file)
+        self._files[name] = file = _Digested(self._stack.enter_context(whole_file(self._path / name)))
         return file
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the folder from a text."""
         self.open(name).write(text.encode())
-
-    def _enter(self, name: str, file: "_Digested") -> None:
-        self.digests[name] = {"sha256": file.digest.hexdigest(), "bytes": file.size}
-
-    @classmethod
-    @contextmanager
-    def filled(cls, path: Path) -> Iterator["Folder"]:
-        """Open a folder for writing; at the end all files appear in the folder, or none if an error occurred."""
-        with ExitStack() as stack:
-            yield cls(path, stack)
 
 
 class _Digested:
@@ -270,9 +265,9 @@ class VectorRequest:
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     """Write vectors and their manifest to a folder, which is created if missing, and return the manifest.
 
-    Files of the same names are replaced after all new ones are written, the manifest last. It has the request, the
-    shape and meaning of each table, SHA-256 and size of each file, and ``sha256``, the :func:`content_digest` of the
-    rest. Raise an `Error` if no such vectors exist, or they cannot be written.
+    Files of the same names are replaced after all new files are written, the manifest last. The manifest has the
+    request, shape and meaning of each table, SHA-256 and size of each file, and ``sha256``, the :func:`content_digest`
+    of all other keys. Raise an `Error` if no such vectors exist, or they cannot be written.
     """
     if folder == STANDARD_OUTPUT:
         raise FileError("vectors are several files and cannot be written to standard output: name a folder")
@@ -280,7 +275,8 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     facts = _facts(request, vectors)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with Folder.filled(folder) as files:
+        with ExitStack() as stack:
+            files = Folder(folder, stack)
             if request.bench:
                 assert request.config
                 for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
@@ -289,7 +285,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
             (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes replaced files
     except OSError as error:
         raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None
-    manifest = {**facts, "files": dict(sorted(files.digests.items()))}
+    manifest = {**facts, "files": files.digests}
     manifest["sha256"] = content_digest(manifest)
     write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     return manifest

@@ -17,13 +17,12 @@ from ...golden.matrix import multiply
 from ...isa.fragments import accumulator_fragment
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.memory import UNIT_BYTES
-from ...isa.operands import MatrixOperands
 from ...operands.registers import gather_warp, pack_nibbles, to_registers
 from ...rtl.config import CoreConfig
 from ...rtl.core import tile_layout, tile_result_layout
 from ...rtl.metadata import RuleCode
 from ...rtl.step import control_layout, row_result_layout, row_step_layout
-from ...rtl.warp import ScaleSizeCode, warp_operands_layout, warp_result_layout
+from ...rtl.warp import LANES, REGISTERS, ROWS, ScaleSizeCode, warp_operands_layout, warp_result_layout
 from ..engine.ports import payload_bits
 from ..engine.steps import control_word, executes, step_words
 from .blocks import random_blocks
@@ -36,6 +35,7 @@ __all__ = [
     "json_line",
     "parsed_line",
     "tiles",
+    "undefined_bits",
     "units_of",
     "warp_instructions",
     "warp_item",
@@ -44,7 +44,6 @@ __all__ = [
 
 #: Width of the tag of a tile in the tensor core under test, in bits.
 TAG = 9
-_ROWS, _LANES, _REGISTERS = 16, 32, 4
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
     return [
         instruction
         for instruction in every_instruction("mma")
-        if arch in instruction.architectures and instruction.m == _ROWS and executes(config, instruction, arch)
+        if arch in instruction.architectures and instruction.m == ROWS and executes(config, instruction, arch)
     ]
 
 
@@ -156,9 +155,9 @@ def warp_item(
     matrices = gather_warp(instruction, operands.held)
     d = to_registers(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
     fields = _warp_fields(config, instruction, sparsity_selector, operands, rng)
-    registers = np.zeros((_LANES, _REGISTERS), np.uint32)
+    registers = np.zeros((LANES, REGISTERS), np.uint32)
     registers[:, : d.shape[1]] = d
-    flags = sum(row << 16 * place for place, row in enumerate(_illegal_chunks(instruction, matrices)))
+    flags = undefined_bits(instruction, None if matrices.nibbles is None else matrices.nibbles[0])
     return Item(
         f"{instruction} selector {sparsity_selector}",
         payload_bits(warp_operands_layout(), fields),
@@ -175,26 +174,24 @@ def _warp_fields(
         "a": _filled(o.a, rng),
         "b": _filled(o.b, rng),
         "c": _filled(o.c, rng),
-        "e": (_words(rng, _LANES) if o.e is None else o.e[0]).tolist(),
+        "e": (_words(rng, LANES) if o.e is None else o.e[0]).tolist(),
         "control": _control(config, instruction, rng),
-        "long": o.a.shape[2] == _REGISTERS,
+        "long": o.a.shape[2] == REGISTERS,
         "sparsity_selector": sparsity_selector if instruction.sparse else int(rng.integers(4)),
         "scale_size": ScaleSizeCode[f"X{instruction.scale_size or 1}"],
     }
     for side, scale, threads in (("a", o.scale_a, 2), ("b", o.scale_b, 4)):
-        words, byte, thread = scale or (_words(rng, 1, _LANES), int(rng.integers(4)), int(rng.integers(threads)))
+        words, byte, thread = scale or (_words(rng, 1, LANES), int(rng.integers(4)), int(rng.integers(threads)))
         fields |= {f"scale_{side}": words[0].tolist(), f"byte_{side}": byte, f"thread_{side}": thread}
     return fields
 
 
-def _illegal_chunks(instruction: Instruction, matrices: MatrixOperands) -> list[int]:
-    """Return the undefined-nibble flags of each row of A as an integer; bit c is the flag of chunk c of the row."""
-    if not instruction.rule:
-        return [0] * _ROWS
-    assert matrices.nibbles is not None
-    legal = instruction.rule.legal
-    rows = matrices.nibbles[0].tolist()
-    return [sum(1 << chunk for chunk, nibble in enumerate(row) if nibble not in legal) for row in rows]
+def undefined_bits(instruction: Instruction, nibbles: NDArray[np.uint8] | None) -> int:
+    """Return the flags of undefined metadata nibbles, shape (rows, chunks), as one integer: 16 bits for each row."""
+    if instruction.rule is None or nibbles is None:
+        return 0
+    undefined = ~np.isin(nibbles, sorted(instruction.rule.legal))
+    return sum(1 << 16 * row + chunk for row, chunk in np.argwhere(undefined).tolist())
 
 
 def _control(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> data.Const:
@@ -209,7 +206,7 @@ def _words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
 
 def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[list[int]]:
     """Return a warp's registers; registers that an instruction does not use are random or all ones (a float NaN)."""
-    others = _words(rng, _LANES, _REGISTERS - registers.shape[2])
+    others = _words(rng, LANES, REGISTERS - registers.shape[2])
     others[rng.random(others.shape) < 0.5] = 0xFFFFFFFF
     return np.concatenate([registers[0], others], axis=1).tolist()
 
@@ -217,4 +214,4 @@ def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[lis
 def _every_nibble(instruction: Instruction, sparsity_selector: int, rng: np.random.Generator) -> NDArray[np.uint32]:
     nibbles = np.resize(np.arange(16, dtype=np.uint8), (1, instruction.m, instruction.chunks))
     shuffled = rng.permutation(nibbles.ravel()).reshape(nibbles.shape)
-    return pack_nibbles(shuffled, instruction, sparsity_selector, _words(rng, 1, _LANES))
+    return pack_nibbles(shuffled, instruction, sparsity_selector, _words(rng, 1, LANES))

@@ -13,7 +13,7 @@ from ...golden.decode import WIDE, decode
 from ...golden.integer import decode_integer
 from ...golden.select import kept_rows, undelivered
 from ...isa.formats import FORMATS
-from ...isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, indices, reachable, split_nibbles, swap_for_mux3
+from ...isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, split_nibbles, swap_for_mux3
 from ...rtl.cells.operand_mux import OperandMux
 from ...rtl.cells.raw import raw_signature
 from ...rtl.cells.slot_multiplier import SlotMultiplier
@@ -24,6 +24,7 @@ from ...rtl.order import OrderedSelect, selected_byte
 from ...rtl.slots import Slot
 from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
 from ...rtl.widths import Widths
+from ..coverage.operands import routes
 from .bench import ComponentBench, Values
 from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_codes
 
@@ -110,10 +111,8 @@ def _decoded_nibbles(mux: str, inputs: Values) -> Values:
     rows = []
     for nibble, code in zip(inputs["nibble"].tolist(), inputs["rule"].tolist(), strict=True):
         rule, legal = _RULES[code]
-        swapped = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
-        i0, i1 = indices(nibble)[:: -1 if swapped else 1]
-        delivered = reachable(nibble, rule, mux)[:: -1 if swapped else 1]
-        rows.append((i0, i1, delivered[0] << i0, delivered[1] << i1, swapped, nibble in legal))
+        units, delivered, swapped = routes(rule, mux)
+        rows.append((*units[nibble], *(delivered[nibble] << units[nibble]), swapped[nibble], nibble in legal))
     names = ("index0", "index1", "select0", "select1", "swap", "legal")
     return dict(zip(names, np.array(rows, np.int64).T, strict=True))
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...isa.formats import FORMATS, Format, Specials
-from ...isa.instructions import every_instruction
+from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import GRANULARITIES, UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
 from ...isa.numerics import BLOCK_GROUP, Method, Numerics, Rounding, zero_exponent_for
 from ...rtl.config import CoreConfig, Element
@@ -19,7 +19,7 @@ from ...rtl.scale import ScaleCode
 from ...rtl.step import control_layout
 from ..engine.steps import step_words
 
-__all__ = ["Control", "Operands", "Operation", "StepReader", "operations_of"]
+__all__ = ["Control", "Operands", "Operation", "StepReader", "operation_of", "operations_of", "routes"]
 
 _ROUNDINGS = {"f32": Rounding.RZ_F32, "e8m13": Rounding.RZ_E8M13, "f16": Rounding.RNE_F16, "s32": Rounding.EXACT}
 _FRACTION_BITS = {"f32": 23, "e8m13": 13, "f16": 10}
@@ -196,6 +196,14 @@ class Operation:
         return specials is Specials.IEEE or (special == "NaN" and specials is Specials.NAN)
 
 
+def operation_of(config: CoreConfig, instruction: Instruction) -> Operation:
+    """Return the combination of formats that an instruction uses on a datapath."""
+    a, b = (Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b))
+    short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == 8
+    result = "e8m13" if short and instruction.d.name == "f32" else instruction.d.name
+    return Operation(config, a, b, result, instruction.scale_format.name if instruction.scale_format else "none")
+
+
 @lru_cache(maxsize=32)
 def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
     """Return every combination of formats that occurs in the instructions of a datapath.
@@ -203,13 +211,7 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
     Instructions of all architectures count. Every combination is a control word that the datapath accepts, also where
     its architecture has no such instruction (dense fp8 on sm_90).
     """
-    operations: set[Operation] = set()
-    for instruction in filter(config.holds, every_instruction()):
-        a, b = (Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b))
-        short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == 8
-        result = "e8m13" if short and instruction.d.name == "f32" else instruction.d.name
-        scale = instruction.scale_format.name if instruction.scale_format else "none"
-        operations.add(Operation(config, a, b, result, scale))
+    operations = {operation_of(config, instruction) for instruction in every_instruction() if config.holds(instruction)}
     index, results = config.elements.index, [*_ROUNDINGS]
     return tuple(sorted(operations, key=lambda o: (index(o.a), index(o.b), results.index(o.result), o.scale)))
 
@@ -248,7 +250,7 @@ class Operands:
 
 
 @lru_cache(maxsize=16)
-def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return for each metadata nibble: units of B that two slots select, whether units are delivered, and any swap."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     swapped = np.zeros(16, np.bool_)
@@ -311,7 +313,7 @@ class StepReader:
         nibbles = self.nibbles(steps, wide)
         candidates = b.reshape(count, -1, UNITS_PER_CHUNK)
         if control.sparse:
-            units, delivered, swapped = _routes(control.rule, self.config.mux)
+            units, delivered, swapped = routes(control.rule, self.config.mux)
             selected = np.take_along_axis(candidates, units[nibbles], axis=2)
             if not delivered.all():
                 selected = np.where(delivered[nibbles], selected, unit.type(0))
