@@ -25,9 +25,8 @@ from .items import TAG
 from .settings import Settings
 from .systemverilog import ALIKE, units_alike
 
-__all__ = ["SIMULATORS", "Bench", "Failure", "build"]
+__all__ = ["Bench", "Failure", "build"]
 
-SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
 #: Regular expression for a never-taken branch, which Yosys writes into every Verilog process so that the process runs
 #: at time zero.

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +54,6 @@ class Settings:
             (Coverage.read(path).merge(coverage) if path.exists() else coverage).write(path)
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+    def of_environment(cls) -> "Settings":
         """Return the settings of the bench from the environment variable that the bench runner set."""
-        return cls(**json.loads(environment[_VARIABLE]))
+        return cls(**json.loads(os.environ[_VARIABLE]))

@@ -269,7 +269,6 @@ _BOTH_STREAMS = "A cycle in which so many instructions were held and both stream
 #: other masks have one axis: an operation, or the state of a stream.
 _NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
 _IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
-_IS_OFFERED = np.arange(len(_STATES))[:, None] > 0
 _IS_TAKEN = np.arange(len(_STATES)) == _STATES.index("taken")
 
 #: Covergroups of a warpgroup: waiting times, commits, concurrent ``mma``, and resets.

@@ -39,7 +39,7 @@ def build_program(top: str, sources: list[Path], folder: Path, library: Path) ->
     """Compile SystemVerilog sources that import libsptc into a program; return the path of the program.
 
     The program is built in `folder`. Files that the sources include lie beside them or there; `library` is the folder
-    of :func:`build_library`. A BackendError says that Verilator or a compiler is missing or fails.
+    of :func:`build_library`. Raise a `BackendError` if Verilator or a compiler is missing or fails.
     """
     root = verilator_root()
     words = [str(root / "bin" / "verilator_bin"), *_OPTIONS, *ALIKE, "--top-module", top]

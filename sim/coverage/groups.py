@@ -156,7 +156,7 @@ class Coverage:
     def merge(self, other: "Coverage") -> "Coverage":
         """Return the coverage with the hit counts of two coverage objects added; the order of merging does not matter.
 
-        A FileError says that two groups with the same key have different bins.
+        Raise a `FileError` if two groups with the same key have different bins.
         """
         merged = {group.key: group.copy() for group in self}
         for group in other:
@@ -203,11 +203,11 @@ class Coverage:
             lines += [f"missing: {name}: {line}" for line in bins]
         return "\n".join(map(one_line, lines))
 
-    def to_json(self, limit: int = 10) -> str:
+    def to_json(self) -> str:
         """Return the text of a coverage file, in which each line of `hits` contains the bins along the last axis."""
         records = []
         for group in self:
-            lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in _head(group, limit).items()]
+            lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in _head(group).items()]
             rows = group.hits.reshape(-1, group.shape[-1]).tolist()
             hits = ",\n".join(f"   {json.dumps(row, separators=(',', ':'))}" for row in rows)
             records.append(" {\n" + ",\n".join([*lines, f'  "hits": [\n{hits}\n  ]']) + "\n }")
@@ -263,13 +263,13 @@ def _first_of(names: list[str], total: int) -> list[str]:
     return [*names, f"and {more} more" if names else f"{more} bins"] if more else names
 
 
-def _head(group: Group, limit: int) -> dict[str, Any]:
+def _head(group: Group) -> dict[str, Any]:
     """Return all fields of a covergroup except its hits; the field `missing` is for human readers and not merged."""
     return {
         "configuration": group.configuration,
         "name": group.name,
         "meaning": group.meaning,
-        "missing": {"bins": group.reachable - group.reached, "first": group.missing(limit)},
+        "missing": {"bins": group.reachable - group.reached, "first": group.missing(10)},
         "axes": [{"name": axis.name, "labels": list(axis.labels)} for axis in group.axes],
         "unreachable": [
             {"reason": reason, "bins": _ranges(np.flatnonzero(group.reason == number))}

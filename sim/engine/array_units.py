@@ -32,6 +32,8 @@ _Model = TypeVar("_Model")
 _UNIT = "dot"
 #: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
+#: C++ compiler options for a top module around stand-ins, whose runs are short.
+_STAND_IN_OPTIMISATION = ("-O1",)
 #: Verilog module that replaces a dot-product unit in a top module. All outputs come from registers, so no combinational
 #: path crosses the module.
 _UNIT_MODULE = """
@@ -59,7 +61,6 @@ class StandIn:
     #: Verilog text of the replacement module; it calls the functions `unit_create` and `unit_clock` of `library`.
     module: str
     library: Path  #: Path of the shared library with the functions of ``Library`` in ``drivers/units.h``
-    optimisation: tuple[str, ...]  #: C++ compiler options for the top module
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
@@ -120,7 +121,7 @@ class CompiledTop(Generic[_Model]):
     ) -> None:
         self.config, self._component, self._stand_in = config, component, stand_in
         self._sources = sources_of(ports_only(component), self.top)
-        others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
+        others = () if stand_in is None else (stand_in.module, *_STAND_IN_OPTIMISATION)
         name = f"{self.top}-{fingerprint(config, self._sources, *others)}.so"
         self._library = load_library(built(name, self._build))
         self._units = Libraries(config, "unit", _UNIT, *unit_drivers(config, arrays))
@@ -136,8 +137,7 @@ class CompiledTop(Generic[_Model]):
         else:
             component = self._component(warp_class=self._stand_in.warp_class)
             text = to_verilog(component, self.top, platform=OPERATORS) + self._stand_in.module
-            optimisation = self._stand_in.optimisation
-            compile_library(text, self.top, self._sources, library, optimisation=optimisation)
+            compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 
     def _create(self, units: Path) -> _Model:
         """Return a new model of the top module that uses the unit library at path `units`."""

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rtl.accumulators import ARRAYS
-from ...rtl.config import WARP_COLUMNS, CoreConfig
+from ...rtl.config import WARP_COLUMNS
 from ...rtl.fetch import PANEL_ROWS
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05, tcgen05_layout
 from ...rtl.warp import CHUNKS, ROWS
-from .array_units import CompiledTop, StandIn, unit_functions
+from .array_units import CompiledTop, unit_functions
 from .driver import PATIENCE, CompiledModel, driver, members
 from .ports import flags_of, payload_words
 from .tcgen05_commands import CtaCommand, CtaRun
@@ -104,19 +104,16 @@ def run_ctas(
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
-    """Tensor cores of two CTAs; by default, each array has 16 rows and is half of a tensor core of sm_100.
+    """Tensor cores of two CTAs; each array has 16 rows and is half of a tensor core of sm_100.
 
-    Each array has 16 lanes of tensor memory. Fewer arrays than all need a stand-in.
+    Each array has 16 lanes of tensor memory.
     """
 
     top, title = "tcgen05", "tensor cores of a CTA"
 
-    def __init__(
-        self, config: CoreConfig = TCGEN05_ARRAY, stand_in: StandIn | None = None, arrays: int = ARRAYS
-    ) -> None:
-        assert stand_in or arrays == ARRAYS, "what is emitted has all arrays"
-        driver = partial(cta_driver, lanes=ROWS * arrays)
-        super().__init__(config, partial(Tcgen05, config, arrays), driver, ARRAYS, stand_in)
+    def __init__(self) -> None:
+        component, driver = partial(Tcgen05, TCGEN05_ARRAY, ARRAYS), partial(cta_driver, lanes=ROWS * ARRAYS)
+        super().__init__(TCGEN05_ARRAY, component, driver, ARRAYS)
 
     def _create(self, units: Path) -> list[CtaModel]:
         return [CtaModel(self._library, units) for _ in range(2)]
@@ -130,7 +127,7 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
     ) -> CtaRun:
         """Reset one CTA or a CTA pair and run commands until all results are written; see :func:`.run_ctas`.
 
-        An AssertionError says that the hardware breaks a rule, or does not finish.
+        Raise an `AssertionError` if the hardware breaks a rule or does not finish.
         """
         steps: Counter[int] = Counter()
         for command in commands:

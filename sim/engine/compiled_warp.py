@@ -1,7 +1,4 @@
-"""Warp compiled by Verilator: executes ``mma`` instructions and returns results with their cycle numbers.
-
-The driver ``drivers/stream.cpp`` fits a core as well.
-"""
+"""Warp compiled by Verilator: executes ``mma`` instructions and returns results with their cycle numbers."""
 
 import ctypes
 from collections.abc import Sequence
@@ -102,8 +99,8 @@ class CompiledWarp(CompiledTop[StreamModel]):
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Reset the warp and execute an instruction on each case of its operands, in order.
 
-        The instruction is one of ``mma`` with 16 rows, whose formats the datapath has. An AssertionError says that the
-        hardware breaks a rule of its streams, or gives no result.
+        The instruction is an ``mma`` with 16 rows and formats of the datapath. Raise an `AssertionError` if the
+        hardware breaks a rule of its streams or gives no result.
         """
         words = warp_words(self.config, instruction, operands)
         cases = len(words)

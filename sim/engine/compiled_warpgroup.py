@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...isa.memory import UNIT_BYTES
-from ...rtl.config import CoreConfig
 from ...rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_core import TENSOR_CORE
@@ -111,16 +110,16 @@ class GroupModel(CompiledModel):
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):
-    """Warpgroup compiled by Verilator; by default it has four tensor cores of sm_90.
+    """Warpgroup compiled by Verilator, with four tensor cores of sm_90.
 
     With two `threads`, the second one computes batches of unit steps (``drivers/computed_units.cpp``).
     """
 
     top = title = "warpgroup"
 
-    def __init__(self, config: CoreConfig = TENSOR_CORE, threads: int = 1, stand_in: StandIn | None = None) -> None:
+    def __init__(self, threads: int = 1, stand_in: StandIn | None = None) -> None:
         self._threads = threads
-        super().__init__(config, partial(Warpgroup, config), group_driver, WARPS, stand_in)
+        super().__init__(TENSOR_CORE, partial(Warpgroup, TENSOR_CORE), group_driver, WARPS, stand_in)
 
     def _create(self, units: Path) -> GroupModel:
         return GroupModel(self._library, units, self._threads)
@@ -139,8 +138,8 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
 
         Commands, and the instructions of each array, run in order. The pattern has the events of each cycle, and
         repeats. Bit 0: the next command is offered. Bit 1: accumulators are offered. Bit 2: results are taken. Bit 3:
-        ``mma`` instructions are offered. Bit 4: results of ``mma`` are taken. By default all bits are set. An
-        AssertionError says that the hardware breaks a rule, or does not finish.
+        ``mma`` instructions are offered. Bit 4: results of ``mma`` are taken. By default all bits are set. Raise an
+        `AssertionError` if the hardware breaks a rule or does not finish.
         """
         entries, buffers, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, entry in zip(commands, entries, strict=True):

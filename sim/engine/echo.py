@@ -87,11 +87,8 @@ class EchoingArray(Warp):
         return m
 
 
-def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
-    """Return replacements for a configuration's arrays, with equal timing, that return hashes of operands as results.
-
-    A lower level of C++ optimisation suits short runs of the top around the arrays.
-    """
+def echoing_arrays(config: CoreConfig) -> StandIn:
+    """Return replacements for a configuration's arrays that return hashes of operands as results; timing is equal."""
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
     constants = offsets | {
@@ -112,7 +109,7 @@ def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",))
     sources = driver("echo.cpp", constants)
     name = hashlib.sha256(repr((sorted(sources.items()), compiler_stamp())).encode()).hexdigest()[:24]
     library = built(f"echo-{name}.so", lambda path: compile_shared(sources, path, ["-O1"], "the echoing arrays"))
-    return StandIn(EchoingArray, ECHOING_MODULE, library, optimisation)
+    return StandIn(EchoingArray, ECHOING_MODULE, library)
 
 
 def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -86,7 +86,7 @@ class Engine:
         """Write the waveforms of this engine's simulation to a VCD file while the context is active.
 
         The context gives the period, in units of :data:`~sptc.sim.engine.python_simulator.PERIOD`, in which each step
-        was at the inputs. A BackendError says that the engine does not use Amaranth's simulator, the only one that
+        was at the inputs. Raise a `BackendError` if the engine does not use Amaranth's simulator, the only one that
         writes waveforms.
         """
         from .python_simulator import SimulatedRow
@@ -155,10 +155,7 @@ class HardwareBackend:
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions in order of K.
 
-        Raises
-        ------
-        BackendError
-            The simulator, a compiler or a format is missing.
+        Raise a `BackendError` if the simulator, a compiler or a format is missing.
         """
         unit = engine_for(arch, self.simulator)
         return multiply_with(unit.multiply, unit.config, instruction, arch, operands)

@@ -49,7 +49,7 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 def require_hashed_hardware() -> None:
     """Import the hardware and check that its source files have not changed since they were hashed.
 
-    A BackendError says that the sources of the hardware have changed since the fingerprint was taken.
+    Raise a `BackendError` if a source file has changed.
     """
     if _IS_IMPORTED_LATE and not _is_hashed():
         raise BackendError("the sources of the hardware have changed since this process started: start it again")

@@ -41,8 +41,8 @@ class Libraries:
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or
-    ``row``, and `name` that of its module. `clocked` is the C++ that drives Verilator's model, and `computed` that
-    which calls ``compute`` of ``drivers/computed.h``, both from :func:`~sptc.sim.engine.driver.driver`.
+    ``row``, and `name` the name of its module. `clocked` is the C++ that drives Verilator's model. `computed` is the
+    C++ that calls ``compute`` of ``drivers/computed.h``. Both are results of :func:`~sptc.sim.engine.driver.driver`.
     """
 
     def __init__(self, config: CoreConfig, top: str, name: str, clocked: Sources, computed: Sources) -> None:

@@ -110,13 +110,11 @@ class AssumedStream(wiring.Component):
 
     The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
     memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
-    addresses without a read, and the ready of an input during reset. The module `assumed` makes further assumptions,
-    and `looked_at` is a mask of the bits of the payload of ``o`` that have a meaning.
+    addresses without a read, and the ready of an input during reset. The module `assumed` makes further assumptions.
     """
 
-    def __init__(self, design: wiring.Component, assumed: Module | None = None, looked_at: Value | None = None) -> None:
+    def __init__(self, design: wiring.Component, assumed: Module | None = None) -> None:
         self._design, self._assumed = design, assumed
-        self._looked_at = looked_at
         super().__init__(design.signature)
 
     def elaborate(self, platform: object) -> Module:
@@ -140,8 +138,6 @@ class AssumedStream(wiring.Component):
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
         """Return an output of the design, forced to zero in cycles in which the receiver ignores it."""
         design = self._design
-        if path[:2] == ("o", "payload") and self._looked_at is not None:
-            return Mux(design.o.valid, inner & self._looked_at, 0)
         if "payload" in path:
             port: Any = design
             for step in path[: path.index("payload")]:
