@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from ..isa.instructions import Instruction
 from ..isa.numerics import BLOCK_GROUP
 from ..isa.operands import MatrixOperands
-from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig, Element
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..rtl.order import byte_order, selected_byte
 from ..rtl.product_group import SCALED_GROUP_FRACTION_BITS
-from ..rtl.slots import kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
+from ..sim.coverage.operands import Operation, operation_of
 from ..sim.engine.emulation import taken, widen_fp8
 from ..sim.engine.engine import Engine, Execution, multiply_with
 from ..sim.engine.signals import Signals, WatchedRow
@@ -52,10 +52,9 @@ def hardware_traces(
         c, d, steps = int(operands.c[place]), int(codes[place]), []
         for odd, part in enumerate(parts):
             elements, rows = _places(instruction, part, odd)
-            per_step = config.slots_of(Element(part.a, part.container_bits))
             steps += [
                 _View(config, instruction, part, next(step_signals), elements, rows, first).step()
-                for first in range(0, part.stored_k, per_step)
+                for first in range(0, part.stored_k, operation_of(config, part).slots)
             ]
         if instruction.a.is_integer:
             steps = [_merged(steps, c if emulated else steps[0].c, instruction, d, emulated)]
@@ -102,8 +101,8 @@ class _View:
     first: int  #: Index of the first stored element of `part` in this step
 
     @cached_property
-    def _elements(self) -> tuple[Element, Element]:
-        return Element(self.part.a, self.part.container_bits), Element(self.part.b, self.part.container_bits)
+    def _operation(self) -> Operation:
+        return operation_of(self.config, self.part)
 
     @cached_property
     def _widths(self) -> Widths:
@@ -124,18 +123,12 @@ class _View:
     @property
     def _groups(self) -> int:
         """Number of groups of products with common block scales; 0 unless elements are packed e2m1."""
-        return self._count // BLOCK_GROUP if self._elements[0].packed_float else 0
+        return self._count // BLOCK_GROUP if self._operation.grouped else 0
 
     @property
     def _count(self) -> int:
         """Number of products in the step."""
-        return min(self.config.slots_of(self._elements[0]), self.part.stored_k - self.first)
-
-    @property
-    def _bits_kept(self) -> int:
-        if self._groups:
-            return self.config.block_alignment_bits
-        return kept_bits(self.config, self._elements[0])
+        return min(self._operation.slots, self.part.stored_k - self.first)
 
     @cached_property
     def _offset(self) -> int:
@@ -161,7 +154,7 @@ class _View:
             products=tuple(self._product(element, slot) for element, slot in pairs),
             terms=tuple(self._terms(pairs)) if self._floating else (),
             e_max=self._e_max if ordinary else None,
-            alignment_bits=self._bits_kept if ordinary else None,
+            alignment_bits=self._operation.alignment_bits if ordinary else None,
             total=total if ordinary else None if self._floating else total >> self._widths.integer_bits,
             rounding=_ROUNDINGS.get(rounding, rounding),
             d=self.signals.unsigned("unit.round", "output") & (1 << self.part.d.bits) - 1,
@@ -251,14 +244,14 @@ class _View:
             return sign * float("inf")
         if self.signals.unsigned(component, "product__zero"):
             return 0.0
-        (a, b), place = self._elements, self._widths.slots[slot]
-        point = place.point(a, "a") + place.point(b, "b")
+        place = self._widths.slots[slot]
+        point = place.point(self._operation.a, "a") + place.point(self._operation.b, "b")
         exponent = self.signals.unsigned(component, "product__exponent") - self._biases - point
         return float(np.ldexp(float(sign * significand), exponent))
 
     @property
     def _biases(self) -> int:
-        return sum(element.format.bias for element in self._elements)
+        return self.part.a.bias + self.part.b.bias
 
     def _terms(self, pairs: Sequence[tuple[int, int]]) -> Iterator[Term]:
         groups = range(self._groups)
@@ -272,7 +265,7 @@ class _View:
         yield self._accumulator()
 
     def _term(self, elements: tuple[int, ...], value: float, exponent: int | None, shift: int, kept: int) -> Term:
-        bits = self._bits_kept
+        bits = self._operation.alignment_bits
         return Term(
             elements=elements,
             value=value,
@@ -310,7 +303,7 @@ class _View:
         exponent = self.signals.signed(component, "exponent")
         significand = self.signals.unsigned(component, "significand")
         value = float(np.ldexp(float(sign * significand), exponent - ACCUMULATOR_SIGNIFICAND_BITS + 1))
-        dropped = self._widths.grid_bits - self._bits_kept
+        dropped = self._widths.grid_bits - self._operation.alignment_bits
         shift = self.signals.unsigned("unit.align.align_c", "shift_amount") - dropped
         kept = self.signals.signed("unit.align", "o__addends__c_term")
         kept += self.signals.unsigned("unit.align", "o__addends__c_increment")
