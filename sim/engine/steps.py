@@ -1,5 +1,6 @@
 """Conversion of instructions to the input words of a row: bytes of A and B, metadata, scales and control words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,7 +94,8 @@ def steps_of(
     next. If `ordered`, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are
     in their original order, for an array, which reorders them itself.
     """
-    words = step_words(config)
+    words, interface, wide = step_words(config), row_interface(config), instruction.wide
+    order = interface.byte_order[wide][bool(instruction.sparse)]
     bits = instruction.container_bits
     a, columns = octets(operands.a, bits), octets(np.ascontiguousarray(operands.b.transpose(0, 2, 1)), bits)
     (tiles, m, stored), n = a.shape, columns.shape[1]
@@ -104,16 +106,16 @@ def steps_of(
         _put(step[..., words.a], a[:, :, None, first : first + config.step_bytes])
         b_first, b_last = ratio * first, ratio * (first + config.step_bytes)
         b = columns[:, None, :, b_first:b_last]
-        _put(step[..., words.b], _ordered_bytes(config, instruction, b) if ordered else b)
+        _put(step[..., words.b], _in_order(b, order) if ordered and config.sparse else b)
         if instruction.granularity:
             assert operands.nibbles is not None
             size = instruction.chunk_bytes
             chunks = slice(first // size, (first + config.step_bytes) // size)
             nibbles = operands.nibbles[:, :, None, chunks]
-            nibbles = _ordered_nibbles(config, instruction, nibbles) if ordered else nibbles
+            nibbles = _in_order(nibbles, interface.nibble_order[wide]) if ordered else nibbles
             _put(step[..., words.metadata], join_nibbles(nibbles))
         elif ordered:
-            step[..., words.metadata] = row_interface(config).dense_nibble * 0x11111111
+            step[..., words.metadata] = interface.dense_nibble * 0x11111111
         if instruction.scale_size:
             assert operands.scale_a is not None
             assert operands.scale_b is not None
@@ -134,23 +136,11 @@ def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.
     return kept * (2 if instruction.sparse else 1) // instruction.span
 
 
-def _ordered_nibbles(config: CoreConfig, instruction: Instruction, nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    order = row_interface(config).nibble_order[instruction.wide]
-    return np.take(_with_zero(nibbles), [min(chunk, nibbles.shape[-1]) for chunk in order], axis=-1)
-
-
-def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    if not config.sparse:
-        return b
-    order = row_interface(config).byte_order[instruction.wide][bool(instruction.sparse)]
-    missing = b.shape[-1]
-    places = [missing if source is None else min(source, missing) for source in order]
-    return np.take(_with_zero(b), places, axis=-1)
-
-
-def _with_zero(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Append a zero byte to each row, as input to the positions that a short step does not use."""
-    return np.concatenate([octets, np.zeros((*octets.shape[:-1], 1), np.uint8)], axis=-1)
+def _in_order(values: NDArray[np.uint8], order: Sequence[int | None]) -> NDArray[np.uint8]:
+    """Return bytes or nibbles in another order; a position without a source, or beyond a short step, gets zero."""
+    missing = values.shape[-1]
+    padded = np.concatenate([values, np.zeros((*values.shape[:-1], 1), np.uint8)], axis=-1)
+    return np.take(padded, [missing if source is None else min(source, missing) for source in order], axis=-1)
 
 
 def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
