@@ -183,16 +183,9 @@ def _spell(value: object) -> str:
 class Record:
     """Results of the finished shards of a campaign; shards that are already stored in the folder are counted first.
 
-    Attributes
-    ----------
-    pairs, forms : dict of Totals
-        Counts by datapath and pair of formats, and by form of instruction.
-    total : Totals
-        Counts of the whole campaign.
-    coverage : Coverage or None
-        Coverage of all shards, merged.
-    failed : Shard or None
-        Shard with a mismatch that has the lowest index.
+    `pairs` are counts by datapath and pair of formats, `forms` counts by form of instruction, and `total` the counts of
+    the campaign. `coverage` is the merged coverage of all shards, and `failed` the shard with a mismatch that has the
+    lowest index.
     """
 
     def __init__(self, plan: Plan, folder: StateFolder | None, sample: bool) -> None:

@@ -92,21 +92,9 @@ def choose_pack(
 ) -> Pack:
     """Draw candidate tiles, and choose a few cases that distinguish the right model and its neighbours from each other.
 
-    Instruction, architecture, seed and the options decide the pack.
-
-    Parameters
-    ----------
-    subject, arch, seed
-        Instruction, architecture and seed.
-    rows : int, optional
-        Different rows of A; they repeat up to M. Default: M.
-    sparsity_selector : int, optional
-        Sparsity selector; drawn by default.
-
-    Raises
-    ------
-    InstructionError, OperandError
-        The architecture does not have the instruction; or no public source states the place of all operands.
+    Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; they repeat up to M.
+    The sparsity selector is drawn by default. Raise an `InstructionError` if the architecture does not have the
+    instruction, and an `OperandError` if no public source states the place of all operands.
     """
     i = subject.instruction
     narrow = replace(i, m=rows or i.m, n=_COLUMNS)

@@ -23,19 +23,9 @@ _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, changed: Numerics | None = None) -> int:
     """Return the index of the first step at which a different partial result could lead to the final code `d`.
 
-    Parameters
-    ----------
-    golden : OutputTrace
-        Trace of the golden model, which has another result.
-    operands : MatrixOperands
-        Operands of that output, one row and one column.
-    d : int
-        Code of the other result.
-    changed : Numerics, optional
-        Numerics of the trace, if they are not those of its architecture.
+    `golden` is the trace of the golden model, which has another result, and `operands` are one row and one column.
+    `changed` are the numerics of the trace if they are not those of its architecture.
 
-    Notes
-    -----
     A step is possible if the steps after it turn some accumulator into `d`. Except for bits that alignment truncates,
     the result increases with the accumulator. The search tries special values, and all accumulators near the point
     where the result crosses `d`. The last step can have any result.

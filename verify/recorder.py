@@ -216,19 +216,9 @@ def judge_record(
 ) -> Iterator[RowJudgement]:
     """Yield the comparison of each recorded instruction and sparsity selector with the model.
 
-    Parameters
-    ----------
-    path : Path
-        File that the record was read from, for messages.
-    record : dict
-        A result of :func:`read_record`.
-    choose : callable
-        Returns the packs of rows, for example on several processes.
-
-    Raises
-    ------
-    FileError
-        The operands of a row are not those of this version, or its results are damaged.
+    `record` is a result of :func:`read_record`, read from the file `path`. `choose` returns the packs of the rows of a
+    target with a seed, for example on several processes. Raise a `FileError` if the operands of a row are not those of
+    this version, or its results are damaged.
     """
     try:
         rows = [Row(subject_named(row["name"]), row["selector"]) for row in record["rows"]]

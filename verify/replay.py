@@ -78,23 +78,10 @@ def replay(
 ) -> list[Outcome]:
     """Compute the cases of a recording and compare D with the recorded D and with the golden model.
 
-    Parameters
-    ----------
-    path : Path
-        Register file, which has one outcome, or archive of dot products, which has one for each set.
-    backend : str
-        As in :func:`sptc.mma`.
-    arch, metadata : str, optional
-        Replace the values in the file.
-    limit, seed : int
-        Most tiles of a register file, or dot products of a set; they are drawn with the seed.
-
-    Raises
-    ------
-    FileError
-        The file is neither of the two.
-    InstructionError, OperandError, MetadataError, BackendError
-        The content cannot be computed.
+    A register file has one outcome, an archive of dot products one for each set. `arch` and `metadata` replace the
+    values in the file. At most `limit` tiles of a register file, or dot products of a set, are computed; they are drawn
+    with the seed. Raise a `FileError` if the file is neither of the two, and another `Error` if its content cannot be
+    computed.
     """
     archive = load(path)
     is_dot_products = "sets" in archive.names

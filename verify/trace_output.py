@@ -76,9 +76,9 @@ class TracedOutput:
     def title(self) -> str:
         """Title of the trace: instruction, architecture, and position of the output."""
         place = f"{self.counted} {self.case}, row {self.row}, column {self.column}"
-        changes, p = "", self.numerics
-        if p:
-            changes = f" with L = {p.step}, F = {p.alignment_bits}, {p.rounding.value}"
+        changes, changed = "", self.numerics
+        if changed:
+            changes = f" with L = {changed.step}, F = {changed.alignment_bits}, {changed.rounding.value}"
         return f"{self.name} on {self.golden.arch}{changes}: {place}"
 
     def as_dict(self) -> dict[str, object]:
@@ -210,27 +210,11 @@ def trace_chain(
 ) -> Iterator[TracedOutput]:
     """Trace one output of a matrix product: a trace for each instruction along K, chained through the accumulator.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        The instruction.
-    arch : str
-        Architecture whose numerics apply.
-    operands : MatrixOperands
-        One row of A, one column of B and one element of C, with any number of instructions along K.
-    row, column : int
-        Place of the output in the product, for titles.
-    hardware : bool
-        Trace the hardware too.
-    numerics : Numerics, optional
-        As for :func:`trace`.
-
-    Raises
-    ------
-    InstructionError, BackendError
-        The architecture does not have the instruction, or its datapath lacks a format.
-    OperandError
-        C and D differ in type, so that no second instruction can follow.
+    The operands are one row of A, one column of B and one element of C, with any number of instructions along K. `row`
+    and `column` are the position of the output in the product, for titles; `hardware` and `numerics` are as for
+    :func:`trace`. Raise an `InstructionError` or a `BackendError` if the architecture does not have the instruction or
+    its datapath lacks a format, and an `OperandError` if C and D differ in type, so that no second instruction can
+    follow.
     """
     i = instruction
     watched = WatchedRow(PRESETS[PRESET_OF_ARCHITECTURE[arch]]) if hardware else None

@@ -55,10 +55,7 @@ class StepCoverage:
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
         """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, and their result words in the covergroups.
 
-        Raises
-        ------
-        AssertionError
-            The flags of undefined nibbles of a step contradict its rule.
+        Raise an `AssertionError` if the flags of undefined nibbles of a step contradict its metadata rule.
         """
         words = self._reader.control_words(steps)
         for word in np.unique(words):
