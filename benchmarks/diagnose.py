@@ -88,7 +88,7 @@ def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(outcome, tasks)
         return
-    ignored = signal.SIGINT, signal.SIG_IGN  # ignore Ctrl-C in a worker: the parent process terminates its workers
+    ignored = signal.SIGINT, signal.SIG_IGN  # ignore Ctrl-C in a worker, which the parent process terminates
     with get_context("spawn").Pool(jobs, signal.signal, ignored) as pool:
         yield from pool.imap_unordered(outcome, tasks)
 

@@ -58,7 +58,7 @@ def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
         echoing_program(TCGEN05_ARRAY, settings.items, rng).write(path)
 
 
-#: Quantile of the normal distribution for a 95 % interval.
+#: Quantile of the normal distribution for a confidence interval of 95 %.
 QUANTILE = 1.96
 #: Bounds in per cent of all faults not proved equivalent: minimum killed, minimum of the lower end of the interval, and
 #: maximum undecided.

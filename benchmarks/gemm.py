@@ -9,7 +9,8 @@ import time
 
 from measure import Row, options, show
 
-#: M = N = K of the timed product and of the product with measured memory, and the same for `--small`.
+#: M = N = K of the timed product, and M = N = K of the product whose memory is measured; then the same two for
+#: `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 

@@ -71,7 +71,7 @@ def _cublas(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales:
     if not kind:
         return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=result, **options)
     of_a, of_b = scales.values()
-    if kind in ("1x128 128x128", "1x128 1x128"):  # M and N are the contiguous axes of 1 x 128 scales
+    if kind in ("1x128 128x128", "1x128 1x128"):  # scales of 1 x 128 blocks are contiguous along M or N
         of_a = of_a.t().contiguous().t()
         of_b = of_b.t().contiguous().t() if kind.endswith("128x128") else of_b.contiguous()
     return lambda: torch._scaled_mm(a, b.t(), of_a, of_b, out_dtype=result, **options)
@@ -110,7 +110,7 @@ def _torchao_weights(torch: Any, product: "Product", a: Any, result: Any, codes:
 def _transformers(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales: dict[str, Any]) -> Callable:
     from importlib import import_module
 
-    if "transformers" not in sys.modules:  # load the module alone, without the imports of its package
+    if "transformers" not in sys.modules:  # load only this module, without the imports of its package
         for name in ("transformers", "transformers.utils", "transformers.integrations"):
             sys.modules[name] = types.ModuleType(name)
         utilities: Any = sys.modules["transformers.utils"]

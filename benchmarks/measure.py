@@ -12,7 +12,7 @@ __all__ = ["Row", "best_seconds", "one_core", "options", "show"]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured figure: name, unit, value, and its bound as text."""
+    """One measured figure: name, unit, value, and the bound that the figure must meet, as text."""
 
     name: str
     unit: str

@@ -20,7 +20,7 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 __all__ = ["NAMES", "both", "compare", "expected_of", "name_of", "oracle_of"]
 
-torch.set_num_threads(1)  # tensors are small: on a busy machine, several torch threads mostly wait for each other
+torch.set_num_threads(1)  # The tensors are small: on a busy machine, several threads of torch mostly wait.
 
 #: mmasim's name of each architecture; sm_86 has the numerics of sm_80.
 NAMES = {
@@ -91,7 +91,7 @@ def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
 
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
     """Convert units of an operand to a tensor for mmasim."""
-    if i.container_bits == 4:  # two elements per byte, the first element in the high half
+    if i.container_bits == 4:  # two elements per byte, with the first element in the high half
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
         return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
@@ -157,7 +157,7 @@ def both(
     if i.scale_format and i.scale_size:
         for shape in (
             (tiles, n, i.scale_size) for n in (i.m, i.n)
-        ):  # few NaN and Inf, which hide errors of other values
+        ):  # Few operands are NaN or Inf, because NaN and Inf hide errors of other values.
             common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
             scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
     operands = MatrixOperands(a, b, c, nibbles, *scales)

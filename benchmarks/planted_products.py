@@ -18,7 +18,7 @@ from sptc.isa.metadata import indices
 from sptc.isa.operands import MatrixOperands
 from sptc.tensors.cutlass import interleaved_positions
 
-# Faults that store outputs at wrong positions.
+# Faults that store outputs at wrong positions of the result.
 
 PLACES = "outputs in other places"
 

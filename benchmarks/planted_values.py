@@ -260,7 +260,7 @@ def words_rounded(p: Product) -> Case:
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # the diagnosis knows this conversion: no fault
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # the diagnosis reports this conversion as correct
 
 
 def operands_truncated(p: Product) -> Case:

@@ -7,7 +7,7 @@ against float64 and the unpruned weights, as shares of the mean magnitude of the
 
 import os
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each process uses one core
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each process uses one core, so numerical libraries use one thread
 
 import importlib.util
 import json

@@ -14,7 +14,7 @@ author = "the authors of sptc"
 release = version = sptc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["requirements.txt"]
-nb_execution_mode = "off"  # notebooks are stored with outputs, which a test compares with a new run
+nb_execution_mode = "off"  # Notebooks are stored with their outputs, and a test compares the outputs with a new run.
 html_theme = "furo"
 html_title = "sptc"
 html_static_path = ["static"]

@@ -18,7 +18,7 @@ def _execute(path: Path, target: Path) -> None:
         # The parts of a cell's output are joined, so that the file does not depend on their number.
         NotebookClient(notebook, timeout=600, resources=where, coalesce_streams=True).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # execution times, which differ in every run
+        cell.metadata.pop("execution", None)  # Execution times are removed, because they differ in every run.
     nbformat.write(notebook, target)
 
 

@@ -129,7 +129,7 @@ class Harness:
 
 
 class _Opened:
-    """Base class of the component classes that :func:`opened` returns."""
+    """Base class of the component classes that :func:`opened` creates. They give access to internal signals."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)

@@ -127,7 +127,7 @@ def integer_place(config: CoreConfig) -> int:
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the fraction bits of a float's significand in a product slot. A product has those of both operands."""
+    """Return the fraction bits of a float's significand in a product slot. Products have as many as both operands."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 

@@ -142,7 +142,7 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
 
 @ROUNDING.property("truncation", _with(ResultCode.F32, ResultCode.E8M13))
 def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
-    """A truncated result is the largest float, in magnitude, not above the exact sum, with its sign. Zero gives +0.
+    """A truncated result is the largest float, in magnitude, not above the exact sum, and has its sign. Zero gives +0.
 
     This covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of the sum
     is 2**128 or more.

@@ -47,7 +47,7 @@ def grouped_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf operands bypass the exact sum
+    # NaN and Inf operands bypass the exact sum of a step
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 

@@ -49,7 +49,7 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
 
 
 def _expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
-    """Scatter the stored elements of A, shape (..., kept), to k logical columns; `rows` holds the column of each.
+    """Scatter the stored elements of A, shape (..., kept), to k logical columns. `rows` contains each element's column.
 
     Elements that select the same column are added: each is multiplied by its row of B.
     """

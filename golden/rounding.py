@@ -38,7 +38,7 @@ def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
     magnitude = np.abs(exact)
     beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0**128)
     bits = rounded.view(np.uint32)
-    bits -= beyond  # the next code toward zero; for Inf, the largest finite number
+    bits -= beyond  # take the next code toward zero, which is the largest finite number if `rounded` is Inf
     bits[bits == 0x80000000] = 0
     return rounded
 

@@ -62,7 +62,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     if _is_usable(path):
         return
-    from filelock import FileLock  # imported here: importing filelock takes longer than loading a cached model
+    from filelock import FileLock  # imported only here, because the import takes longer than loading a model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):

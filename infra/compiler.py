@@ -25,7 +25,7 @@ def cxx_compiler() -> str:
 
 
 def compiler_stamp() -> tuple[str, int, int]:
-    """Return path, size and modification time of the C++ compiler; they change when the compiler is updated."""
+    """Return path, size and modification time of the C++ compiler; these values change when the compiler is updated."""
     compiler = cxx_compiler()
     stamp = Path(compiler).resolve().stat()
     return compiler, stamp.st_size, stamp.st_mtime_ns

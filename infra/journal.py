@@ -20,8 +20,8 @@ __all__ = ["Journal"]
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
 #: Maximum size in bytes of a database file; then of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
-#: Number of SQLite steps between two calls of the progress handler; then maximum number of calls in one query
-#: (minutes).
+#: Number of SQLite steps between two calls of the progress handler, and maximum number of calls in one query, which
+#: corresponds to some minutes.
 _STEPS, _MOST_CALLS = 1_000_000, 10_000
 #: Number of database rows that are read at once.
 _ROWS = 1_000

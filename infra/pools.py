@@ -66,8 +66,8 @@ class WorkError(PoolError):
         self.reason = reason
 
 
-# The pool of package pebble names the work item whose worker died, but breaks if a worker is killed while it fetches
-# work. Therefore this module does not use pebble.
+# Package pebble would name the work item whose worker died, but it breaks if a worker is killed while it fetches work.
+# Therefore this module does not use pebble.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -269,7 +269,8 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise PoolError(f"a cluster of workers needs Dask: install it with `{install_line('dask')}`") from None
-    # Dask logs warnings of lost workers and of their replacement. This pool handles both.
+    # Dask logs a warning for each lost and each replaced worker. This pool handles both events, so the warnings are
+    # off.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:

@@ -135,7 +135,7 @@ def _sources() -> dict[Form, tuple[Source, ...]]:
 
 
 def _folder() -> Any:
-    from importlib import resources  # imported here, as gzip is below, because `import sptc` needs neither module
+    from importlib import resources  # imported only here, because `import sptc` must be fast
 
     return resources.files("sptc") / "recordings"
 

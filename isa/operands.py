@@ -129,5 +129,5 @@ class Product:
     #: from reset. None if the back end does not simulate a top-level module.
     cycles: int | None = None
     #: Tensor memory after the instruction, shape (cases, CTAs, 128, 512); None unless the back end executes
-    #: :class:`TensorMemoryOperands`.
+    #: class:`TensorMemoryOperands`.
     tmem: NDArray[np.uint32] | None = None

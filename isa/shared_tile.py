@@ -148,7 +148,7 @@ def packed_tile(
     stride = stride if offsets[1] is None else offsets[1]
     encode_descriptor(
         start, leading, stride, swizzle, base_offset, i.family
-    )  # raises an error if a field is out of range
+    )  # the call raises an error if a descriptor field is out of range
     return SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
 
 

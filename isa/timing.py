@@ -77,7 +77,7 @@ class Resource(Enum):
     TENSOR_CORE = "tensor core"
     SHARED_MEMORY = "shared memory"
     REGISTER_FILE = "register file"
-    ISSUE = "issue"  #: issue of the instructions in an emulation sequence
+    ISSUE = "issue"  #: rate at which the machine instructions of an emulated instruction are issued
 
 
 class Source(Enum):

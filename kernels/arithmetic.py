@@ -140,7 +140,7 @@ _COMBINATIONS: dict[str, Function] = {"and": np.logical_and, "or": np.logical_or
 
 
 def _comparison(word: str) -> Function:
-    """Return the result of a comparison of numbers. An unordered one (prefix u) is also true if an operand is NaN."""
+    """Return the result of a comparison. An unordered comparison (prefix u) is also true if an operand is NaN."""
     if word in _COMPARISONS:
         compare = _COMPARISONS[word]
         if word == "ne":

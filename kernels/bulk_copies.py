@@ -148,7 +148,7 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as an array of pieces, each box piece's index, and whether the piece is in the tensor."""
+    """Return global memory as an array of pieces, the index of each piece of a box, and whether it is in the tensor."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 

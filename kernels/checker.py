@@ -299,7 +299,7 @@ class Checker:
         )  # fmt: skip
 
     def _leave_one(self, barrier: Any, component: int, time: int) -> None:
-        """Store at a barrier a clock with one non-zero component."""
+        """Store a clock at a barrier, of which only one component is not zero."""
         clock = np.zeros((2, self.warps + 2), np.int32)
         clock[:, component] = time
         self._leave(barrier, clock[0], clock[1])

@@ -13,7 +13,7 @@ from .program import Immediate, Instruction
 
 __all__ = ["CtaBarriers"]
 
-#: Number of barriers with numbers per CTA.
+#: Number of barriers per CTA, which instructions select by number.
 _NUMBERS = 16
 _Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 

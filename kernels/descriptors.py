@@ -49,7 +49,7 @@ def _texts(ins: Instruction, writers: Writers) -> list[str]:
             bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
             if whole:
                 texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
-    except (Error, IndexError):  # the instruction itself is reported as not modelled, with the reason
+    except (Error, IndexError):  # another part of the report lists the instruction as not modelled, with the reason
         pass
     return texts
 
@@ -64,7 +64,7 @@ def _constant(operand: Operand, writers: Writers, steps: int) -> tuple[int, bool
     (ins,) = by
     sources = ins.operands[-1].items if isinstance(ins.operands[-1], Vector) else ins.operands[1:]
     parts = [_constant(source, writers, steps - 1) for source in sources]
-    if ins.words[0] == "add":  # the instruction advances the start address
+    if ins.words[0] == "add":  # The addition advances the start address, so the address is not constant.
         return parts[0][0], False
     if ins.words[0] not in ("mov", "or"):
         return 0, False

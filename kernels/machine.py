@@ -169,7 +169,7 @@ class Machine:
         rank = int(self.rank_of_thread[thread])
         return [other - rank for other in range(self.launch.cluster_size) if ctas >> other & 1]
 
-    # Threads and errors
+    # Methods that select and name threads, and methods that report errors
 
     def active(self, mask: Mask) -> NDArray[np.intp]:
         """Return the indices of the threads that a mask selects."""
@@ -358,7 +358,7 @@ class Machine:
                 return where, at + offset if offset else at
             at = base.at + offset
             if mask is not None and at.size > 1:
-                at = np.where(mask, at, at[mask.argmax()])  # threads that are not in the mask get a valid address
+                at = np.where(mask, at, at[mask.argmax()])  # threads outside the mask get a valid address
             where, at = self.resolve(at, space, ins)
             return where, self.checked(where, at, size, ins, mask) if size else at
 

@@ -87,7 +87,7 @@ class _Groups(ThreadGroups):
             try:
                 chain[0].compute(chain, mask)
             except KernelError:
-                for work in chain:  # one by one, so that the error contains the faulty instruction's line
+                for work in chain:  # Complete multiplications one by one, so that the error contains the faulty line.
                     work(mask)
 
 

@@ -25,7 +25,7 @@ def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
 
 
 class Table:
-    """C++ table in which every row is distinct; other tables refer to a row by its index."""
+    """C++ table in which every row is distinct. Other tables refer to a row by the row's index."""
 
     def __init__(self, kind: str, name: str) -> None:
         self._kind, self._name = kind, name

@@ -1,1 +1,1 @@
-"""RTL of a sparse tensor core in Amaranth: one file per pipeline stage. The folder `cells` has adders and the like."""
+"""RTL of a sparse tensor core in Amaranth: one file per pipeline stage. The folder `cells` has smaller components."""

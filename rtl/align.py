@@ -38,7 +38,7 @@ def aligned_signature(config: CoreConfig) -> DescribedSignature:
 
 
 class AlignStage(wiring.Component):
-    """Align every product and the accumulator to e_max, the largest exponent, and sum the groups. Combinational.
+    """Align products and accumulator to e_max, the largest exponent, and sum groups of 16 products. Combinational.
 
     Source: each term, the accumulator included, is truncated toward zero on its magnitude, without a sticky bit
     (measured on an H200); groups and their scales after published models (modelled).

@@ -100,12 +100,12 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         One of :data:`~sptc.rtl.emit.TOPS`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)  # the component is never elaborated
+        warnings.simplefilter("ignore", UnusedElaboratable)  # never elaborated, which would cause a warning
         component = COMPONENTS[top](config)
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # free the component (in a reference cycle) while its warning is ignored
+        gc.collect()  # The component is in a reference cycle, so it is freed here, while the warning is ignored.
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

@@ -22,7 +22,7 @@ _REGISTERED_LEVEL = 3
 
 
 def addends_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the signature of a step's aligned terms. A negative term is its one's complement, plus an increment."""
+    """Return the signature of a step's aligned terms. A negative term is a one's complement and an increment of one."""
     widths = Widths(config)
     term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
     terms = "Aligned products in units of the grid, integers in units of 2**integer_bits, sign-extended to the widest."

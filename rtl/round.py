@@ -132,7 +132,8 @@ class RoundStage(wiring.Component):
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
-                    # The next step takes the accumulator's sign, the top bit of `value`, from bit 31 and `overflow`.
+                    # Bit 31 of the result and the flag `overflow` give the next step the sign of its accumulator, which
+                    # is the top bit of `value`.
                     value = i.total[self.integer_bits :]
                     # An integer result of 32 bits has its sign in bit 31. The sum therefore fits if all higher bits
                     # equal bit 31.

@@ -26,7 +26,7 @@ class ScaleCode(enum.Enum, shape=2):
 
 
 class ExponentOffset(wiring.Component):
-    """Compute the offset between true and biased product exponents, block scales included. Combinational.
+    """Compute the offset between true and biased product exponents, which includes the block scales. Combinational.
 
     ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set: a
     block scale is added to every product exponent, before the maximum.

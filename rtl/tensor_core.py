@@ -72,7 +72,7 @@ class TensorCore(wiring.Component):
         #     begins    mma               panel               mma
         #     left      0      7 ... 5    4        3 ... 1    0
         paces = self.registers.of_mma
-        # Index of `pace`: bit 0 is `sparse`, and bit 1 is `long` (A takes four registers per lane).
+        # Index into the array `pace`: bit 0 is `sparse`, and bit 1 is `long` (A takes four registers per lane).
         pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))
         left = Signal(range(max(paces.values())))
         from_registers = ~self.panel_waits & ~self.panel.valid

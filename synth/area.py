@@ -120,7 +120,7 @@ class Survey:
 
 
 def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
-    """Return the increase of each amount over `without`, in per cent. Amounts of zero in `without` are omitted."""
+    """Return the increase of each amount over the amounts in `without`, in per cent. Amounts of zero are omitted."""
     return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 

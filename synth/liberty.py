@@ -51,7 +51,7 @@ class Cell:
                 evaluate(function, dict(zip(self.inputs, bits, strict=True))) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
-        except (KeyError, ValueError):  # the function depends on a register, or its syntax is unknown
+        except (KeyError, ValueError):  # the function depends on a register, or it has an unknown syntax
             return False
 
 

@@ -101,7 +101,7 @@ def emit_around_units(config: CoreConfig, top: str) -> str:
         except Error as error:
             failure = str(error)
         if failure:
-            gc.collect()  # the component is in a reference cycle, so it is freed here while the warning is off
+            gc.collect()  # The component is in a reference cycle, so it is freed here, while the warning is ignored.
             raise Error(failure)
     return text
 

@@ -12,11 +12,12 @@ from .platforms import has_operators
 
 __all__ = ["Multiplier"]
 
-#: Maximum width in bits of signed operands for which Booth recoding is used. For wider operands, an adder for three
-#: times `a` is the better choice.
+#: Maximum width in bits of signed operands for which Booth recoding is used. Multipliers of wider operands use base-4
+#: digits from 0 to 3 instead, with an adder that computes three times `a`.
 _RECODED_BITS = 8
 
-#: Partial-product row: position of its lowest bit, the row's bits, and at most one bit of twice the lowest weight.
+#: Type of a partial-product row: the position of its lowest bit, its bits, and bits to add one position above the
+#: lowest bit (at most one).
 _Row = tuple[int, Value, Value]
 
 
@@ -64,7 +65,7 @@ class Multiplier(wiring.Component):
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
             bits = [*row]
-            if self.signed:  # The sign has a negative weight. Its inverse is added, and `constant` corrects.
+            if self.signed:  # The sign bit has a negative weight. It is added inverted, and `constant` corrects.
                 bits[-1] = ~bits[-1]
                 constant -= 1 << low + len(bits) - 1
             for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):
@@ -99,7 +100,7 @@ class Multiplier(wiring.Component):
             )
             yield low, row, Const(0, 0)
         left = self.b[above:]
-        if self.signed:  # highest Booth digit: -1 or 0 from the sign bit, or -2 to 1 from two bits
+        if self.signed:  # highest Booth digit of `b`: -1 or 0 from its sign bit, or -2 to 1 from its two highest bits
             yield above, *self._recoded_row(m, Cat(Const(0, 1), left, left[-1])[:3])
         elif len(left):
             yield above, self.a & left.replicate(self.bits), Const(0, 0)

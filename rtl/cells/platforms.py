@@ -10,5 +10,5 @@ FPGA = "fpga"
 
 
 def has_operators(platform: object) -> bool:
-    """Return whether the tools of a platform map the operators + and * themselves, so that no gates are described."""
+    """Return whether a platform's tools implement + and * themselves, so that adders are not described as gates."""
     return platform in (OPERATORS, FPGA)

@@ -14,7 +14,7 @@ PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
 
 
 def raw_signature(significand: int) -> DescribedSignature:
-    """Return the signature of an unpacked operand with a significand of `significand` bits, as seen by its producer."""
+    """Return the signature of an unpacked operand, with `significand` bits of significand. All members are outputs."""
     meaning = (
         "Of a float, with hidden bit; Slot defines the place of the binary point. Of an integer, with the binary point "
         "below bit 0. Undefined for Inf and NaN, which decide the result by themselves."
@@ -24,7 +24,7 @@ def raw_signature(significand: int) -> DescribedSignature:
 
 
 def product_signature(significand: int) -> DescribedSignature:
-    """Return the signature of a product of operands with `significand` significand bits, as seen by its producer."""
+    """Return the signature of a product of operands with `significand` significand bits. All members are outputs."""
     meaning = "Exact product, not normalised, with as many bits below the binary point as both operands have together."
     exponent = Out(PRODUCT_EXPONENT_BITS), "Sum of the biased exponents."
     return _signature(exponent, (Out(signed(2 * significand + 1)), meaning))

@@ -90,7 +90,7 @@ class Simulator:
         for time in range(1, self._plan.depth + 1):
             following = []
             for gates in self._plan.gates:
-                # the output of a gate is final when the time reaches the gate's logic level
+                # The output of a gate has its final value when the time equals the gate's logic level.
                 first = int(np.searchsorted(gates.latest, time))
                 if first < len(gates.latest):
                     new = gates.compute({pin: values[rows[first:]] for pin, rows in gates.pins.items()}, _ONES)

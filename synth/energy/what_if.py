@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # a configuration that has only these formats is invalid
+        except ConfigError:  # A configuration with only these formats is invalid, so the change is impossible.
             yield f"it has no formats but {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
