@@ -1,4 +1,4 @@
-"""Seeds for random tests: one a run, printed, with the command that repeats a failure; and files that many read."""
+"""Options and fixtures for all tests: one random seed per run, and files that many tests read."""
 
 import importlib
 import re
@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "planted" / "start"))
-import planting  # before anything of the package: it plants the fault that SPTC_PLANT names
+import planting  # imported before the package: it plants the fault that SPTC_PLANT names
 from numpy.typing import NDArray
 from sptc.tests.cost import CostPlugin
 
-# Names of the package are imported where they are used: tests/dependencies.py reads which fixtures a test needs.
+# Fixtures import names of the package where they use them, because tests/dependencies.py reads which names a fixture
+# needs.
 
 
-#: Modules that the package loads by itself.
+#: Names of the modules that `import sptc` loads.
 _LOADED: set[str] = set()
 
 
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a run in the background, which some tests interrupt
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in background jobs of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.register_profile("quick", max_examples=25)
     hypothesis.settings.register_profile("regression", max_examples=150)
@@ -51,13 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = secrets.randbelow(2**31)
 
 
-#: Tests that compile begin first, so that no worker waits at the end.
+#: Folders of tests that compile. These tests begin first, so that no worker is idle at the end.
 _FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
-@pytest.hookimpl(tryfirst=True)  # before those marked are left out
+@pytest.hookimpl(tryfirst=True)  # before the tests of other tiers are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked ``quick_cases(n)`` the quick tier runs n cases, evenly spread, and the regression all."""
+    """The quick tier runs n evenly spread cases of a test marked ``quick_cases(n)``. The regression runs all cases."""
     items.sort(key=lambda item: _place(f"{item.path.parent.name}/{item.path.name}"))
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -73,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(file: str) -> int:
-    """Return when a file begins."""
+    """Return the position of a test file in the order of execution."""
     return next((place for place, start in enumerate(_FIRST) if file.startswith(start)), len(_FIRST))
 
 
@@ -83,11 +84,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hold what was loaded, but for what the package itself loads, against what a test is said to depend on."""
+    """Fail if a test has loaded a module of a room that is not among its declared dependencies."""
     if (said := session.config.getoption("--rooms")) is None:
         return
     loaded = sys.modules.keys() - _LOADED
-    from sptc.tests.dependencies import rooms_of_modules  # which loads a room itself
+    from sptc.tests.dependencies import rooms_of_modules  # this import loads modules of rooms, too
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
         print(f"\nrooms that tests/dependencies.py does not know of: {', '.join(sorted(strangers))}")
@@ -96,24 +97,24 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
-    """The run's seed."""
+    """Random seed of the test run."""
     return int(request.config.getoption("--seed"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def seed_in_the_report(record_testsuite_property: Callable[[str, object], None], seed: int) -> None:
-    """JUnit XML, if any is written, says how to repeat the run."""
+    """Write the seed to the JUnit XML, if any, so that the run can be repeated."""
     record_testsuite_property("seed", seed)
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest, seed: int) -> np.random.Generator:
-    """A generator that depends on the run's seed and the test's name alone."""
+    """Random generator that depends only on the seed of the run and on the name of the test."""
     return np.random.default_rng([seed, zlib.crc32(request.node.nodeid.encode())])
 
 
 def _cell(name: str, area: int, inputs: str, functions: dict[str, str], register: str = "") -> str:
-    """Write a cell that takes 100 ps from any input to any output, whatever it drives."""
+    """Return the liberty text of a cell with a delay of 100 ps from each input to each output, for any load."""
     table = '(scalar) { values ("0.1"); }'
     kinds = ("cell_rise", "cell_fall", "rise_transition", "fall_transition")
     times = " ".join(f"{kind} {table}" for kind in kinds)
@@ -126,7 +127,7 @@ def _cell(name: str, area: int, inputs: str, functions: dict[str, str], register
 
 @pytest.fixture(scope="session")
 def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A liberty file of a few cells, a line each; a path takes 100 ps a cell."""
+    """Liberty file with a few cells, one per line. The delay of a path is 100 ps per cell."""
     cells = [
         _cell("INV", 2, "A", {"Y": "!A"}),
         _cell("BUF", 3, "A", {"Y": "A"}),
@@ -144,7 +145,7 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
-    """Read the complete recordings, from which those that ship are drawn: each set, and its name.
+    """Read the complete recordings, of which the shipped recordings are a subset: the name and the content of each set.
 
     Archives hold SET|SELECTOR|DISTRIBUTION|OPERAND, and a table in a README.md says which instruction a SET is.
     """
@@ -206,7 +207,7 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
-    # D from column 256 on, a shifted A from 64 on; words of metadata and scales are the same wherever a copy may be.
+    # D starts at column 256, and a shifted A at column 64. All copies of metadata and scales have the same words.
     addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
     addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
     if opcode.shifts_a:
@@ -228,13 +229,13 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
 
 @pytest.fixture
 def tensor_memory_file() -> Callable[..., Any]:
-    """Make register files of tcgen05 with random bits, whose D is what the model computes."""
+    """Function that writes register files of tcgen05 with random bits, whose D is computed by the model."""
     return _tensor_memory_file
 
 
 @pytest.fixture
 def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
-    """Hardware that flags chunk 3 of row 5 of a 16 x 8 tile, whatever it holds, and nothing else."""
+    """Replace the hardware by a model that flags only chunk 3 of row 5 of a 16 x 8 tile, whatever its nibble."""
     from sptc.rtl.step import row_result_layout
     from sptc.sim.engine.engine import Engine
 
@@ -251,7 +252,9 @@ def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
 
 @pytest.fixture
 def faulty_push() -> Callable[..., NDArray[np.uint64]]:
-    """Hardware that flips a bit where the first element of A is negative and the accumulator ends in 101."""
+    """Replace the hardware by a model that flips a bit if A's first element is negative and the accumulator ends in
+    101.
+    """
     from sptc.sim.engine.engine import Engine
     from sptc.sim.engine.steps import step_words
 

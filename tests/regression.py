@@ -1,4 +1,4 @@
-"""The regression tier: every test there is, a file at a time on all cores; run again, it goes on where it stopped.
+"""Run all tests, one file at a time on all cores. After an interruption, a new run repeats only what is missing.
 
 ``python tests/regression.py`` (or ``make regression``) first proves what ``formal/proved.json`` does not say is proved,
 and then runs pytest on one test file after another, the longest first, each in a process of its own. What a file gave
@@ -34,13 +34,13 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "regression"
-#: For each question to a solver, by the clock: far more than any takes on a machine that does other work as well.
+#: Time limit in elapsed seconds for one solver query, far above the time of any query on a busy machine.
 PROOF_SECONDS = 3600
-#: What the last run of each file gave.
+#: Folder with the result of the last run of each test file.
 RESULTS = FOLDER / "latest"
-#: What is proved, by the committed record and by runs here.
+#: Record of proofs: the committed record, and proofs of runs on this machine.
 PROVED = FOLDER / "proved.json"
-#: What each file gave when it last passed.
+#: Committed record with the result of each test file when it last passed.
 RECORD = ROOT / "tests" / "regression.json"
 
 
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
-    """Run one test file in its own process and keep its result, as JSON if all tests passed."""
+    """Run one test file in its own process. Store its result as JSON if all tests passed."""
     sources = stamp(file, options)
     kinds = ("xml", "log", "failed", "part", "json", "cost")
     report, log, failed, part, passed, cost = (kept_in(file, kind) for kind in kinds)
@@ -92,7 +92,7 @@ def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
 
 
 def prove(jobs: int, *, again: bool) -> Outcome:
-    """Prove every property of every preset whose problem is not recorded, on all cores."""
+    """Prove every property of every preset whose problem is not in the record, on all cores."""
     committed, begun = record.read_record(record.RECORD), time.monotonic()
     outcome = Outcome(record.RECORD.relative_to(ROOT).as_posix(), len(committed.proofs), [], {}, 0.0, 0, "")
     if committed.sources == record.source_digest() and not again:
@@ -118,17 +118,17 @@ def prove(jobs: int, *, again: bool) -> Outcome:
 
 
 def kept_in(file: str, kind: str) -> Path:
-    """Return the path of a test file's kept result."""
+    """Return the path of the stored result of a test file."""
     return RESULTS / f"{file.replace('/', '-').removesuffix('.py')}.{kind}"
 
 
 def stamp(file: str, options: list[str]) -> str:
-    """Return a digest of everything that decides the outcome of a test file."""
+    """Return a digest of everything that affects the outcome of a test file."""
     return " ".join([digest_of(ROOT / file), *options])
 
 
 def kept(options: list[str]) -> Iterator[Outcome]:
-    """Yield results of an earlier run that passed, for files whose dependencies have not changed."""
+    """Yield stored results of earlier runs for files whose dependencies have not changed. Delete all other results."""
     for path in sorted(RESULTS.glob("*.json")):
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
         if (ROOT / outcome.file).exists() and stamp(outcome.file, options) == outcome.sources:
@@ -138,19 +138,19 @@ def kept(options: list[str]) -> Iterator[Outcome]:
 
 
 def recorded() -> dict[str, Outcome]:
-    """Return the record, by file."""
+    """Return the recorded outcomes by test file."""
     return {fields["file"]: Outcome(**fields) for fields in json.loads(RECORD.read_text(encoding="utf-8"))}
 
 
 def write_record(known: dict[str, Outcome], outcomes: list[Outcome], files: list[str]) -> None:
-    """Rewrite the record with the files that have passed since."""
+    """Rewrite the record with the test files that have passed in this run."""
     known = known | {outcome.file: outcome for outcome in outcomes if not outcome.failed}
     lines = ",\n".join(json.dumps(asdict(known[file])) for file in files if file in known)
     (FOLDER / RECORD.name).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def summary(outcomes: list[Outcome], missing: int) -> str:
-    """Return the page at the end."""
+    """Return the summary page of the regression as Markdown."""
     passed, failed = sum(o.passed for o in outcomes), [name for o in outcomes for name in o.failed]
     skipped = {name: reason for o in outcomes for name, reason in o.skipped.items()}
     seconds = sum(o.seconds for o in outcomes)
@@ -177,7 +177,9 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
 
 
 def main() -> int:
-    """Run the remaining files; return 1 if anything failed, 2 if another run holds the folder, 130 if interrupted."""
+    """Run the missing files. Return 1 after a failure, 2 if another run uses the folder, and 130 after an
+    interruption.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: all cores)")
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
@@ -207,7 +209,7 @@ def main() -> int:
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
     print(f"{len(files)} files, {len(outcomes)} passed before; random tests use --seed {seed}", flush=True)
     interrupted = False
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process would ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell lets a background process ignore this signal.
     try:
         proofs = [prove(chosen.jobs, again=chosen.again)]
     except KeyboardInterrupt:
@@ -228,7 +230,7 @@ def main() -> int:
                         bar.write(f"FAILED {name}")
         except KeyboardInterrupt:
             interrupted = True
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest was told as well, and ends by itself
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest receives the signal, too
             for future in waiting:
                 future.cancel()
     page = summary([*proofs, *outcomes], len(files) - len(outcomes))

@@ -1,4 +1,4 @@
-"""The GitHub action: its declarations, and its commands run here as on a runner, except the installation."""
+"""The GitHub action: its declarations, and its commands, run here as on a runner, except the installation."""
 
 import os
 import re
@@ -23,12 +23,12 @@ EXPRESSION = re.compile(r"\$\{\{ (.*?) \}\}")
 
 
 def expressions(value: object) -> set[str]:
-    """Return every expression that a runner would substitute, at any depth."""
+    """Return every expression that a GitHub runner would substitute, at any depth."""
     return set(EXPRESSION.findall(yaml.safe_dump(value, width=10_000)))
 
 
 def test_what_is_filled_in_is_declared() -> None:
-    """No script contains an expression, because an input could be more than a word."""
+    """No script contains an expression, because an input could contain code of the shell."""
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
     known |= {"!github.event.pull_request.head.repo.fork"}
     known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}
@@ -98,7 +98,7 @@ def test_the_workflow_of_the_guide() -> None:
 
 
 class Runner:
-    """A machine that runs the steps of the action in order, with some inputs other than their defaults."""
+    """Machine that runs the steps of the action in order, with given inputs in place of their defaults."""
 
     def __init__(self, folder: Path, **inputs: str) -> None:
         self.folder, self.temp = folder, folder / "temp"
@@ -165,7 +165,7 @@ def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_bad_inputs(tmp_path: Path) -> None:
-    """They fail in the campaign, with a sentence; no input is a command."""
+    """Invalid inputs fail in the campaign with one sentence, and no input is run as a command."""
     runner = Runner(tmp_path)
     assert runner.run("Begin").returncode == 0
     right = dict(runner.values)

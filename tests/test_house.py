@@ -1,4 +1,4 @@
-"""The structure of the package: permitted imports, the cost of `import sptc`, and rules for files."""
+"""Structure of the package: permitted imports, modules that `import sptc` loads, and rules for files."""
 
 import ast
 import inspect
@@ -15,12 +15,12 @@ from sptc.gemm import multiply
 
 ROOT = Path(__file__).parents[1]
 STANDARD = set(sys.stdlib_module_names)
-#: Rooms from the ground up: a room imports from its own floor and from those below, and no two import each other.
+#: Rooms by layer, from the lowest. A room imports rooms of its own layer and below, and no two rooms import each other.
 FLOORS = (
     "infra", "isa", "operands", "golden rtl tensors", "sim formal synth native gpu", "api", "gemm kernels",
     "verify show", "cli",
 )  # fmt: skip
-#: What each room may import, of ours and of others; a folder inside a room is named with a slash.
+#: Rooms and packages that each room may import. A room inside a room is written with a slash.
 MAY_IMPORT = {
     "infra": "errors numpy filelock platformdirs tqdm",
     "isa": "errors numpy",
@@ -48,11 +48,11 @@ MAY_IMPORT = {
     "show": "verify gemm api tensors golden operands rtl isa infra errors numpy",
     "cli": "show verify kernels formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native "
     "gpu golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",
-    "": "api isa errors cli gemm kernels tensors",  # the last three when they are first asked for
+    "": "api isa errors cli gemm kernels tensors",  # the last three are imported on first use
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8
-#: Functions of the contract, which have what is asked of them one by one, and where they stand.
+#: Public functions with many keyword parameters, which are exempt from the limit, and the room of each.
 PUBLIC_FUNCTIONS = {
     **dict.fromkeys(("mma", "wgmma", "tcgen05_mma"), "api"),
     **dict.fromkeys(("gemm", "identify", "pack", "unpack"), "gemm"),
@@ -61,7 +61,7 @@ PUBLIC_FUNCTIONS = {
 
 
 def python_files(folder: Path) -> list[Path]:
-    """Python files below a folder, without hidden folders, environments and build products."""
+    """Return the Python files below a folder, without hidden folders, environments and build results."""
     results = []
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(ROOT).parts
@@ -102,13 +102,15 @@ def imports_of(path: Path) -> set[str]:
 
 
 def room_of(parts: list[str]) -> str:
-    """Return the innermost room that a path below the root lies in."""
+    """Return the innermost room that contains a path, given relative to the root."""
     inner = "/".join(parts[:2])
     return inner if inner in MAY_IMPORT else parts[0] if parts[0] in MAY_IMPORT else ""
 
 
 def charged(name: str) -> str:
-    """Return what an import is charged to: `sptc.sim.engine.steps.x` to `sim/engine`, `numpy.typing` to `numpy`."""
+    """Return the room or package of an import: `sim/engine` for `sptc.sim.engine.steps.x`, `numpy` for
+    `numpy.typing`.
+    """
     first, *parts = name.split(".")
     if first != "sptc":
         return first
@@ -116,13 +118,13 @@ def charged(name: str) -> str:
 
 
 def files_of(room: str) -> list[Path]:
-    """Return the files of a room, without those of the rooms inside it."""
+    """Return the files of a room, without the files of the rooms inside it."""
     files = python_files(ROOT / room) if room else sorted(set(ROOT.glob("*.py")) - {ROOT / "setup.py"})
     return [path for path in files if room_of([*path.relative_to(ROOT).parts[:-1], ""]) == room]
 
 
 def strangers(room: str) -> dict[str, set[str]]:
-    """Return the forbidden imports of the files of a room."""
+    """Return the imports of a room's files that are not permitted."""
     allowed = {*STANDARD, room, *MAY_IMPORT[room].split()}
     found = {path.relative_to(ROOT).as_posix(): {charged(name) for name in imports_of(path)} for path in files_of(room)}
     return {path: names - allowed for path, names in found.items() if names - allowed}
@@ -154,7 +156,7 @@ def test_every_file_stands_in_a_room() -> None:
 
 
 def test_no_room_imports_from_a_floor_above() -> None:
-    """The permitted imports are acyclic: no folder may import one that may import it."""
+    """The permitted imports are acyclic: no room may import a room of a higher layer."""
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
     below = {room: {name for name in words.split() if name in ROOMS} for room, words in MAY_IMPORT.items()}
     assert floor.keys() == {room.split("/")[0] for room in ROOMS}
@@ -175,7 +177,9 @@ def test_who_may_import_whom(room: str) -> None:
 
 
 def test_no_file_imports_itself_in_a_circle() -> None:
-    """Imports inside functions aside, which break one where a type needs it."""
+    """Modules do not import each other in a cycle. Imports inside functions do not count, because types may need
+    them.
+    """
     graph: dict[str, set[str]] = {}
     modules = {module_name(path) for room in MAY_IMPORT for path in files_of(room)}
     for room in MAY_IMPORT:
@@ -197,7 +201,7 @@ def test_nothing_imports_a_test() -> None:
 
 
 def test_the_package_imports_itself_relatively() -> None:
-    """Readers, type checkers and tools can follow a relative import whatever the folder is called."""
+    """Readers, type checkers and tools can follow a relative import, whatever the name of the checkout folder is."""
     inside = [path for room in MAY_IMPORT for path in files_of(room)]
     for path in inside:
         for node in ast.walk(syntax(path)):
@@ -222,7 +226,7 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_public_functions_show_their_signatures() -> None:
-    """Also `sptc.gemm`, which is a package that can be called."""
+    """Each public function shows its signature, also `sptc.gemm`, a package that can be called."""
     shown = pydoc.render_doc(sptc.gemm, renderer=pydoc.plaintext)
     assert "\n    gemm(\n        a: Any,\n        b: Any,\n" in shown
     assert "split_k : int" not in shown
@@ -258,7 +262,7 @@ def test_no_function_takes_too_much() -> None:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             if any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list):
-                continue  # a kernel's parameters are those of its launch
+                continue  # the parameters of a kernel are those of its launch
             if PUBLIC_FUNCTIONS.get(node.name) != path.parent.name and _parameters(node) > MOST_PARAMETERS:
                 results.append(f"{path.relative_to(ROOT).as_posix()}:{node.name} takes {_parameters(node)}")
     assert results == []
@@ -266,7 +270,9 @@ def test_no_function_takes_too_much() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_what_is_public_is_documented(room: str) -> None:
-    """Each module has a docstring and lists its names; each exists, and its functions and classes have docstrings."""
+    """Each module has a docstring and lists its public names. Listed names exist, and functions and classes have
+    docstrings.
+    """
     for path in [*files_of(room), ROOT / "errors.py"]:
         assert_documented(path)
 

@@ -1,4 +1,4 @@
-"""Installation: source archive, wheel built from it, and that wheel's command in a new environment."""
+"""Installation: source archive, wheel built from it, and the wheel's command in a new environment."""
 
 import importlib.metadata
 import os
@@ -16,7 +16,7 @@ import sptc
 
 try:
     import tomllib
-except ImportError:  # Python 3.10, where `build` brings tomli
+except ImportError:  # on Python 3.10, where package `build` installs tomli
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ FLOORS = "api cli formal gemm golden gpu infra isa recordings rtl sim synth tens
 
 
 def call(*command: object, cwd: Path) -> str:
-    """Run a command and return its standard output; on failure, raise with its standard error."""
+    """Run a command and return its standard output. If it fails, raise an error with its standard error."""
     words = [str(word) for word in command]
     process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     assert process.returncode == 0, f"{' '.join(words)}\n{process.stdout}\n{process.stderr}"
@@ -35,7 +35,7 @@ def call(*command: object, cwd: Path) -> str:
 
 
 def packages() -> set[str]:
-    """Folders that Python takes for packages, as dotted names."""
+    """Return the folders that Python treats as packages, as dotted names."""
     folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("__init__.py")}
     own = {folder for folder in folders if not any(part.startswith(".") or part in BESIDES for part in folder.parts)}
     return {".".join(("sptc", *folder.parts)) for folder in own}
@@ -43,7 +43,7 @@ def packages() -> set[str]:
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Source archive of a copy of this tree, and the wheel built from the unpacked archive."""
+    """Build the source archive of a copy of this tree, and the wheel of the unpacked archive."""
     here = tmp_path_factory.mktemp("archives")
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
     shutil.copytree(ROOT, here / "sources", ignore=ignored)
@@ -52,7 +52,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     build = (sys.executable, "-m", "build", *(["--no-isolation"] if major >= 77 else []), "--outdir", here)
     call(*build, "--sdist", here / "sources", cwd=here / "empty")
     (source,) = here.glob("*.tar.gz")
-    # Older Pythons have no filter, and newer ones warn of unpacking without.
+    # Older Python versions have no filter, and newer ones warn if no filter is given.
     shutil.unpack_archive(source, here / "unpacked", **({"filter": "data"} if sys.version_info >= (3, 11, 4) else {}))
     (unpacked,) = (here / "unpacked").iterdir()
     call(*build, "--wheel", unpacked, cwd=here / "empty")
@@ -81,7 +81,7 @@ def test_names_carry_the_version(archives: tuple[Path, Path]) -> None:
 
 
 def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
-    """Every module, the C++ around compiled models, the recordings, the type marker; no tests."""
+    """The wheel contains every module, C++ drivers, recordings and the type marker, but no tests."""
     names = names_in(archives[1])
     for package in packages():
         folder = Path(*package.split(".")[1:])
@@ -103,7 +103,7 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
 
 
 def test_the_wheel_holds_what_fusesoc_finds(archives: tuple[Path, Path]) -> None:
-    """Generator, cores and example, and a `verilator` that can be run."""
+    """The wheel contains generator, cores and example for FuseSoC, and an executable `verilator`."""
     kept = [path for path in (ROOT / "fusesoc").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     expected = {f"sptc/{path.relative_to(ROOT).as_posix()}" for path in kept}
     assert expected == {name for name in names_in(archives[1]) if name.startswith("sptc/fusesoc/")}
@@ -124,7 +124,7 @@ def test_the_wheel_says_what_it_needs(archives: tuple[Path, Path]) -> None:
 def test_recordings_may_be_a_distribution_of_their_own(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One wheel without and one with them hold what the one wheel does, and are small."""
+    """A wheel without recordings and a distribution with them contain the files of the single wheel, and are small."""
     monkeypatch.setenv("SPTC_RECORDINGS", "apart")
     (sources,) = (archives[0].parent / "unpacked").iterdir()
     for folder in (sources, ROOT / "recordings"):
@@ -156,7 +156,7 @@ def test_recordings_may_be_a_distribution_of_their_own(
 
 @pytest.mark.regression
 def test_the_installed_command_runs_elsewhere(archives: tuple[Path, Path], tmp_path: Path) -> None:
-    """In a fresh environment that has the wheel and what it names, from a directory without sources."""
+    """The command runs in a new environment with the wheel and its dependencies, from a folder without sources."""
     environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
     elsewhere.mkdir()
     venv.create(environment, with_pip=True, symlinks=True)
@@ -195,7 +195,7 @@ def test_every_dependency_has_its_reason() -> None:
         assert len(lines) == required.count(requirement), f"{requirement} does not have a line of its own"
         for line in lines:
             assert re.search(r"\]?,?\s+# \w+( \S+)+$", line), f"no reason beside {requirement}: {line}"
-            own = requirement.startswith("sptc[")  # its extras, with the bounds that stand there
+            own = requirement.startswith("sptc[")  # an extra that includes other extras of this package
             assert own or re.search(r"[<>=]=", requirement), f"{requirement} has no bound"
 
 
@@ -203,7 +203,7 @@ def test_every_dependency_has_its_reason() -> None:
 def test_a_wheel_may_bring_the_library(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Built for this platform, it computes where there is no compiler, and leaves nothing in a cache."""
+    """A wheel with the compiled library computes without a compiler, and stores nothing in the cache."""
     monkeypatch.setenv("SPTC_LIBRARY", "1")
     (sources,) = (archives[0].parent / "unpacked").iterdir()
     call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, sources, cwd=tmp_path)

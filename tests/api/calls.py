@@ -15,7 +15,7 @@ Function = Callable[..., np.ndarray]
 
 
 def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0) -> tuple[Function, dict[str, Any]]:
-    """Return the function for an instruction and all it takes, for random tiles.
+    """Return the public function of an instruction, and all of its arguments for random tiles.
 
     For wgmma: any bits, each chunk selecting its first and second element. B starts at byte 0, without swizzle; its
     core matrices of 128 bytes follow each other along K, 64 bytes a column where A is sparse and 32 where it is dense.
@@ -39,7 +39,7 @@ def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0)
 
 
 def refusal(kind: type[sptc.Error], function: Callable[..., object], operands: dict[str, Any]) -> str:
-    """Return the message of the error that a call raises, which is one line."""
+    """Return the message of the error that a call raises. The message must have one line."""
     with pytest.raises(sptc.Error) as caught:
         function(**operands)
     assert type(caught.value) is kind

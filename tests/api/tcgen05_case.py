@@ -1,4 +1,5 @@
-"""Instructions of ``tcgen05.mma`` with random operands, placed by the manual's text: own formulas, no map of ours.
+"""Instructions of ``tcgen05.mma`` with random operands, placed by formulas from the PTX manual, not by the package's
+maps.
 
 Sections are of PTX ISA 9.7.16: shared-memory descriptor 4.1, instruction descriptor 4.2, packing 10.4, data path
 layouts 10.5, block scales 10.7, sparse matrices 10.8. Where the manual has a picture only, CUTLASS's fragment is read
@@ -32,25 +33,25 @@ F16, F16_2 = f"{SP}.kind::f16", f"{SP2}.kind::f16"
 MXF8 = f"{SP}.kind::mxf8f6f4.block_scale"
 NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
 
-#: Columns of tensor memory where the operands start; D may take 256.
+#: First column of each operand in tensor memory. D uses at most 256 columns.
 D_AT, A_AT, E_AT, SFA_AT, SFB_AT = 256, 3, 40, 60, 90
-#: Width of the pattern, what moves as a whole, and the code in the descriptor.
+#: Swizzles: width of the pattern in bytes, bytes that move together, and code in the matrix descriptor.
 PATTERNS = {
     "none": (16, 16, 0), "32B": (32, 16, 6), "64B": (64, 16, 4), "128B": (128, 16, 2),
     "128B with 32B atoms": (128, 32, 1),
 }  # fmt: skip
-#: Codes of types in the instruction descriptor (tables 42 to 44); kinds of packed e2m1 have a code of their own.
+#: Codes of types in the instruction descriptor (tables 42 to 44). Kinds of packed e2m1 use another code for e2m1.
 TYPE_CODES = {"tf32": 2, "f16": 0, "bf16": 1, "u8": 0, "s8": 1, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 
 
 @dataclass
 class Case:
-    """One instruction with random operands: their matrices, and the images they were placed in."""
+    """One instruction with random operands: the operand matrices, and the memory images that contain them."""
 
     text: str
     instruction: Instruction
     arguments: dict[str, Any]
-    a: NDArray  # (m, stored k) containers, signs already flipped
+    a: NDArray  # containers, shape (m, stored k), with signs already inverted
     b: NDArray  # (k, n)
     c: NDArray  # (m, n)
     nibbles: NDArray[np.uint8] | None
@@ -64,7 +65,7 @@ class Case:
         return sptc.tcgen05_mma(**given)
 
     def matrix(self, c: NDArray | None = None) -> NDArray:
-        """Return D as the matrices alone give it, (CTAs, rows of a CTA, n)."""
+        """Return D computed from the operand matrices, shape (CTAs, rows of a CTA, n)."""
         operands = MatrixOperands(
             cut(self.a, self.ctas),
             np.stack([self.b] * self.ctas),
@@ -76,7 +77,7 @@ class Case:
         return multiply(self.instruction, "sm_100", operands)
 
     def expected(self, c: NDArray | None = None) -> NDArray[np.uint32]:
-        """Return the tensor memory that holds it, all else as before."""
+        """Return the expected tensor memory: the old contents, with D replaced."""
         tmem = self.arguments["tmem"].copy()
         fill_tensor(tmem.reshape(self.ctas, 128, 512), self.d, self.matrix(c))
         return tmem
@@ -93,14 +94,16 @@ def fill_tensor(tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> N
 def place_shared(
     smem: NDArray[np.uint8], start: int, matrix: NDArray, fmt: Format, padded: bool, transposed: bool, swizzle: str
 ) -> tuple[int, int]:
-    """Write a matrix (mn, k) of codes as the manual lays it out; return its descriptor and the first byte behind."""
+    """Write a matrix of codes, shape (mn, k), in the manual's layout. Return its descriptor and the first byte after
+    it.
+    """
     width, atom, code = PATTERNS[swizzle]
     bits = fmt.container_bits
     per_unit = 16 if padded else 128 // bits
     period = 4 if atom == 32 else 8
     mn, k = np.indices(matrix.shape)
     inner, outer = (mn, k) if transposed else (k, mn)
-    rows_step = period * width + 16 * (swizzle == "none")  # with a gap, where nothing asks for alignment
+    rows_step = period * width + 16 * (swizzle == "none")  # with a gap where no alignment is required
     units_step = (outer.max() // period + 1) * rows_step
     unit = inner // per_unit
     addresses = start + outer % period * width + outer // period * rows_step
@@ -119,7 +122,7 @@ def place_shared(
 
 
 class Manual:
-    """Addresses of operands in a CTA's tensor memory; operands of half of the lanes start at `lane`."""
+    """Addresses of operands in a CTA's tensor memory. Operands that use half of the lanes start at `lane`."""
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -132,16 +135,16 @@ class Manual:
         else:
             layout = "A" if i.m == 256 else "C" if opcode.sparse else "B"
         self.layout = layout
-        #: Parts of N that lie one below the other.
+        #: Number of parts of N that are stacked along the lanes.
         self.parts = {"B": 2, "E": 2, "G": 4}.get(layout, 1)
         self.copies = tuple(self.rows * part for part in range(self.parts))
 
     def lanes(self, row: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the lane of a row of the CTA in column 0 (figures of 10.5.1 to 10.5.7)."""
+        """Return the lane of column 0 for a row of a CTA (figures of 10.5.1 to 10.5.7)."""
         return self.lane + 32 * (row // 16) + row % 16 if self.layout in "CF" else row
 
     def d(self, base: int) -> TensorMap:
-        """Elements of 16 bits take the low half of a word (10.4.1)."""
+        """Map of D. Elements of 16 bits use the low half of a word (10.4.1)."""
         i = self.instruction
         row, column = np.indices((self.rows, i.n))
         width = i.n // self.parts
@@ -149,10 +152,12 @@ class Manual:
         return TensorMap(lanes, base + column % width, np.zeros_like(row), i.d.bits)
 
     def metadata(self, base: int) -> TensorMap:
-        """A nibble for two logical tf32, eight 4-bit elements or four others, beside every part of N (10.8)."""
+        """Map of the metadata: a nibble for two tf32, eight 4-bit or four other logical elements, for each part of N
+        (10.8).
+        """
         i = self.instruction
         row, chunk = np.indices((self.rows, i.k // {"tf32": 2, "mxf4": 8, "mxf4nvf4": 8}.get(i.kind, 4)))
-        if i.kind in ("f16", "tf32"):  # four chunks of rows r and r + 8 in a word
+        if i.kind in ("f16", "tf32"):  # a word has four chunks of row r and four chunks of row r + 8
             line = row // 16 * 16 + chunk // 4 * 8 + row % 8
             column, low = (
                 np.full_like(row, base + self.descriptor.sparsity_selector),
@@ -163,13 +168,13 @@ class Manual:
         return TensorMap(self.lanes(line), column, low, 4, self.copies)
 
     def a(self, base: int) -> TensorMap:
-        """Words are packed from the low end (10.4.3, 10.4.5)."""
+        """Map of A in tensor memory. Words are packed from the lowest bits (10.4.3, 10.4.5)."""
         bits = self.instruction.container_bits
         row, k = np.indices((self.rows, self.instruction.stored_k))
         return TensorMap(self.lanes(row), base + k * bits // 32, k * bits % 32, bits, self.copies)
 
     def scales(self, name: str, base: int) -> TensorMap:
-        """A byte each, of all rows of the CTA's A or all columns of B (10.7)."""
+        """Map of block scales: one byte each, for all rows of a CTA's A or all columns of B (10.7)."""
         lines, parts = (self.rows, 1) if name == "a" else (self.instruction.n, self.parts)
         line, scale = np.indices((lines, self.instruction.scale_size or 0))
         per_part = lines // parts
@@ -196,12 +201,12 @@ def cut(rows: NDArray, ctas: int) -> NDArray:
 
 
 def is_padded(i: Instruction, fmt: Format) -> bool:
-    """Tell whether elements are padded in memory, without :meth:`Instruction.padded_unit`."""
+    """Return whether elements are padded in shared memory, independently of :meth:`Instruction.padded_unit`."""
     return fmt.bits < 8 and "mxf4" not in i.kind
 
 
 def instruction_for(opcode: Opcode, wanted: dict[str, object]) -> Instruction:
-    """Return the first instruction of an opcode whose attributes are as wanted."""
+    """Return the first instruction of an opcode that has the given attributes."""
     wanted = {"m": 32 if opcode.weight_stationary else 128 * opcode.cta_group, **wanted}
     return next(
         i for i in instructions_of(opcode)
@@ -210,7 +215,7 @@ def instruction_for(opcode: Opcode, wanted: dict[str, object]) -> Instruction:
 
 
 def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> InstructionDescriptor:
-    """Return the instruction descriptor with some options; selector and scale IDs are random if not among them.
+    """Return an instruction descriptor with the given options. Selector and scale IDs are random unless given.
 
     The IDs of A and B differ wherever there is a choice.
     """
@@ -221,13 +226,13 @@ def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> Inst
 
 
 def containers(i: Instruction, codes: NDArray, fmt: Format, negated: bool) -> NDArray:
-    """Return codes, with flipped signs if `negated`, in the containers of the golden model."""
+    """Return codes, with inverted signs if `negated`, in the containers of the golden model."""
     flipped = codes ^ (1 << fmt.bits + fmt.ignored_low_bits - 1 if negated else 0)
     return (flipped << 2 * (is_padded(i, fmt) and fmt.bits == 4)).astype(CONTAINERS[i.container_bits])
 
 
 def random_nibbles(i: Instruction, any_nibble: bool, rng: Random) -> NDArray[np.uint8] | None:
-    """Return metadata (m, chunks) of a sparse instruction, legal or any."""
+    """Return random metadata of a sparse instruction, shape (m, chunks): legal nibbles only, or any nibbles."""
     if i.rule is None:
         return None
     legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
@@ -245,7 +250,8 @@ def case(
     any_nibble: bool = False,
     **wanted: object,
 ) -> Case:
-    """Build an instruction whose shape and types are as wanted, with random operands and random bits around them.
+    """Build a case with an instruction of the given shape and types, random operands, and random bits around the
+    operands.
 
     `options` are those of its descriptor, and the lane at which operands in tensor memory start. The instruction itself
     may be given as `instruction`. Raises :class:`sptc.OperandError` where no source states how operands are placed.
@@ -276,7 +282,7 @@ def case(
     else:
         addresses["a"] = lane << 16 | A_AT
         placed.append((manual.a(A_AT), cut(codes_a, ctas)))
-    for name, codes, fmt, transposed, swizzle in in_shared:  # rows of A, or columns of B, are shared by the CTAs
+    for name, codes, fmt, transposed, swizzle in in_shared:  # the CTAs share rows of A, or columns of B
         start = end
         for image, part in zip(smem, cut(codes, ctas), strict=True):
             addresses[name], end = place_shared(image, start, part, fmt, is_padded(i, fmt), transposed, swizzle)

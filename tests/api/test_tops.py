@@ -1,4 +1,4 @@
-"""Back ends on the tops of the hardware: the golden model's bits, flags and cycles, and what a top does not execute."""
+"""Back ends of top-level modules: bits of the golden model, flags, cycles, and rejected instructions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +61,9 @@ def test_every_mma_of_a_warp(arch: str, rng: Random) -> None:
 
 @pytest.mark.regression
 def test_wgmma_on_images_of_any_size(rng: Random) -> None:
-    """Images of odd size and beyond what descriptors address; cycles of one tile and of two."""
+    """``wgmma`` on memory images of odd size and beyond the range of descriptors, with the cycles of one tile and of
+    two.
+    """
     i = parse(WGMMA)
     file = file_of(i, "sm_90", 2, rng)
     words = 1 << 16
@@ -81,7 +83,9 @@ def test_wgmma_on_images_of_any_size(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [F16, F16_2, NVF4, f"{DENSE}.kind::i8"])
 def test_tensor_memory(text: str, rng: Random) -> None:
-    """All of tensor memory, with D added and without, and the flags of every panel against the rule."""
+    """All of tensor memory is compared, with and without the old D, and the flags of every panel are compared with the
+    rule.
+    """
     for add in (True, False):
         made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
         options: dict[str, Any] = {"enable_input_d": add, "metadata": "silicon"}
@@ -96,7 +100,7 @@ def test_tensor_memory(text: str, rng: Random) -> None:
 
 
 class GoldenCores:
-    """Stands for the compiled tensor cores of a CTA: the golden model, and 50 cycles for each CTA."""
+    """Stand-in for the compiled tensor cores of a CTA: computes by the golden model, and takes 50 cycles per CTA."""
 
     def __init__(self, made: Case) -> None:
         self.made = made
@@ -117,7 +121,7 @@ class GoldenCores:
 
 @pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])
 def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cases whose A, B and accumulators differ, with D added and without: tensor memory, D, flags and cycles."""
+    """Two cases with different A, B and accumulators, with and without the old D: memory, D, flags and cycles."""
     made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
     monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
     pair = made.ctas == 2
@@ -196,7 +200,7 @@ def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
 
 
 def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: int = 1) -> MatrixOperands:
-    """Random matrices of so many tiles, rows and columns, and so many instructions along K."""
+    """Return random matrices with the given numbers of tiles, rows and columns, and of instructions along K."""
     (batch, m, n), container = shape, CONTAINERS[i.container_bits]
     a = random_codes(i.a, "mid", (batch, m, steps * i.stored_k), rng) << i.low_bit(i.a)
     b = random_codes(i.b, "mid", (batch, steps * i.k, n), rng) << i.low_bit(i.b)
@@ -212,7 +216,7 @@ def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: in
 
 
 def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
-    """Execute by the golden model, a cycle a tile, and flag every chunk of odd metadata."""
+    """Stand-in for a top-level module: computes by the golden model, takes a cycle per tile, and flags odd metadata."""
     gathered = gather_warp(instruction, operands)
     flags: tuple[StepFlags, ...] = ()
     if gathered.nibbles is not None:
@@ -222,7 +226,7 @@ def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) ->
 
 @pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_90"), (SHORT, "sm_90"), (SCALED, "sm_120")])
 def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
-    """Several matrices, partial tiles and instructions along K: sparse, dense and block-scaled."""
+    """Several matrices with partial tiles and several instructions along K: sparse, dense and block-scaled."""
     i = parse(text)
     operands = matrices(i, (2, 2 * i.m - 3, i.n + 5), rng, steps=2)
     product = multiply_held(on_registers, i, arch, operands)
@@ -245,7 +249,7 @@ def test_matrices_on_what_raises_no_flags(rng: Random) -> None:
 
 
 def test_a_back_end_as_an_object(rng: Random) -> None:
-    """A recorder keeps the operands of each call, whose matrices come from registers, and the products."""
+    """A recorder stores the operands of each call, whose matrices are gathered from registers, and the products."""
     i, recorder = parse(SPARSE), Recorder(backend("golden"))
     drawn = random_operands(i, "mid", 3, rng)
     d = sptc.mma(SPARSE, drawn.a, drawn.b, drawn.c, drawn.e, 0, backend=recorder)

@@ -1,4 +1,4 @@
-"""The public functions: what they refuse and in which words, and what a batch means."""
+"""Public functions: messages for rejected operands, and the meaning of batch axes."""
 
 import contextlib
 import re
@@ -40,7 +40,7 @@ Random = np.random.Generator
 
 
 def mapped(operands: dict[str, Any], change: Any) -> dict[str, Any]:
-    """Apply `change(name, array)` to every array, inside scales too."""
+    """Apply `change(name, array)` to every array, including the arrays of block scales."""
     result = dict(operands)
     for name, value in operands.items():
         if isinstance(value, tuple):
@@ -143,7 +143,7 @@ PLAIN_NIBBLES, ORDERED_NIBBLES = {1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14}, {4, 8
     ],
 )
 def test_strict_takes_the_defined_nibbles_alone(text: str, legal: set[int], rng: Random) -> None:
-    """Each of the sixteen, alone among legal ones, in the first chunk of a row, one in the middle and the last."""
+    """With strict metadata, each of the sixteen nibbles is tested in the first, a middle and the last chunk."""
     function, operands = prepared(text, 1, rng)
     i = parse(text)
     where = metadata_map(i, 0)
@@ -161,7 +161,7 @@ def test_strict_takes_the_defined_nibbles_alone(text: str, legal: set[int], rng:
         assert taken == legal, place
 
 
-# Row 9 is the second row of group 1: lanes 4 to 7, bits 31:16 for 16-bit types, odd lanes for 8-bit and 4-bit ones.
+# Row 9 is the second row of group 1: lanes 4 to 7, bits 31:16 for 16-bit types, odd lanes for 8-bit and 4-bit types.
 PLACES = [
     (PLAIN, 1, (5, 7, 20, 0b0101), "plain", "two different indices"),
     (ORDERED, 0, (5, 5, 20, 0b0001), "ordered", "increasing indices"),
@@ -169,7 +169,7 @@ PLACES = [
     (FP8, 0, (10, 7, 8, 0b0000), "plain", "two different indices"),
     (SCALED, 0, (3, 5, 12, 0b0110), "ordered", "increasing indices"),
 ]
-# The last tile of a batch; one block of tiles is 1024.
+# Last tile of each batch, as named in messages. A block has 1024 tiles.
 BATCHES = {(): "", (3,): "batch 2, ", (2, 3): "batch (1, 2), ", (2100,): "batch 2099, ", (3, 700): "batch (2, 699), "}
 
 
@@ -196,7 +196,7 @@ def test_metadata_error_says_where(shape: tuple[int, ...], rng: Random) -> None:
 
 
 def test_metadata_error_of_wgmma_says_where(rng: Random) -> None:
-    """Row 57 is row 9 of the last warp."""
+    """Row 57 of a ``wgmma`` is row 9 of the last warp."""
     _, operands = prepared(WGMMA, 3, rng, selector=1)
     operands["e"] = with_nibble(operands["e"], (2,), 96 + 7, 20, 0b1111)
     message = refusal(sptc.MetadataError, sptc.wgmma, operands)
@@ -222,19 +222,19 @@ def test_lanes_that_the_selector_leaves_out_are_ignored(rng: Random) -> None:
     assert refusal(sptc.MetadataError, sptc.mma, operands | {"selector": 0})
 
 
-# Codes of a chunk of stored A, in their containers.
+# Codes of a chunk of stored A, in containers.
 ZEROS = [
     (PLAIN, [0x0000, 0x0000]),
     (ORDERED, [0x8000, 0x0000]),
     (FP8, [0x80, 0x00]),
     (BYTES, [0, 0]),
     (HALF_BYTES, [0, 0, 0, 0]),
-    (TF32, [0x80001FFF]),  # -0 over bits that are ignored
-    (CONTAINERS, [0b11000011, 0b10100001]),  # +0 and -0 among bits that are ignored
+    (TF32, [0x80001FFF]),  # -0, with ones in the ignored bits
+    (CONTAINERS, [0b11000011, 0b10100001]),  # +0 and -0, with ones in the ignored bits
     (SCALED, [0x0, 0x8, 0x8, 0x0]),
 ]
 NOT_TAKEN = [
-    (ORDERED, [0x0000, 0x0001], 0),  # any number but zero, over 0x0
+    (ORDERED, [0x0000, 0x0001], 0),  # a nonzero element with nibble 0x0
     (PLAIN, [0xFE00, 0x0000], 0),
     (FP8, [0x00, 0x81], 0),
     (BYTES, [0x80, 0], 0),
@@ -242,7 +242,7 @@ NOT_TAKEN = [
     (TF32, [0x00002000], 0),
     (CONTAINERS, [0b00000000, 0b00000100], 0),
     (SCALED, [0x0, 0x8, 0x8, 0x9], 0),
-    (PLAIN, [0, 0], 0b0101),  # any other nibble, over zeros
+    (PLAIN, [0, 0], 0b0101),  # a nibble other than 0x0 with zeros
     (ORDERED, [0, 0], 0b0001),
     (TF32, [0], 0b1000),
     (SCALED, [0, 0, 0, 0], 0b0110),
@@ -250,7 +250,9 @@ NOT_TAKEN = [
 
 
 def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[str, Any]:
-    """Two tiles with `codes` and `nibble` in chunk 3 of row 9, and values above zero and 0b0100 everywhere else."""
+    """Return two tiles with `codes` and `nibble` in chunk 3 of row 9. All other chunks have positive values and nibble
+    0b0100.
+    """
     parsed = parse(text)
     one = 1 << parsed.low_bit(parsed.a) + max(parsed.a.fraction_bits - 1, 0)
     matrix = np.full((2, parsed.m, parsed.stored_k), one)
@@ -264,7 +266,7 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
 def test_software_takes_0x0_over_zeros(rng: Random) -> None:
     for text, codes in ZEROS:
         operands = with_chunk(text, codes, 0, rng)
-        if "tf32" in text:  # 0x0 splices low halves, which read as Inf or NaN would make NaN of a zero
+        if "tf32" in text:  # nibble 0x0 joins two low halves; if they read as Inf or NaN, a zero would give NaN
             operands["b"] = operands["b"] & np.uint32(0xFFFF0000)
         legal = with_chunk(text, codes, 0b0100, rng)["e"]
         result = sptc.mma(**operands, metadata="software")
@@ -286,14 +288,16 @@ def test_software_for_wgmma(rng: Random) -> None:
     operands |= {"a": np.zeros_like(operands["a"]), "e": np.zeros_like(operands["e"])}
     result = sptc.wgmma(**operands, metadata="software")
     assert np.array_equal(result, sptc.wgmma(**operands, metadata="silicon"))
-    operands["a"][1, 70, 2] = 1  # lane 6 of the third warp: row 32 + 1, columns 2 * (2 + 4)
+    operands["a"][1, 70, 2] = 1  # lane 6 of the third warp has row 32 + 1 and columns from 2 * (2 + 4)
     message = refusal(sptc.MetadataError, sptc.wgmma, operands | {"metadata": "software"})
     assert "batch 1, row 33, chunk 6 " in message
 
 
 @pytest.mark.parametrize("text", [*SPARSE, DENSE, WGMMA])
 def test_leading_axes_broadcast(text: str, rng: Random) -> None:
-    """Axes of matrices, metadata, scales and shared memory meet as numpy's do; each tile is what it is alone."""
+    """Batch axes of matrices, metadata, scales and shared memory broadcast as in numpy. Each tile equals a separate
+    call.
+    """
     shapes = {"a": (2, 1), "b": (3,), "c": (2, 3), "d": (), "e": (), "scale_a": (1, 3), "scale_b": (2, 1), "smem": (3,)}
 
     def shaped(name: str, value: np.ndarray) -> np.ndarray:
@@ -352,7 +356,7 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [DENSE, PLAIN, HALF_BYTES, SCALED, MXF8])
 def test_tiles_are_what_a_chain_of_instructions_gives(text: str, rng: Random) -> None:
-    """The model computes 2 x 3 tiles with two steps as one product; other back ends execute each."""
+    """The software model computes 2 x 3 tiles with two steps as one product. Other back ends execute instructions."""
     batch, rows, columns, steps = 2, 2, 3, 2
     _, drawn = prepared(text, batch * rows * columns * steps, rng)
     selector, options = drawn.pop("selector"), {"arch": drawn.pop("arch")}

@@ -1,4 +1,4 @@
-"""``sptc.wgmma``: what it refuses, and where its operands may lie."""
+"""``sptc.wgmma``: rejected operands, and permitted locations of operands."""
 
 import re
 from typing import Any
@@ -85,7 +85,7 @@ def test_only_16_bit_types_are_transposed_and_only_floats_negated(rng: Random) -
 
 @pytest.mark.parametrize("backend", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
 def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
-    """As if the signs had been flipped before, and as if D had been zero."""
+    """The immediate operands have the effect of inverted signs of A or B, and of an old D of zero."""
     operands = prepared(WGMMA, 3, rng)
     minus_a = operands | {"a": operands["a"] ^ np.uint32(0x80008000)}
     minus_b = operands | {"smem": operands["smem"] ^ np.tile(np.array([0, 0x80], np.uint8), 256)}
@@ -103,7 +103,7 @@ def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
 
 
 def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int) -> tuple[int, int]:
-    """Return leading and stride offset of a tile whose patterns follow each other without a gap."""
+    """Return leading and stride offset of a tile whose swizzle patterns follow each other without a gap."""
     mn, k = (i.m, i.stored_k) if operand == "a" else (i.n, i.k)
     inner, outer = (mn, k) if transposed else (k, mn)
     units = inner * i.container_bits // 128
@@ -120,7 +120,7 @@ def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int)
     [TF32, FP8, BYTES, DENSE_BYTES, *[str(i) for i in every_instruction("wgmma") if i.a.bits == 16 and i.n % 5 == 1]],
 )
 def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None:
-    """A from registers and B without swizzle give what both give from swizzled memory, K-major and MN-major."""
+    """A in registers with B unswizzled gives the result of both operands in swizzled memory, K-major and MN-major."""
     i = parse(text)
     operands = prepared(text, 2, rng)
     stored = {
@@ -143,7 +143,7 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
 
 
 def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
-    """Software's zero chunks are recognised in shared memory, too."""
+    """Chunks of zeros with nibble 0x0, as software writes them, are also recognised in shared memory."""
     operands = prepared(WGMMA, 2, rng)
     operands["smem"] = rng.integers(1, 256, (2, 4096), dtype=np.uint8)
     operands |= {"a": encode_descriptor(2048, 128, 256), "e": operands["e"] & ~np.uint32(0xF0)}
@@ -161,7 +161,7 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 def test_a_chain_is_one_instruction_after_the_other(
     in_registers: bool, scale_d: bool, rng: np.random.Generator
 ) -> None:
-    """Models compute it as one product; a back end that is no model executes each instruction."""
+    """Software models compute a chain as one product. Other back ends execute each instruction."""
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
     d, *fragments = (

@@ -1,4 +1,4 @@
-"""Benches built once for each file of tests, which may run beside another, and where their results go."""
+"""Fixture that builds each bench once per test file, in a folder of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
-    """Build a bench in a folder of its own: there are its JUnit XML, its log, its coverage and, if asked for, waves."""
+    """Build a bench in its own folder, which receives JUnit XML, log, coverage and, if requested, waveforms."""
     waves: Path | None = request.config.getoption("--waves")
     built: dict[tuple[object, ...], Bench] = {}
 

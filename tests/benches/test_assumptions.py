@@ -1,4 +1,4 @@
-"""What designs with faults assume of who drives them.
+"""Assumptions on the inputs of designs with injected faults.
 
 It must not leave out what benches drive, or a fault that matters is proved to change nothing.
 """
@@ -25,19 +25,19 @@ from sptc.sim.faults.assumptions import AssumedComponents, AssumedStream, assume
 pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 Random = np.random.Generator
 TINY, ARCH = PRESETS["tiny"], "sm_80"
-#: What of a control word says which instruction it is.
+#: Fields of a control word that identify the instruction.
 FIELDS = ("a", "b", "result", "sparse", "scale")
 
 
 def kept(design: Elaboratable, inputs: list[Any], cycles: list[list[int]], *, clocked: bool = False) -> bool:
-    """Say whether values of inputs, cycle by cycle, keep what a design assumes."""
+    """Return whether inputs, given cycle by cycle, satisfy the assumptions of a design."""
     simulator = Simulator(design)
     if clocked:
         simulator.add_clock(1e-6)
 
     async def drive(context: Any) -> None:
         for values in cycles:
-            # Set all inputs together: no process may run between two of them.
+            # Set all inputs together, so that no process runs between the assignments.
             context.set(Cat(inputs), sum(value << len(Cat(inputs[:place])) for place, value in enumerate(values)))
             await (context.tick() if clocked else context.delay(1e-6))
 
@@ -73,7 +73,7 @@ def test_every_instruction_may_come_and_nothing_else(rng: Random) -> None:
 
 
 def unknown_codes(benches: Mapping[str, ComponentBench], names: list[str]) -> dict[int, int]:
-    """Return a code of nothing for each port of codes, by its place: elements, and results of the rounding."""
+    """Return an unused code for each port of element codes or result codes, by the index of the port."""
     found = {}
     for name, bench in benches.items():
         found |= {names.index(f"{name}__{port}"): len(TINY.elements) for port in bench.codes}
@@ -85,7 +85,7 @@ def unknown_codes(benches: Mapping[str, ComponentBench], names: list[str]) -> di
 
 @pytest.mark.regression
 def test_vectors_of_components_may_come(rng: Random) -> None:
-    """All of them at once; no code that the configuration lacks, of some ports that are drawn."""
+    """The vectors of all components satisfy the assumptions. An unused code at a port violates them."""
     benches = component_benches(TINY)
     design = AssumedComponents(TINY, benches)
     inputs = [port for port in design.ports if port.is_input]
@@ -117,7 +117,7 @@ class Wire(wiring.Component):
         return m
 
 
-#: Cycles of a stream, each of them reset, valid, payload and ready.
+#: Runs of a stream: reset, valid, payload and ready in each cycle.
 RUNS = [
     ([(0, 1, 5, 1), (0, 1, 6, 1), (0, 0, 0, 1)], True, "taken"),
     ([(0, 1, 5, 0), (0, 1, 5, 0), (0, 1, 5, 1), (0, 0, 0, 0)], True, "waits"),

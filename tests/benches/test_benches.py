@@ -1,4 +1,4 @@
-"""The cocotb benches: every component, the unit, the core and the warp against the golden model, and what they cover.
+"""Benches in cocotb: every component, the unit, the core and the warp are compared with the golden model.
 
 The quick tier runs one on a small top that answers nonsense (``test_nonsense.py``), and compares the components without
 a bench (``rtl/test_components.py``).
@@ -20,24 +20,24 @@ from sptc.sim.coverage.code import CodeCoverage
 from sptc.sim.coverage.groups import Coverage
 from sptc.sim.coverage.steps import StepCoverage
 
-#: Vectors of each component, steps, tiles and instructions of each test.
+#: Number of vectors of each component, and of steps, tiles and instructions of each test.
 ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
     *("metadata", "mux8", "mux16", "select"),
     *("unpack_a0", "unpack_b0", "multiply0", "unpack_a15", "unpack_b15", "multiply15", "accumulator", "offset"),
     *("e_max", "largest_of_products", "align0", "align_c", "sum_tree", "adder", "accumulate", "leading_zeros", "round"),
 }
-#: Fixed: that everything is reached is a property of the regression, not of luck.
+#: Fixed seed, so that full coverage does not depend on random numbers.
 COVERAGE_SEED = 5
-#: One preset for each datapath.
+#: Name of one preset for each different datapath.
 DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESETS.items())}.values()]
-#: Vectors of each component where one bench is run on several simulators or in part.
+#: Number of vectors of each component if a bench runs on several simulators or in part.
 FEW = 200
 
 
 @pytest.mark.regression
 def test_on_verilator(bench: Callable, seed: int) -> None:
-    """One test case of JUnit XML for each component, which a continuous-integration server can read."""
+    """The JUnit XML has one test case for each component, which a continuous-integration server can read."""
     built = bench("tiny", "components", FEW)
     assert built.run(seed) == []
     names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
@@ -53,7 +53,7 @@ def test_on_icarus(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: str) -> None:
-    """Drawn anew in every run; what holds many units differs in the bytes of a step and little else."""
+    """A datapath that is drawn in every run. Datapaths with many units differ mostly in the bytes per step."""
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
         assert bench(preset, top, ITEMS[top]).run(seed) == [], preset
@@ -82,7 +82,7 @@ def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, 
 
 @pytest.mark.regression
 def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bins of steps from both tests of the bench, and Verilator's count beside them, in one report."""
+    """Bins of steps from both tests of the bench, and the line coverage of Verilator, appear in one report."""
     built = bench("tiny", "row", 1500, code_coverage=True)
     path = tmp_path / "coverage.json"
     assert built.run(COVERAGE_SEED, settings=Settings("tiny", "row", 1500, str(path))) == []
@@ -94,7 +94,7 @@ def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pyte
     assert report["line"]["percentage"] == 100
     assert 80 < report["branch"]["percentage"] < 100
     assert 80 < report["toggle"]["percentage"] < 100
-    assert main(["coverage", str(path), str(built.code_coverage)]) == 1  # a short run reaches not every bin
+    assert main(["coverage", str(path), str(built.code_coverage)]) == 1  # a short run does not reach every bin
     shown = capsys.readouterr().out
     assert "tiny: selection of 16 bits" in shown
     assert f"line: {report['line']['hit']} of {report['line']['points']} blocks of statements that ran" in shown

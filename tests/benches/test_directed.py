@@ -1,4 +1,4 @@
-"""Stored vectors come first in the benches of their components, in blocks of steps and in directed tiles."""
+"""Stored vectors precede random ones in component benches, in blocks of steps, and in directed tiles."""
 
 import gc
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from sptc.sim.benches.components import component_benches
 from sptc.sim.benches.directed import DotProduct, directed_operands, dot_products
 from sptc.verify.directed import directed_matrices
 
-#: Some benches and datapaths are only asked what they can carry.
+#: Some benches and datapaths are only tested for the vectors that they can contain.
 pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 VECTORS = [(vector["component"], vector["ports"]) for vector in directed._stored()["components"]]
 
 
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
-    """Collect what was not built while its warnings are ignored."""
+    """Collect components that were never elaborated while their warnings are ignored."""
     yield
     gc.collect()
 
@@ -34,7 +34,7 @@ def one_step_instructions() -> list[Instruction]:
 
 
 def instructions(one: DotProduct) -> list[Instruction]:
-    """Return the one-step instructions of all datapaths that sum a dot product."""
+    """Return the one-step instructions of all datapaths that can sum the given dot product."""
     return [i for i in one_step_instructions() if one.fits(i)]
 
 
@@ -60,7 +60,7 @@ def test_a_datapath_carries_each_vector() -> None:
 
 
 def test_every_product_meets_its_partner() -> None:
-    """The nibbles of a tile select, for each stored element, the element of B that it is stored with."""
+    """The nibbles of a tile select, for each stored element, the element of B that the stored vector pairs with it."""
     for one in dot_products():
         chosen = instructions(one)
         assert chosen, f"no datapath has an instruction for {one}"
@@ -70,7 +70,7 @@ def test_every_product_meets_its_partner() -> None:
             if i.granularity:
                 of_chunk, within = np.divmod(units, i.granularity.stored)
                 parts = i.granularity.logical // 4 or 1
-                picked = np.array(indices(int(tile.nibbles[0, 0, 0])))  # the same in every chunk
+                picked = np.array(indices(int(tile.nibbles[0, 0, 0])))  # all chunks have the same nibble
                 unit = picked[within * 2 // i.granularity.stored] * i.granularity.logical // 4
                 units = of_chunk * i.granularity.logical + unit + within % parts
             met = tile.b[0, units, 1]

@@ -1,4 +1,4 @@
-"""Fault injection, and that a bench sees what the fast regression sees."""
+"""Fault injection, and a check that benches and the fast regression detect the same faults."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -28,15 +28,15 @@ from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000}
 FAULTS = {"components": 60, "row": 16, "core": 16}
-#: Seconds for a search of the small designs here, of which none needs more than one: a busy machine may be slow.
+#: Limit in seconds for a proof of a small design. No proof needs more than one second unless the machine is busy.
 PATIENCE = 600.0
-#: Of all these faults, how many may be neither killed nor proved to change nothing.
+#: Maximum number of faults that are neither detected nor proved to change no output.
 LEFT = 1
 VERDICTS = {True: Verdict.EQUIVALENT, False: Verdict.TOLD_APART}
 
 
 def absorbed() -> str:
-    """Return a design, whose cells are $2 and $3, of which it takes a prover to see that it gives a."""
+    """Return a design of two cells, $2 and $3, that outputs `a`. Only a prover shows that cell $2 has no effect."""
     m, (a, b, y) = Module(), (Signal(4, name=name) for name in "aby")
     m.d.comb += y.eq(a | (a & b))
     return to_rtlil(m, "bench", ports=[a, b, y])
@@ -77,7 +77,7 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
 
 @pytest.mark.regression
 def test_every_bit_of_a_row_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Flags as well as the result: of a row that answers zero, each fault sets a bit."""
+    """In a row whose outputs are all zero, the regression detects each fault that sets one bit of result or flags."""
     settings = Settings("tiny", "row", 64)
     step, result = row_step_layout(settings.config).size, row_result_layout(settings.config).size
     text = f"""
@@ -95,7 +95,7 @@ def test_every_bit_of_a_row_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def zero_components(harness: Harness) -> Netlist:
-    """Return components that answer zero, with a fault for each bit of an answer, which sets it."""
+    """Return components whose outputs are zero, with one fault for each output bit, which sets the bit."""
     header, body, faults = [f"input [15:0] {SELECT}"], "", []
     for port in harness.ports:
         header.append(f"{'input' if port.is_input else 'output'} [{port.bits - 1}:0] {port.name}")
@@ -129,7 +129,7 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.bench
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
-    """Every fault is seen or changes nothing, and nothing is seen without one."""
+    """Every fault is detected or changes no output, and no failure is reported without a fault."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
     write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
     of_top = regression(settings, 12, seed, tmp_path)
@@ -150,7 +150,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.bench
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
-    """Nothing is seen without a fault, most faults are seen, and one that is seen is not proved to change nothing."""
+    """No failure is reported without a fault, most faults are detected, and no detected fault is proved equivalent."""
     settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))
     echoing_program(TCGEN05_ARRAY, 24, np.random.default_rng(seed)).write(tmp_path / "jobs")
     of_top = regression(settings, 24, seed, tmp_path)
@@ -164,7 +164,9 @@ def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
 
 
 def test_draws(tmp_path: Path) -> None:
-    """The seed decides; more faults than there are give all; each has a number of its own."""
+    """The seed determines the drawn faults. A request for too many faults gives all faults. Each fault has its own
+    number.
+    """
     (few, again, other), every = (
         [mutated(ABSORBED, "bench", {"whole": REST}, count, seed, tmp_path).faults for seed in seeds]
         for count, seeds in ((10, (1, 1, 2)), (10_000, (1,)))
@@ -194,13 +196,13 @@ def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
 @pytest.mark.parametrize(
     ("command", "same"),
     [
-        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the part is given the same
-        ("inv -module bench -cell $4 -port Y -portbit 0", True),  # the part does not look there
+        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the part has the same inputs
+        ("inv -module bench -cell $4 -port Y -portbit 0", True),  # the part does not read the bit
         ("inv -module bench -cell $4 -port Y -portbit 5", False),
     ],
 )
 def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
-    """A product is behind what the fault is in, which no solver finds the same in this time if it is opened."""
+    """The fault is in front of a multiplier, which no solver can handle in this time unless it stays a black box."""
     part, whole, product = Module(), Module(), Signal(23, name="product")
     x, a, b = Signal(24, name="x"), Signal(24, name="a"), Signal(24, name="b")
     part.d.comb += product.eq(x[1:13] * x[13:])
@@ -215,14 +217,14 @@ def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
 @pytest.mark.parametrize(
     ("command", "same"),
     [
-        ("const0 -port A -portbit 1", True),  # 7 would be taken for 5, but never comes
+        ("const0 -port A -portbit 1", True),  # 7 would be read as 5, but 7 never occurs
         ("const1 -port A -portbit 1", False),
         ("const0 -port A -portbit 2", False),
         ("inv -port Y -portbit 0", False),
     ],
 )
 def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, same: bool) -> None:
-    """What it may be given decides, a register later too; that it answers otherwise is no verdict on the outputs."""
+    """Inputs that can reach the faulty cell determine the verdict. A difference at the cell alone proves nothing."""
     code, held, result, m = Signal(3, name="code"), Signal(3), Signal(4, name="result"), Module()
     m.submodules.assumption = assumption = Module()
     assumption.d.comb += Assume(code < 7)
@@ -237,7 +239,9 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lowest bit of an even number shifted left inverts no other."""
+    """A fault that inverts a bit if the lowest bit is one has no effect, because the lowest bit of an even number is
+    zero.
+    """
     code, held, result, m = Signal(2, name="code"), Signal(2), Signal(5, name="result"), Module()
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Const(2, 2) << held)
@@ -252,7 +256,7 @@ def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pyt
 def test_what_is_far_from_a_cone_does_what_it_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, found: Verdict
 ) -> None:
-    """A code of 7 never comes, which only a design with the register before the cone knows."""
+    """Code 7 never occurs, but only a proof that includes the register in front of the cone can use this fact."""
     code, held, result, m = Signal(3, name="code"), Signal(3), Signal(1, name="result"), Module()
     m.d.sync += held.eq(Mux(code == 7, 0, code))
     m.d.comb += result.eq(held == 5)
@@ -268,7 +272,7 @@ def test_what_is_far_from_a_cone_does_what_it_likes(
 @pytest.mark.regression
 @pytest.mark.parametrize("top", [top for top in ITEMS if top != "row"])
 def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> None:
-    """Some search ends soon; of a row, every one does (test_pipelines.py)."""
+    """Some proof attempt on a detected fault ends soon. For a row, every attempt does (test_pipelines.py)."""
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
     verdicts = (settled(TOP, fault, folder, 60) for fault in killed[:: max(1, len(killed) // 8)])
@@ -291,7 +295,7 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
-    """Return what :data:`ABSORBED` answers by Yosys, for each way to select a fault to all that may matter."""
+    """Return the outputs of :data:`ABSORBED` by Yosys, for all inputs that matter and each selected fault."""
     evaluated = "".join(
         f"eval -set a {a} -set b {b} {select} -show y\n" for select in selected for a in range(16) for b in (0, 6, 9)
     )
@@ -301,7 +305,7 @@ def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
 
 
 def test_each_number_selects_its_fault(tmp_path: Path) -> None:
-    """Zero selects none; a design with one fault for good has that one."""
+    """Number 0 selects no fault. A design with one permanent fault gives the same outputs as the selected fault."""
     faults = mutated(ABSORBED, "bench", {"whole": REST}, 12, 0, tmp_path).faults
     right, *wrong = answers(tmp_path, "faulty.v", [f"-set {SELECT} {number}" for number in range(len(faults) + 1)])
     assert right == " ".join(f"4'{a:04b}" for a in range(16) for _ in range(3))
@@ -332,7 +336,7 @@ def test_shares_follow_areas(areas: list[int], count: int, shares: list[int]) ->
 
 
 def test_areas_of_components(tmp_path: Path) -> None:
-    """An AND of four bits, and an inverter and an OR of four: six, two and six transistors a bit."""
+    """The areas belong to an AND of four bits, an inverter, and an OR: six, two and six transistors per bit."""
     ands, whole = Module(), Module()
     a, b, y, anded = (Signal(4, name=name) for name in ("a", "b", "y", "anded"))
     ands.d.comb += anded.eq(a & b)

@@ -1,4 +1,4 @@
-"""Random items and blocks: they reach every input that the hardware could get wrong."""
+"""Random items and blocks of a bench reach all kinds of input that hardware could process wrongly."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def fields(layout: data.Layout, bits: int) -> data.Const:
 
 
 def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
-    """Return a round of instructions, their registers and their results."""
+    """Return one round of warp instructions with their registers and expected results."""
     results = []
     for i in warp_instructions(TINY, "sm_80"):
         item = warp_item(TINY, "sm_80", i, rng)
@@ -90,7 +90,7 @@ def of_core(rng: Random) -> Iterator[tuple[Item, data.Const, data.Const]]:
 
 
 def test_what_tiles_meet(of_core: Iterator[tuple[Item, data.Const, data.Const]]) -> None:
-    """Tags of any kind go along, and every code of a rule, those of none among them; flags are expected, and overflows.
+    """Tiles have all tags, all metadata rules, unused rule codes, expected flags and overflows of results.
 
     Overflows also come in.
     """
@@ -145,7 +145,7 @@ def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.Monk
 def test_some_blocks_are_made_so(
     recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    """Of 300, one in twenty of the largest products, of floats one in five of what is nearly special."""
+    """Of 300 blocks, one in twenty has the largest products, and one in five of floats has nearly special elements."""
     made = 0
 
     def counted(*_: object) -> None:

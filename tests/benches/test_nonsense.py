@@ -1,4 +1,4 @@
-"""Benches on hardware with wrong results: none may pass. Its tops are small, so that they are built in seconds."""
+"""Benches fail on hardware with wrong results. The top-level modules are small, so that they are built in seconds."""
 
 import gc
 from collections.abc import Iterator
@@ -25,13 +25,15 @@ ITEMS = 20
 
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
-    """What lends its ports and is never elaborated warns when it goes: it goes here."""
+    """Collect components that are never elaborated here, while their warnings are ignored."""
     yield
     gc.collect()
 
 
 class Nonsense(wiring.Component):
-    """The ports of a stream component: each item gives a result of zero, or, if it is mute, the first gives none."""
+    """Faulty component with stream ports: each item gives a result of zero, or the first item gives none if `mute` is
+    set.
+    """
 
     def __init__(self, like: wiring.Component, mute: bool) -> None:
         super().__init__(like.signature)
@@ -74,7 +76,7 @@ RESULTS = """<testsuites><testsuite><testcase name="right"/>
 
 
 def test_failures_of_a_run(tmp_path: Path) -> None:
-    """A simulator that writes failures, no results, or results without a test."""
+    """The simulator writes failures, no results file, or results without a test."""
     written: list[str] = []
     runner: Any = SimpleNamespace(test=lambda results_xml, **_: [Path(results_xml).write_text(w) for w in written])
     bench = Bench(Settings("tiny", "row", 1), tmp_path, runner, writes_waves=False)

@@ -1,4 +1,4 @@
-"""Proofs about a pipeline's faults: what is one, and each case by itself."""
+"""Proofs about faults in a pipeline: recognition of pipelines, and one proof for each control code."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from sptc.sim.faults.equivalence import Pipeline, Verdict, settled
 from sptc.sim.faults.mutants import FLAT, REST, Fault, mutated
 from sptc.sim.faults.regressions import faulty_row
 
-#: Codes 0 to 2 there are: of 2 the second operand is zero.
+#: Codes 0 to 2 are used. With code 2, the second operand is zero.
 PIPELINE = Pipeline("enable", "code", tuple({0: code & 1, 1: code >> 1} for code in range(3)))
 
 
@@ -84,7 +84,7 @@ def test_what_is_a_pipeline(tmp_path: Path, connect: Callable, enabled: bool, ba
 
 @pytest.fixture(scope="module")
 def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where a multiplier is: a register, the operands by their code, a product, a register."""
+    """Return the folder of a design: a register, operands selected by a code, a multiplier, and a register."""
     folder = tmp_path_factory.mktemp("multiplier")
     m, inner = Module(), Module()
     code, enable, result = Signal(2, name="code"), Signal(name="enable"), Signal(24, name="result")
@@ -125,7 +125,7 @@ def of_case(folder: Path, mode: str, code: int) -> Fault:
     [
         ("const0", 0, Verdict.TOLD_APART),
         ("const0", 1, Verdict.TOLD_APART),
-        ("const0", 2, Verdict.EQUIVALENT),  # nothing is multiplied by anything else
+        ("const0", 2, Verdict.EQUIVALENT),  # the selected case multiplies by zero
     ],
 )
 def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, found: Verdict) -> None:
@@ -141,7 +141,7 @@ def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
 
 
 def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
-    """With a wire in place of the register nothing would ever come out."""
+    """If the registers were replaced by wires, this design would never output a one. It is no pipeline."""
 
     def rising(m: Module, x: Signal, y: Signal) -> None:
         before = Signal(4, reset_less=True)
@@ -156,7 +156,7 @@ def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_killed_faults_of_a_row_are_told_apart(tmp_path: Path, seed: int) -> None:
-    """All that are asked: nothing in a row is too hard once its control word is fixed."""
+    """No drawn fault of a row is undecided, because every proof is easy once the control word is fixed."""
     settings = Settings("tiny", "row", 1)
     netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))

@@ -1,4 +1,4 @@
-"""The checker of streams: each rule, broken on purpose; patterns; what stream coverage counts."""
+"""Checker of streams: violations of each rule, patterns, and counts of stream coverage."""
 
 from itertools import islice
 from pathlib import Path
@@ -57,12 +57,12 @@ def test_a_reset_forgets_what_was_under_way() -> None:
     [
         ("no item is in flight", [cycle(result=0x100)]),
         ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # twice
-        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # from before the reset
-        ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # lost or overtaken
+        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # sent before the reset
+        ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # lost or reordered
         ("withdrawn", [cycle(taken=True), cycle(result=0x100, ready=False), cycle()]),
         ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),
         ("no result for 6 cycles with 1 items", [cycle(taken=True), *[cycle()] * 6]),
-        ("no result for 6 cycles", [cycle(taken=True)] * 7),  # it takes everything and gives nothing
+        ("no result for 6 cycles", [cycle(taken=True)] * 7),  # the component accepts items but gives no results
         ("has not been taken for 6 cycles", [cycle(waits=True)] * 6),
         ("has not been taken for 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # stalls between
     ],
@@ -119,7 +119,7 @@ def test_what_is_counted_of_a_core() -> None:
 
 
 def test_what_is_counted_of_a_warp() -> None:
-    """Two instructions at most: one whose results wait, and one that is issued; what cannot be is declared."""
+    """A warp has at most two instructions: one whose results wait, and one that is issued. Other bins are illegal."""
     coverage = StreamCoverage(PRESETS["tiny"], "warp")
     waits = cycle(waits=True)
     run = [RESET, cycle(taken=True), cycle(taken=True), waits, waits, cycle(result=0x100, waits=True), RESET]

@@ -1,4 +1,4 @@
-"""What drives and watches streams, beside the simulators: a top of plain values."""
+"""Drivers and monitors of streams, tested on plain values without a simulator."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from sptc.sim.benches.scoreboard import Cycle
 from sptc.sim.benches.streams import StreamDriver, StreamMonitor, rare_meetings
 
 PORTS = ("rst", "i__valid", "i__ready", "i__payload", "c__valid", "c__ready", "o__valid", "o__ready", "o__payload")
-#: What a pattern says: may offer, takes, resets.
+#: Pattern of a cycle: whether an item may be offered, whether the result is accepted, and whether a reset occurs.
 GO, GAP, STALL, RESET = (True, True, False), (False, True, False), (True, False, False), (True, True, True)
-#: What the inputs are then: valid, ready of the result, reset.
+#: Inputs in a cycle: valid of the item, ready of the result, and reset.
 Inputs = tuple[int, int, int]
 
 
@@ -38,7 +38,7 @@ def cycle(ready: bool, reset: bool = False, valid: bool = True) -> Cycle:
 
 
 def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence[bool]) -> list[tuple[Inputs, int]]:
-    """Return the inputs and the payload of each cycle of a pattern, with an input that is ready or not."""
+    """Return inputs and payload of the top-level module for each cycle of a pattern, with a constant input `ready`."""
     driver = StreamDriver(top, items(), chain(pattern, repeat(GAP)), lambda _: None)
     results = []
     for is_ready in ready:
@@ -49,7 +49,7 @@ def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence
 
 
 def test_a_driver_follows_its_pattern(top: Any) -> None:
-    """With gaps and stalls where the pattern has them; the next item follows once one is taken."""
+    """The driver makes gaps and stalls by its pattern, and offers the next item once an item is accepted."""
     result = driven(top, [GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7)
     assert [of_cycle for of_cycle, _ in result] == [
         (0, 1, 0), (1, 1, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 0), (1, 1, 0),
@@ -58,7 +58,7 @@ def test_a_driver_follows_its_pattern(top: Any) -> None:
 
 
 def test_what_is_offered_stays(top: Any) -> None:
-    """Until it is taken, whatever the pattern says; what a reset meets is offered again after it."""
+    """An item is offered until it is accepted, whatever the pattern states. After a reset, it is offered again."""
     result = driven(top, [GO, GAP, STALL, RESET, GAP, GO], [False, False, False, True, True, True])
     assert [of_cycle for of_cycle, _ in result] == [
         (1, 1, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 0),
@@ -67,7 +67,7 @@ def test_what_is_offered_stays(top: Any) -> None:
 
 
 def test_draining(top: Any) -> None:
-    """Nothing new is offered, everything is taken, nothing resets; what was offered before still is."""
+    """While draining, no new item is offered, all results are accepted, and no reset occurs. A pending item stays."""
     driver = StreamDriver(top, items(), repeat(STALL), lambda _: None)
     driver.drive()
     driver.update(cycle(ready=False))
@@ -90,7 +90,7 @@ def test_what_happened_decides_before_the_pattern(top: Any) -> None:
 
 
 def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:
-    """Both transfers after one stall in twenty; a reset after one transfer or result in fifty, if there are resets."""
+    """One stall in twenty ends with both transfers. With resets, one in fifty transfers or results meets a reset."""
     waits = Cycle(False, False, False, True, False, 0)
     enters, leaves = Cycle(False, True, True, False, False, 0), Cycle(False, False, False, True, True, 0)
     idle = Cycle(False, True, False, False, True, 0)

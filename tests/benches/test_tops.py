@@ -1,4 +1,4 @@
-"""The two tops with memories behind their streams: random instructions behind each other, whatever waits for whom."""
+"""Benches of the two top-level modules with memories: random instructions in sequence, with stalls at all ports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,14 +24,14 @@ from sptc.sim.coverage.groups import Coverage
 from sptc.verify.bench_jobs import random_warpgroup_jobs, random_work
 
 pytestmark = pytest.mark.regression
-#: Columns of an instruction of a CTA at most.
+#: Maximum number of columns of a CTA's instruction.
 WIDEST = 32
 OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
 
 
 @dataclass(frozen=True)
 class Top:
-    """A top, with few units in its arrays, and the instructions that a run has."""
+    """A top-level module with few dot-product units per array, and the number of instructions in a run."""
 
     preset: str
     name: str
@@ -40,7 +40,7 @@ class Top:
     component: type[Warpgroup | Tcgen05]
 
     def settings(self, path: Path, seed: int, items: int = 0) -> Settings:
-        """Write random instructions, and return what drives them."""
+        """Write random instructions to a file, and return the settings of a run."""
         made = Settings(self.preset, self.name, self.items, jobs=str(path), array=self.array)
         rng, count = np.random.default_rng(seed), items or self.items
         if self.component is Tcgen05:
@@ -50,7 +50,7 @@ class Top:
         return made
 
 
-#: A panel every 32 cycles, of arrays of four units, and every 64, of arrays of two.
+#: Arrays with four units take 32 cycles for a panel, and arrays with two units take 64.
 WARPGROUP = Top("hopper", "warpgroup", (1, 4), 24, Warpgroup)
 CTA = Top("blackwell", "tcgen05", (1, 2), 2, Tcgen05)
 ITEMS_AT_LENGTH = 160
@@ -64,7 +64,7 @@ def run(bench: Callable, top: Top, folder: Path, seed: int, coverage: str = "", 
 
 
 def test_every_form_of_wgmma_meets_every_stall(bench: Callable, seed: int, tmp_path: Path) -> None:
-    """Some meetings happen once in hundreds of instructions: runs are added up until all did, eight at most."""
+    """Some coincidences occur once in hundreds of instructions. Coverage is added up over at most eight runs."""
     path = tmp_path / "coverage.json"
     for further in range(8):
         assert run(bench, WARPGROUP, tmp_path, seed + further, str(path), ITEMS_AT_LENGTH) == []
@@ -76,7 +76,7 @@ def test_every_form_of_wgmma_meets_every_stall(bench: Callable, seed: int, tmp_p
 
 @pytest.mark.bench
 def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path) -> None:
-    """A cycle takes 30 ms: all stalls are met in hours, not in this test, but nothing that is declared impossible."""
+    """A simulated cycle takes 30 ms, so the test does not reach all stalls. It checks that no illegal bin is hit."""
     path = tmp_path / "coverage.json"
     assert run(bench, CTA, tmp_path, seed, str(path)) == []
     coverage = Coverage.read(path)
@@ -85,7 +85,7 @@ def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path)
 
 
 class NeighbouringUnit(CoreMatrixAddress):
-    """Addresses of core matrices from a start whose lowest bit is inverted: 16 bytes beside the right ones."""
+    """Address generator with a fault: the lowest bit of the start address is inverted, a difference of 16 bytes."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

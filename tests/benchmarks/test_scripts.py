@@ -1,4 +1,4 @@
-"""Every benchmark runs from beginning to end, small, and prints the rows that it promises."""
+"""Every benchmark script runs completely with small sizes, and prints the rows that it promises."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from sptc.tests.synth.power_library import TEXT as POWER
 pytestmark = pytest.mark.bench
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-#: Modules of scripts, and scripts that need a GPU.
+#: Scripts that are not run here: modules of other scripts, and scripts that need a GPU.
 NOT_RUN = {
     "measure", "oracle", "record", "record_kernels", "library_calls", "library_kernels", "planted_products",
     "planted_values", "random_products",
@@ -31,7 +31,7 @@ def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
         words += ["--liberty", "power.lib"]
     if name == "area":
         words += ["--liberty", str(liberty)]
-        environment["SPTC_CACHE"] = str(tmp_path)  # what was measured before would not be synthesised
+        environment["SPTC_CACHE"] = str(tmp_path)  # an own cache, so that cached measurements are not reused
     done = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=1800
     )

@@ -1,4 +1,4 @@
-"""The command line, called in this process, what holds of every call, and a cluster of Dask on this machine."""
+"""Helpers for tests of commands: calls in this process, checks of every call, and a Dask cluster on this machine."""
 
 import fcntl
 import json
@@ -22,20 +22,20 @@ from sptc.cli import main
 
 
 class CommandLine:
-    """Calls a command (any, if `command` is empty) and captures its output."""
+    """Calls a command (any command if `command` is empty) and captures its output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], command: str = "") -> None:
         self.capsys, self.command = capsys, command
 
     def status(self, *words: object) -> object:
-        """Return the status of a call that may end inside the parser; what it prints is left where it is."""
+        """Return the exit status of a call, also if the parser ends it. The captured output is not read."""
         try:
             return main([*self.command.split(), *map(str, words)])
         except SystemExit as end:
             return end.code
 
     def text(self, *words: object, status: int = 0) -> str:
-        """Return what a call prints that has nothing to complain of."""
+        """Return the standard output of a call that must write nothing to standard error."""
         self.capsys.readouterr()
         left = self.status(*words)
         output, errors = self.capsys.readouterr()
@@ -43,7 +43,7 @@ class CommandLine:
         return output
 
     def json(self, *words: object, status: int = 0) -> Any:
-        """Return what a call prints as JSON, in which there is no NaN and no Infinity."""
+        """Return the output of a call as JSON, which must not contain NaN or Infinity."""
 
         def refuse(word: str) -> None:
             raise AssertionError(f"{words} prints {word}, which is no JSON")
@@ -51,7 +51,9 @@ class CommandLine:
         return json.loads(self.text(*words, "--json", status=status), parse_constant=refuse)
 
     def refuses(self, *words: object, message: str) -> None:
-        """Check for status 2, one line of error with the message, and no new file; ``...`` matches any text."""
+        """Check for status 2, one line of error with the message, and no new file. ``...`` in the message matches any
+        text.
+        """
         self.capsys.readouterr()
         before = {*Path().iterdir()}
         status = self.status(*words)
@@ -65,13 +67,13 @@ class CommandLine:
 
 
 def saved(**arrays: np.ndarray) -> None:
-    """Write matrices to files of their names in this folder."""
+    """Write each matrix to a file with its name in the current folder."""
     for name, array in arrays.items():
         np.save(f"{name}.npy", array)
 
 
 def on_a_terminal(*words: object) -> tuple[bytes, str]:
-    """Run a command whose standard error is a terminal; return what that shows, and the standard output."""
+    """Run a command whose standard error is a terminal. Return the text on the terminal, and the standard output."""
     control, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
     with tempfile.TemporaryFile() as output:
@@ -81,7 +83,7 @@ def on_a_terminal(*words: object) -> tuple[bytes, str]:
         try:
             while part := os.read(control, 1 << 16):
                 shown += part
-        except OSError:  # how Linux reports that the other end is closed
+        except OSError:  # Linux reports in this way that the other end is closed
             pass
         os.close(control)
         assert process.wait(600) == 0
@@ -97,7 +99,7 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
     started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet)]
     try:
         deadline = time.monotonic() + 600
-        while not where.exists() or not where.read_text().endswith("}"):  # a worker that reads half of it gives up
+        while not where.exists() or not where.read_text().endswith("}"):  # workers need the whole file
             assert time.monotonic() < deadline, "the scheduler does not start, or this machine is too slow"
             time.sleep(0.1)
         one = ["--scheduler-file", str(where), "--no-nanny", "--nthreads", "2"]

@@ -1,4 +1,4 @@
-"""What the tests of commands share."""
+"""Fixtures that the tests of commands share."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from sptc.tests.cli.command_line import CommandLine
 def cli(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> CommandLine:
-    """The command that a test file names in COMMAND, called in the folder of the test."""
+    """Caller of the command that a test file names in COMMAND, in a folder of the test."""
     monkeypatch.chdir(tmp_path)
     return CommandLine(capsys, getattr(request.module, "COMMAND", ""))
 
@@ -28,5 +28,5 @@ def cache_of_netlists(netlists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def compiled_engine() -> None:
-    """The hardware of sm_90, compiled once, so that no test waits for it within a limit."""
+    """Compile the hardware of sm_90 once, so that no test with a time limit waits for the compiler."""
     engine_for("sm_90")

@@ -1,4 +1,4 @@
-"""``sptc area``: tables, JSON, pictures, and one line for whatever is wrong."""
+"""``sptc area``: tables, JSON, pictures, and one-line messages for invalid input."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ from sptc.synth import price
 from sptc.synth.recipe import FPGAS
 from sptc.tests.cli.command_line import CommandLine
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
     pytest.mark.usefixtures("cache_of_netlists"),
@@ -92,7 +92,7 @@ def test_a_picture(least: Path, cli: CommandLine) -> None:
 
 
 def test_a_name_of_its_own(tmp_path: Path) -> None:
-    """Every preset is read back as `sptc presets --json` prints it."""
+    """A preset from `sptc presets --json`, with another name, is read as a configuration file."""
     for config in PRESETS.values():
         path = tmp_path / "file.json"
         path.write_text(json.dumps(asdict(config)))

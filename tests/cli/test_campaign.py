@@ -1,4 +1,4 @@
-"""``sptc campaign``: statuses, tables, mismatches, coverage, what a state folder survives, and what is wrong."""
+"""``sptc campaign``: exit statuses, tables, mismatches, coverage, damage to state folders, and invalid input."""
 
 import json
 import os
@@ -38,17 +38,17 @@ def command(*words: object) -> list[str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of the shards that are done, by shard, also while the campaign runs."""
+    """Return the entries of finished shards, by shard. The campaign may still be running."""
     try:
         with closing(sqlite3.connect(f"file:{folder / 'campaign.db'}?mode=ro", uri=True)) as database:
             rows = database.execute("SELECT number, content FROM entries ORDER BY number").fetchall()
-    except sqlite3.OperationalError:  # it has not begun
+    except sqlite3.OperationalError:  # the campaign has not begun
         return []
     return [{"shard": number, **json.loads(content)} for number, content in rows]
 
 
 pytestmark = [
-    # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+    # Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
     pytest.mark.usefixtures("compiled_engine"),
 ]
@@ -71,7 +71,7 @@ def test_a_preset_names_its_architectures(cli: CommandLine) -> None:
         totals.append(sorted((pair["preset"], pair["pair"], pair["outputs"]) for pair in report["pairs"]))
     assert totals[0] == totals[1] == totals[2]
     assert {preset for preset, *_ in totals[0]} == {"ampere"}
-    assert cli.status("--preset", "tiny") == 2  # which has no architecture
+    assert cli.status("--preset", "tiny") == 2  # this preset belongs to no architecture
 
 
 def test_a_table_and_a_total(cli: CommandLine) -> None:
@@ -118,7 +118,9 @@ def test_chosen_instructions_until_all_had_their_turn(tmp_path: Path, cli: Comma
 
 @pytest.mark.usefixtures("faulty")
 def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
-    """The command ends with 1 and prints two commands; both show the mismatch as long as the fault is there."""
+    """After a mismatch the status is 1, and two commands are printed. Both reproduce the mismatch while the fault
+    exists.
+    """
     *_, where, replay, again = cli.text(*SMALL, "--shards", 400, status=1).splitlines()
     printed = re.fullmatch(
         r"first mismatch: shard (\d+), sm_90, (\S+), (\w+) operands, row \d+, column \d+: "
@@ -152,7 +154,9 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
 
 @pytest.mark.usefixtures("faulty")
 def test_a_mismatch_in_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
-    """It is final: the same command says it again and runs nothing more, also when the shard agrees by now."""
+    """A mismatch is final: the same command reports it again and runs no further shard, even if the fault is
+    repaired.
+    """
     first = cli.json(*SMALL, "--state", tmp_path, status=1)
     kept = records(tmp_path)
     assert first["mismatch"]["shard"] == min(record["shard"] for record in kept if record["mismatches"])
@@ -270,14 +274,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_an_interrupted_campaign_resumes(
     sign: signal.Signals, whole: list[dict[str, Any]], tmp_path: Path, cli: CommandLine
 ) -> None:
-    """Interrupted twice at any point, it gives the shards of an uninterrupted one. No worker survives."""
+    """A campaign that is interrupted twice gives the results of an uninterrupted one, and no worker process remains."""
     words = (*SMALL, "--shards", 400, "--state", tmp_path)
     for least in (30, 120):
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command(*words), start_new_session=True, **pipes)
         until(lambda least=least: len(records(tmp_path)) >= least)
         workers = children(process.pid)
-        if sign == signal.SIGINT:  # as a terminal does: to all of them
+        if sign == signal.SIGINT:  # a terminal sends the signal to all processes
             os.killpg(process.pid, sign)
         else:
             process.send_signal(sign)

@@ -1,4 +1,4 @@
-"""``sptc compare``: equal values in every format, and the first of those that differ."""
+"""``sptc compare``: equal values in files of every format, and the first difference."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ COMMAND = "compare"
 
 
 def bitmask(name: str, dense: NDArray) -> dict[str, NDArray]:
-    """Return the arrays of a matrix as compressed-tensors writes ``sparse-bitmask``."""
+    """Return the arrays of a matrix in the format ``sparse-bitmask`` of compressed-tensors."""
     kept = dense.astype(np.float32) != 0
     counts = kept.sum(1)
     return {
@@ -50,7 +50,7 @@ def test_one_matrix_in_every_format(cli: CommandLine, rng: np.random.Generator) 
     for name in ("bitmask", "ptx"):
         text = cli.text("dense.safetensors", f"{name}.safetensors", "--tensor", "a.weight")
         assert text == "a.weight: 64 x 128, all 8192 elements equal\n"
-    # -8 and 7 are the outermost codes: 7.5 divided by its scale, 1, is rounded to 8 and saturates.
+    # -8 and 7 are the extreme codes: 7.5 is divided by the scale 1, rounded to 8, and saturates at 7.
     write_tensors(Path("seven.npz"), {"w": np.where(dense > 0, 7, np.where(dense < 0, -8, 0))}, {})
     assert cli.text("marlin_24.safetensors", "seven.npz") == "a: 64 x 128, all 8192 elements equal\n"
 

@@ -1,4 +1,4 @@
-"""``sptc compress``: matrices there and back, the summary, and one line for whatever is wrong."""
+"""``sptc compress``: matrices to a format and back, the summary, and one-line messages for invalid input."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ FORMATS = ("natural", "ptx", "cutlass2", "cutlass3-sm90", "cutlass3-sm100", "bit
 
 @pytest.fixture
 def dense(cli: CommandLine, rng: np.random.Generator) -> NDArray[np.float16]:
-    """A matrix in ``dense.npy`` and, with another, in ``model.safetensors``."""
+    """A matrix in ``dense.npy``, and in ``model.safetensors`` together with a second matrix."""
     matrix = rng.normal(size=(64, 256)).astype(np.float16)
     np.save("dense.npy", matrix)
     tensors = {"a.weight": matrix.astype(ml_dtypes.bfloat16), "b.weight": matrix[:32], "bias": matrix[0]}
@@ -39,12 +39,12 @@ def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
     assert expanded["elements"] == "bfloat16"
     expected = expand(sparsify(dense.astype(ml_dtypes.bfloat16), "2:4", prune=True))
     np.testing.assert_array_equal(read_matrix(back).astype(np.float32), expected.astype(np.float32))
-    # A pruned matrix is sparse.
+    # A pruned matrix is structured-sparse.
     assert cli.json(back, "--check")["stored_nonzero"] == expanded["stored_nonzero"]
 
 
 def test_pytorch_is_another_name(dense: NDArray, cli: CommandLine) -> None:
-    """Of the format that it shares with CUTLASS 2.x, to write and to read."""
+    """The name ``pytorch`` stands for the format that PyTorch shares with CUTLASS 2.x, for writing and for reading."""
     for name in ("pytorch", "cutlass2"):
         report = cli.json("dense.npy", "--prune", "--to", name, "--output", f"{name}.npz")
         assert (report["written"], report["producer"]) == ("cutlass2", "pytorch")
@@ -115,7 +115,7 @@ def test_bad_words(cli: CommandLine) -> None:
 
 
 def test_registers_are_operands_of_a_tile(dense: NDArray, cli: CommandLine, rng: np.random.Generator) -> None:
-    """A file of format ptx has what ``sptc.load`` needs: with B and C it is computed."""
+    """``sptc.load`` reads a file of format ``ptx``. With B and C added, the tile is computed."""
     cli.text("dense.npy", "--prune", "--to", "ptx", "--output", "a.npz")
     tile = sptc.load("a.npz")
     assert tile.keys() == {"instruction", "a", "e", "selector"}

@@ -1,4 +1,4 @@
-"""``sptc coverage``: what it prints, its status, and one line for whatever is wrong."""
+"""``sptc coverage``: output, exit status, and one-line messages for invalid input."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""``sptc diagnose``: what it prints, and its exit status."""
+"""``sptc diagnose``: output and exit status."""
 
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""``sptc doctor``: packages, install lines, tools and cache, and what of them decides the status."""
+"""``sptc doctor``: packages, commands that install them, tools, cache, and exit status."""
 
 import importlib.metadata
 from pathlib import Path
@@ -18,7 +18,7 @@ LINES = [
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other requirements than those of the package."""
+    """Replace the requirements of the package by other requirements."""
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: LINES)
 
 

@@ -1,4 +1,4 @@
-"""``sptc explain``: text, JSON, pictures, nibbles, and one line for whatever is wrong."""
+"""``sptc explain``: text, JSON, pictures, nibbles, and one-line messages for invalid input."""
 
 import importlib.util
 import re
@@ -304,7 +304,7 @@ def test_the_picture(text: str, cli: CommandLine) -> None:
     headings = [label for label in labels if " bits each, in " in label]
     assert [heading.split(",")[0] for heading in headings if heading[0] in "BC"] == ["B", "C and D"]
     if text == F16:
-        # A, B and C and D: 128 registers each; the nibbles have no register.
+        # A, B, and C with D have 128 registers each. Nibbles have no register label.
         assert len([label for label in labels if re.fullmatch(r"T\d+:R\d", label)]) == 3 * 128
         assert len([label for label in labels if re.fullmatch(r"T\d+ \d+:\d+", label)]) == 128
         assert {"T31:R3", "T29 31:28", "k 28:31", "stored 14:15", "register 3"} <= set(labels)

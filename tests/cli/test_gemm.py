@@ -1,4 +1,4 @@
-"""``sptc gemm``: what it prints and writes, that it resumes, ways to sum, and one line for whatever is wrong."""
+"""``sptc gemm``: output, files, resumption, methods of summation, and one-line messages for invalid input."""
 
 import json
 import sys
@@ -56,7 +56,7 @@ def test_files(rng: np.random.Generator, cli: CommandLine) -> None:
 
 
 def test_the_matrices_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
-    """By the instruction of the file, so that the product is its D."""
+    """The instruction of the file is used, so that the product equals the D of the file."""
     instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
     a, b = sparse(rng, 16, 32).astype(np.float32), rng.standard_normal((32, 8)).astype(np.float32)
     tile = sptc.pack(instruction, a, b)
@@ -66,7 +66,9 @@ def test_the_matrices_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> N
 
 
 def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
-    """The bits are those of sptc.gemm with the same record; each option affects only instructions that have it."""
+    """Results equal those of sptc.gemm with the same numerics. An option affects only instructions that have the
+    parameter.
+    """
     a, b = sparse(rng, 16, 128, np.float32), rng.standard_normal((128, 8)).astype(np.float32)
     saved(a=a, b=b)
     words = ["--a", "a.npy", "--b", "b.npy", "--jobs", 1]
@@ -136,7 +138,7 @@ def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
 
 
 def gemm(cli: CommandLine, *words: object, a: str = "a.npy", b: str = "b.npy") -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the product that the command writes, and its report."""
+    """Return the product that the command writes, and the report of the command."""
     options = ["--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1]
     report = cli.json(*options, *words)
     return np.load("d.npy"), report
@@ -147,7 +149,7 @@ def check(cli: CommandLine, expected: np.ndarray, *words: object, **files: str) 
 
 
 def command_words(words: dict[str, Any]) -> list[object]:
-    """Return the words of the function as the command has them."""
+    """Return the arguments of the Python function as options of the command."""
     arguments: list[object] = []
     for name, value in words.items():
         option = f"--{name.replace('_', '-')}"
@@ -182,12 +184,12 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
         said = report["way"]
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
         assert {name: said[name] for name in said.keys() & words} == {name: lists[name] for name in said.keys() & words}
-        # Errors are those of the last rounding: half a unit of the last place, or a whole one.
+        # The error comes from the last rounding: half a unit or one unit in the last place.
         last_bit = {"f32": 2.0**-16, "f16": 2.0**-9, "bf16": 2.0**-6, "e4m3": 2.0**-3, "e5m2": 2.0**-2}[said["result"]]
         errors = report["errors"]["arithmetic"]
         assert 0 < errors["total"] < last_bit * errors["total_reference"], words
     a, b, c = (matrices[name] for name in ("a", "b", "c"))
-    check(cli, sptc.gemm(a, b, c, backend="native"), "--c", "c.npy")  # from which the first accumulator begins
+    check(cli, sptc.gemm(a, b, c, backend="native"), "--c", "c.npy")  # C is the first accumulator of the chain
 
 
 @pytest.mark.parametrize("names", [("c", "bias"), ("scale_a", "scale_b"), ("c", "bias", "scale_a", "scale_b")])
@@ -195,7 +197,7 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
 def test_epilogues_are_those_of_the_function(
     names: tuple[str, ...], swapped: bool, matrices: dict[str, np.ndarray], cli: CommandLine
 ) -> None:
-    """Also of the first rows, and of exchanged factors; errors are those of the whole expression."""
+    """Epilogues, also for only the first rows and for exchanged factors. Errors are those of the whole expression."""
     words: dict[str, Any] = {name: matrices[name] for name in names} | {"alpha": 0.75, "relu": True, "split_k": 2}
     if "c" in names:
         words["beta"] = -1.25
@@ -222,7 +224,7 @@ def test_epilogues_are_those_of_the_function(
 
 
 def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """As ``sptc identify --json`` prints it, whole and alone."""
+    """The option --way reads the JSON of ``sptc identify``, either the whole output or only the field `way`."""
     a, b, path = matrices["a"][:16], matrices["b"][:, :24], Path("way.json")
     y = sptc.gemm(a, b, split_k=(3, 5), backend="native", result="f16")
     saved(a=a, b=b, y=y)
@@ -291,7 +293,7 @@ def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, mon
 
 
 def test_scales_of_a_compressed_file(rng: Random, cli: CommandLine) -> None:
-    """Block scales go to an instruction that takes them; others multiply the numbers that they stand for."""
+    """Block scales are passed to an instruction that has them. Other instructions multiply the dequantised numbers."""
     a, b = sparse(rng, 32, K).astype(np.float32), rng.standard_normal((K, 9)).astype(np.float32)
     saved(a=a, b=b)
     packed = "packed.safetensors"
@@ -321,7 +323,9 @@ def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> 
 
 
 def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted behind its first block, it gives the bytes of a whole run; another product is refused meanwhile."""
+    """A product that is interrupted after its first block gives the bytes of a whole run. Another product is
+    rejected.
+    """
     words = ["--a", "a.npy", "--b", "b.npy", "--output", "d.npy", "--backend", "golden", "--jobs", "1"]
     words += ["--split-k", "2,6", "--promote", "4", "--scale-b", "scale_b.npy", "--relu", "--result", "bf16"]
     add = ProductFolder.add

@@ -1,4 +1,4 @@
-"""``sptc presets``, ``config``, ``ports`` and ``verilog``: what they print and write, and what they refuse."""
+"""``sptc presets``, ``config``, ``ports`` and ``verilog``: printed and written output, and rejected options."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def test_verilog_is_printed_and_structures_are_written(
 
 
 def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
-    """In a file, by options alone, and by changes of a preset: the same, and --json gives the file."""
+    """A configuration file, options alone, and changes of a preset give the same datapath. --json prints the file."""
     words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
     text = cli.text("config", *words, "--json")
     expected = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
@@ -114,7 +114,7 @@ def test_ports_as_json(cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_verilator_warns_of_nothing_in_it(tmp_path: Path, cli: CommandLine) -> None:
-    """Without a word on the command line: the header turns off what Amaranth's style would raise."""
+    """Verilator is called without options: the header of the file turns off warnings about Amaranth's style."""
     cli.text(*TINY, "tiny.v")
     assert lint(tmp_path, "--top-module", "sptc_tiny_core", "tiny.v") == (0, "")
 
@@ -149,5 +149,5 @@ def test_bad_words(cli: CommandLine) -> None:
 
 
 def test_tops() -> None:
-    """The parser, which does not import Amaranth, names every top."""
+    """The parser of the command line knows every top-level module, although it does not import Amaranth."""
     assert hardware._TOPS == TOPS

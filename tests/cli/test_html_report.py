@@ -1,4 +1,4 @@
-"""A page of a regression: what files of every kind become, what is missing, and what no file can put into it."""
+"""HTML page of a regression: contents for files of every kind, missing results, and text that must be escaped."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from sptc.verify.report_page import report_page
 
 COMMAND = "report"
 HOSTILE = "<script>alert('x')</script>&\"\x1b[31m"
-#: As pytest, and as `sptc`, write them.
+#: JUnit XML as pytest and `sptc` write it.
 TESTS = """<?xml version="1.0"?>
 <testsuites><testsuite name="pytest" tests="4"><properties><property name="seed" value="2026"/></properties>
 <testcase classname="tests.cli.test_a" name="test_right" time="1.5"/>
@@ -109,7 +109,7 @@ def test_what_area_prints(folder: Path) -> None:
 
 
 def test_a_regression_s_own_files(folder: Path) -> None:
-    """The JUnit XML of a test file says more than its outcome, which counts where there is none."""
+    """The JUnit XML of a test file has priority over its recorded outcome, which counts only without JUnit XML."""
     (folder / "tests-cli-test_a.xml").write_text(TESTS)
     (folder / "a.json").write_text(json.dumps({"file": "tests/cli/test_a.py", **OUTCOME}))
     (folder / "b.json").write_text(json.dumps({"file": "tests/sim/test_c.py", **OUTCOME}))

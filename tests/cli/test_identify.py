@@ -1,4 +1,4 @@
-"""``sptc identify``: what it prints, its exit status, and one line for whatever is wrong."""
+"""``sptc identify``: output, exit status, and one-line messages for invalid input."""
 
 from itertools import pairwise
 from math import fsum
@@ -21,7 +21,7 @@ Random = np.random.Generator
 
 @pytest.fixture
 def product(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
-    """A product of e4m3, summed in two slices, as codes and in files."""
+    """A product of e4m3 that is summed in two slices, as codes and in files."""
     a, b = sparse(rng, 32, 512, np.float32), rng.standard_normal((512, 16)).astype(np.float32)
     arrays = {name: array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for name, array in (("a", a), ("b", b))}
     arrays["y"] = sptc.gemm(*arrays.values(), format="e4m3", split_k=2)
@@ -30,7 +30,7 @@ def product(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
 
 
 def words(*more: object, fmt: str = "e4m3", result: str = "f32", **files: str) -> list[object]:
-    """Return words that name the files of A, B and y, and their formats."""
+    """Return options that name the files of A, B and y, and their formats."""
     named = {name: f"{name}.npy" for name in "aby"} | files
     given = [word for name, path in named.items() for word in (f"--{name}", path)]
     return [*given, "--format", fmt, "--result", result, *more]
@@ -78,7 +78,7 @@ def chain(cli: CommandLine, *more: object) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.regression
 def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """Each instruction takes the result of the one before; slices add up to what the way gives."""
+    """Each instruction of the chain starts from the previous result. The sum of all slices is the result of the way."""
     a, b, y = product.values()
     wrong = y.view(np.uint32).copy()
     wrong[3, 4] ^= 1
@@ -104,7 +104,7 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
 
 @pytest.mark.regression
 def test_where_the_wanted_value_would_come_from(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """Of a kernel that forgets the end of K in one row, the instruction is marked after which it stopped."""
+    """If a kernel omits the end of K in one row, the instruction after which it stopped is marked."""
     a, b = product["a"], product["b"]
     y = sptc.gemm(a, b, format="e4m3", alpha=2.0)
     y[5] = sptc.gemm(a[5:6, :320], b[:320], format="e4m3", alpha=2.0)
@@ -183,7 +183,7 @@ def test_bad_input(cli: CommandLine) -> None:
 
 
 def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
-    """`sptc gemm` and `sptc identify` take a transposed B, scales, bias, alpha and beta as Python does."""
+    """`sptc gemm` and `sptc identify` accept a transposed B, scales, bias, alpha and beta like the Python functions."""
     a, w = rng.standard_normal((8, 256)).astype(np.float32), rng.standard_normal((6, 256)).astype(np.float32)
     a[:, ::2] = 0
     a, w = (array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for array in (a, w))
@@ -218,7 +218,7 @@ def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
 
 
 def test_block_scales_of_both_commands(cli: CommandLine, rng: Random) -> None:
-    """NVFP4: block scales as floats, and second-level scales in f32."""
+    """NVFP4: block scales are given as floats, and second-level scales in f32."""
     a, b = (rng.integers(0, 16, shape).astype(np.uint8) for shape in ((8, 256), (256, 6)))
     a.reshape(8, -1, 4, 2)[:, :, :2] = 0
     scales = {"block_scale_a": rng.integers(1, 8, (8, 8)) / 4, "block_scale_b": rng.integers(1, 8, (6, 8)) / 4}

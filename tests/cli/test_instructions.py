@@ -1,4 +1,4 @@
-"""``sptc instructions``, and the table of what is covered, which is its output."""
+"""``sptc instructions``, and the coverage table in the documentation, which is the output of this command."""
 
 import io
 import json
@@ -91,7 +91,7 @@ def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
         assert tuple(entry["n"]) == opcode.columns
         assert [arch for arch, word in entry["evidence"].items() if word] == ["sm_100"]
     levels = Counter(entry["evidence"]["sm_100"] for entry in by_text.values())
-    assert levels.pop("spot-checked elsewhere") == 16 * 2 + 5  # 21 forms; 16 of them have two M
+    assert levels.pop("spot-checked elsewhere") == 16 * 2 + 5  # 21 instruction forms, of which 16 have two values of M
     assert [*levels] == ["modelled"]
     assert "tcgen05.mma.ws.sp.cta_group::1.kind::tf32 (m32nNk16.f32.tf32.tf32)" in by_text
     for size, scale in (("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")):

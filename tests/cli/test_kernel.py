@@ -1,4 +1,4 @@
-"""``sptc kernel``: a launch from files, what it writes and says, and what it refuses."""
+"""``sptc kernel``: launches from files, output, and rejected input."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, near misses, completion, and examples that work."""
+"""The command line as a whole: help, suggestions for misspelt words, completion, and the printed examples."""
 
 import re
 import shlex
@@ -45,7 +45,7 @@ def test_a_long_word_is_cut(cli: CommandLine) -> None:
 
 
 def test_what_no_word_can_hold(cli: CommandLine) -> None:
-    """No shell gives such a word, but a caller of ``main`` may."""
+    """A shell cannot pass an argument with a NUL or an unpaired surrogate, but a caller of ``main`` can."""
     for word in ("a\0b", "\ud800.STATE"):
         cli.refuses("campaign", "--state", word, message="an argument cannot contain a NUL or an unpaired surrogate")
 
@@ -85,9 +85,9 @@ def test_other_shells_hear_of_every_command(cli: CommandLine) -> None:
         assert [name for name in EXAMPLES if not re.search(rf"\b{name.split()[-1]}\b", text)] == []
 
 
-#: What takes a GPU, and what takes more than seconds.
+#: Examples that need a GPU, and examples that take more than seconds.
 GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
-#: Few shards do not cover everything, which is a status of 1.
+#: A few shards do not reach all coverage bins, so the status is 1.
 STATUS = {EXAMPLES["coverage"][0]: 1}
 LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "diagnose", "trace")
 
@@ -135,7 +135,7 @@ def test_long_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full device, and standard output that is closed: one sentence and status 2, also for help."""
+    """A full device or a closed standard output gives one sentence and status 2, also for help."""
     for words in (["presets"], ["explain", "--help"]):
         with Path("/dev/full").open("w") as full:
             monkeypatch.setattr("sys.stdout", full)
@@ -152,7 +152,7 @@ def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkey
 
 
 def test_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence and status 70; with --debug the traceback."""
+    """A defect of the program gives one sentence and status 70, and with --debug the traceback."""
 
     def execute(_options: object) -> int:
         raise KeyError("row\n5")

@@ -1,4 +1,4 @@
-"""``sptc pack`` and ``judge``: the packs that are written, results that are judged, and their former names."""
+"""``sptc pack`` and ``judge``: packs that are written, results that are judged, and former names of the commands."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -70,7 +70,7 @@ def test_bad_words_of_pack(cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_every_instruction(tmp_path: Path, seed: int, rng: np.random.Generator, cli: CommandLine) -> None:
-    """At least 99 % of all pairs of instruction and neighbour are told apart; packs pass on native, some on rtl.
+    """Packs distinguish at least 99 % of all pairs of instruction and neighbour. They pass on native, and some on rtl.
 
     In every run for one architecture that is drawn anew.
     """
@@ -100,7 +100,7 @@ def pack(tmp_path: Path, cli: CommandLine) -> Path:
 
 
 def results(path: Path, name: str) -> Path:
-    """Write what a neighbour makes of a pack beside it, a word a line."""
+    """Write the results of a neighbour for a pack to a file beside the pack, with one word per line."""
     file = read_pack(path).file
     [neighbour] = [each for each in neighbours_of(file.instruction, file.arch) if each.name == name]
     d = to_registers(neighbour.multiply(given_of(file)), accumulator_fragment(file.instruction))

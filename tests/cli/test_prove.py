@@ -1,4 +1,4 @@
-"""``sptc prove``: the table, JSON, counterexamples, traces, and one line for whatever is wrong."""
+"""``sptc prove``: table, JSON, counterexamples, traces, and one-line messages for invalid input."""
 
 import re
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from sptc.formal.properties import Case, Topic
 from sptc.formal.record import read_record
 from sptc.tests.cli.command_line import CommandLine
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 COMMAND = "prove"
@@ -93,7 +93,9 @@ def test_what_is_broken_is_not_recorded(tmp_path: Path, cli: CommandLine) -> Non
 
 
 def test_what_a_datapath_lacks_is_not_asked(cli: CommandLine) -> None:
-    """A row of eight bytes a step serves no warp, and integers have no sign to invert."""
+    """Properties that do not apply are skipped: a row of eight bytes per step cannot form a warp, and integers have no
+    sign.
+    """
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]
@@ -140,7 +142,7 @@ def test_the_first_that_is_broken_ends_it(cli: CommandLine) -> None:
 def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     def settled(cases: list[Case], jobs: int, limit: float, *_: object) -> Generator[Outcome, None, None]:
         for number, case in enumerate(cases):
-            # the head, or the outcome before
+            # One line is printed before each outcome: the header, or the previous outcome.
             assert len(cli.capsys.readouterr().out.splitlines()) == 1, number
             yield settle(case, limit)
 

@@ -1,4 +1,4 @@
-"""JUnit XML and annotations: what is right, what is wrong, and text that XML and GitHub must not misread."""
+"""JUnit XML and annotations: passed and failed results, and text that must be escaped for XML and GitHub."""
 
 import argparse
 from pathlib import Path
@@ -52,12 +52,12 @@ def test_a_run_that_does_not(cli: CommandLine) -> None:
     assert annotation.startswith("::error title=sptc run%3A mma")
     assert annotation.endswith(f"%0A{first}")
     assert notice == "::notice title=sptc run::0 right, 1 wrong"
-    # A report that cannot be written is an error before anything runs.
+    # If the report file cannot be written, the command fails before it computes anything.
     cli.refuses(file, "--junit", "missing/run.xml", message="cannot be written")
 
 
 def test_a_seed_is_a_property(tmp_path: Path) -> None:
-    """Of what is random, that whoever reads the result can repeat it."""
+    """Reports of random work contain the seed, so that a reader can repeat the run."""
     options = argparse.Namespace(command="campaign", junit=tmp_path / "c.xml", github=False)
     report(options, [Check("tiny", "f16 x f16")], seed=2026)
     (found,) = written(options.junit).iter("property")

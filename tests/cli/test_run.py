@@ -1,4 +1,4 @@
-"""``sptc run``: exit statuses, the table, the JSON object, and one line for whatever is wrong."""
+"""``sptc run``: exit statuses, the table, the JSON object, and one-line messages for invalid input."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from sptc.verify.replay import replay
 COMMAND = "run"
 
 RECORDINGS = list(shipped())
-#: The other architectures of which sets of dot products ship beside them.
+#: Architectures other than sm_90 with recorded dot products in the package.
 ELSEWHERE = ("sm_80", "sm_86", "sm_89", "sm_100")
 SAMPLE = {path.stem: path for path in RECORDINGS}
 F32 = SAMPLE["mma.sp-ordered.m16n8k32.f32.f16.f16.f32.selector0"]
@@ -64,12 +64,12 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     assert match, total
     assert match["mismatches"] == "0"
     assert [int(number) for number in match.groups()[3:]] == [len(rows), len(RECORDINGS) + 2]
-    cells = [row.replace(" (", "(").split() for row in rows]  # the name of tcgen05 is two words
+    cells = [row.replace(" (", "(").split() for row in rows]  # the name of a tcgen05 instruction has a space
     assert len({(row[0], row[1]) for row in cells}) == len(rows)
     assert {row[4] for row in cells} == {"0"}
     elsewhere = {(arch, "recorded elsewhere") for arch in ELSEWHERE}
     words = {("sm_100", "spot-checked elsewhere"), ("sm_100", "modelled")}
-    # With A in either place the cycles are two words per column.
+    # Cycles for both locations of A take two words in a column.
     evidence = {(row[1], " ".join(row[-1 - (row[-1] == "elsewhere") :])) for row in cells}
     assert evidence == {("sm_90", "recorded")} | elsewhere | words
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -79,7 +79,9 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
 
 
 def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tiles of an instruction, of whatever file; no back end but those of the tops has any."""
+    """Simulated cycles are summed over all files of an instruction. Only back ends of top-level modules report
+    cycles.
+    """
     multiply = backend("golden").multiply
 
     def with_cycles(self: object, i: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -100,7 +102,7 @@ def test_files_of_one_instruction_are_one_line(cli: CommandLine) -> None:
 
 
 def test_a_flipped_bit_is_printed(cli: CommandLine) -> None:
-    """Lane 13 is thread 1 of group 3: row 3 or 11, columns 2 and 3."""
+    """Lane 13 is thread 1 of group 3, which has rows 3 and 11, and columns 2 and 3."""
     code, number, path = r"(0x[0-9a-f]+)", r"\(([^)]+)\)", Path("flipped.npz")
     for kind, source, register, row, column in (("f32", F32, 2, 11, 2), ("f16", F16, 1, 11, 2), ("s32", S32, 1, 3, 3)):
         flipped(source, path, 3, 13, register, 4)
@@ -149,7 +151,7 @@ def test_json_of_a_mismatch(cli: CommandLine) -> None:
     assert (first["instruction"], first["reference"]) == (report["instructions"][0]["instruction"], "recorded")
     assert int(first["computed"], 16) ^ int(first["expected"], 16) == 16
     for which in ("computed", "expected"):
-        assert isinstance(first[f"{which}_number"], str)  # NaN is no JSON number
+        assert isinstance(first[f"{which}_number"], str)  # NaN does not exist in JSON
         number = float(first[f"{which}_number"])
         assert np.array_equal(number, output_number(first[which], "f16"), equal_nan=True)
 
@@ -175,7 +177,9 @@ def test_json_of_special_values_parses_strictly(cli: CommandLine) -> None:
 
 
 def test_limit_and_seed(cli: CommandLine) -> None:
-    """Mismatches tell which tiles ran, which are those that `replay` draws: tile i of the file has 2**i of them."""
+    """--limit and --seed select the same tiles as `replay`: tile i has 2**i mismatches, so the sum identifies the
+    tiles.
+    """
     d = contents(F32)["D"]
     for case, tile in enumerate(d[:7]):
         tile.reshape(-1)[: 1 << case] ^= 1
@@ -198,11 +202,11 @@ def test_metadata_policy(cli: CommandLine) -> None:
 
 def test_without_a_recorded_result(cli: CommandLine) -> None:
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
-    assert TOTAL.match(cli.text("file.npz").splitlines()[-1])["outputs"] == "2304"  # against the golden model
+    assert TOTAL.match(cli.text("file.npz").splitlines()[-1])["outputs"] == "2304"  # compared with the golden model
 
 
 def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
-    """Nothing on standard output, even if a good file came first; errors of operands name the file, too."""
+    """Invalid files write nothing to standard output, even after a good file. Errors of operands name the file, too."""
     Path("text").write_text("no archive\n")
     changed(F32, Path("undefined.npz"), E=np.zeros_like(contents(F32)["E"]))
     changed(F32, Path("selector.npz"), selector=9)
@@ -233,7 +237,9 @@ def test_bad_words(cli: CommandLine) -> None:
 
 
 def test_the_process(cli: CommandLine) -> None:
-    """Statuses and streams of the real command, from another directory, with no bytes of a progress bar."""
+    """Exit statuses and output streams of the command in its own process, from another directory, without a progress
+    bar.
+    """
     flipped(F32, Path("flipped.npz"), 0, 0, 0, 0)
     for name, expected in (
         ("flipped.npz", (1, "", "first mismatch: ")),
@@ -252,7 +258,7 @@ def test_a_progress_bar_on_a_terminal_leaves_standard_output_alone() -> None:
 
 
 def test_a_reader_that_leaves_early() -> None:
-    """As `sptc run | head -1`: no traceback."""
+    """A reader that closes the pipe early, as in `sptc run | head -1`, causes no traceback."""
     reader, writer = os.pipe()
     os.close(reader)
     words = [sys.executable, "-m", "sptc", "run", "--limit", "1", "--backend", "golden", *map(str, RECORDINGS[:20])]

@@ -1,4 +1,4 @@
-"""``sptc run`` on register files of tcgen05.mma.sp: statuses, table, JSON object, and one line for bad files."""
+"""``sptc run`` on register files of tcgen05.mma.sp: statuses, table, JSON object, and messages for bad files."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ COMMAND = "run"
 F16 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
 NAME = f"{F16} (m128n16k32.f32.f16.f16)"
-#: The hardware of sm_100 is compiled in the regression.
+#: Only the regression compiles the hardware of sm_100.
 BACKENDS = ["golden", pytest.param("rtl", marks=pytest.mark.regression)]
 MMA = next(iter(shipped()))
 
@@ -27,7 +27,7 @@ Random = np.random.Generator
 
 @pytest.fixture(autouse=True)
 def one_datapath(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The datapaths of sm_100 and sm_120 differ in name alone; other tests build this one."""
+    """Use one datapath for sm_100 and sm_120, because the two differ only in name, and other tests build it."""
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
 
 
@@ -69,7 +69,7 @@ def test_beside_a_file_of_another_family(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_change_beside_d_is_printed(backend: str, tensor_memory_file: Make, rng: Random, cli: CommandLine) -> None:
-    """Whole words, though D is f16."""
+    """A change beside an f16 result in a word of D is reported, because whole words are compared."""
     file, word = tensor_memory_file(F16, rng, d="f16"), 0x1234
     other, name = word ^ 1 << 31, NAME.replace("f32", "f16")
     assert file.d is not None
@@ -97,7 +97,7 @@ def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path
 
 
 def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
-    """What is wrong with a file is found before there is a simulator that writes waves."""
+    """An invalid file is reported before a simulator that writes waveforms is built."""
     np.savez("file.npz", **file.contents() | {"idesc": 0})
     cli.refuses(
         "file.npz", "--waves", "tile.vcd", message="file.npz: ...describes a dense instruction; bit 2 must be 1"

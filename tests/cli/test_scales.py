@@ -1,4 +1,4 @@
-"""``sptc scales``, and the layouts of scales that ``sptc compress`` writes and reads."""
+"""``sptc scales``, and the layouts of block scales that ``sptc compress`` writes and reads."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,9 @@ def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
 
 
 def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> None:
-    """A kernel's order with ``cutlass3-sm100``, or by an option; every file is read as it was written."""
+    """``cutlass3-sm100`` or an option selects the layout that kernels read. Every file is read in the layout it was
+    written in.
+    """
     np.save("w.npy", rng.standard_normal((144, 320)).astype(np.float32))
     cli.command = "compress"
     for name, words in (

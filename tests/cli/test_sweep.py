@@ -1,11 +1,11 @@
-"""``sptc sweep``: the grid in its order, here or on a cluster, and one line for whatever is wrong."""
+"""``sptc sweep``: results in the order of the grid, on this machine or a cluster, and one-line messages."""
 
 from pathlib import Path
 
 import pytest
 from sptc.tests.cli.command_line import CommandLine, cluster
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
     pytest.mark.usefixtures("cache_of_netlists"),
@@ -29,7 +29,7 @@ def test_the_table(liberty: Path, cli: CommandLine) -> None:
 def test_the_same_on_a_cluster(
     tmp_path: Path, liberty: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library goes there with the work: its workers cannot see the file."""
+    """The liberty file is sent with the work, because workers on other machines cannot read it."""
     here = cli.json(*SMALL, "--liberty", liberty)["points"]
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache of the cluster"))
     hidden = tmp_path / "hidden.lib"

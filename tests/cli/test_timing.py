@@ -1,4 +1,4 @@
-"""``sptc timing``: lists, one instruction, JSON, the picture, and what has no cycles."""
+"""``sptc timing``: lists, one instruction, JSON, the picture, and instructions without known cycles."""
 
 from pathlib import Path
 

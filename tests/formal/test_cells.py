@@ -1,4 +1,4 @@
-"""What is proved is what ships: cells with the parameters that they have, parts of the tops, or their wiring alone."""
+"""Proofs cover the shipped hardware: the same cells with the same parameters, parts of top-level modules, wiring."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def terms(tree: CarrySaveTree) -> tuple[object, ...]:
     return tuple(f"{count}x{bits}" for count, bits in runs), tree.total_bits
 
 
-#: By property, the cell that it is about, and the parameters that it is proved for.
+#: For each property of a cell: the class of the cell, and a function that returns the parameters under proof.
 CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
     "alignment.maximum": (
         MaxExponent,
@@ -52,7 +52,7 @@ CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
 
 
 def parts(component: Any) -> Iterator[Any]:
-    """Yield the parts of a component, and those of groups among them."""
+    """Yield the parts of a component, and the parts of the product groups among them."""
     for part, _ in component.elaborate("formal")._named_submodules.values():
         yield part
         if isinstance(part, ProductGroup):
@@ -69,15 +69,15 @@ def test_every_cell_is_proved_as_it_is_built(config: CoreConfig) -> None:
             proved = {described(AlignmentShifter(*parameters)) for parameters in proved}
         assert {described(cell) for cell in built if isinstance(cell, kind)} <= proved, name
     del built
-    gc.collect()  # what was not elaborated warns when it goes
+    gc.collect()  # free components that were never elaborated, while their warnings are off
 
 
-#: Small arrays of two datapaths, which together have every part that any has.
+#: Small arrays of three datapaths, which together contain every part of any datapath.
 CONFIGS = [replace(PRESETS[name], rows=4, columns=4) for name in ("tiny", "rtx-blackwell", "ampere")]
 
 
 def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type]:
-    """Yield the classes of a component and of all its parts; what has been seen once is not opened again."""
+    """Yield the classes of a component and of all its parts. A component that was seen before is not examined again."""
     kind = type(component)
     yield kind
     if kind in seen:
@@ -102,13 +102,13 @@ def parts_of_tops() -> set[type]:
 
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[set[type]]:
-    """Classes of all that the tops are made of; components are collected while warnings of them are ignored."""
+    """Return the classes of all components in the top-level modules. Warnings about unused components are ignored."""
     yield parts_of_tops()
     gc.collect()
 
 
 def subjects(case: Case) -> Iterator[type]:
-    """Yield the components that a case is about, by the classes of the hardware that they are or stand for.
+    """Yield the components that a proof case is about, by hardware class. A stand-in counts as the class it replaces.
 
     One that connects parts as an array does, where the array itself is too large, goes by these.
     """

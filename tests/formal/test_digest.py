@@ -1,4 +1,4 @@
-"""The digest of a problem ignores names, order of ports and places in files, and sees every other change."""
+"""The digest of a proof problem ignores names, order of ports and source locations, and sees every other change."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,9 @@ def lanes(
     register: str = "total",
     **options: object,
 ) -> Callable[[Harness], None]:
-    """Two equal lanes, each of which is claimed to have its own sum; crossed, each has that of the other."""
+    """Return a harness with two equal adders, each claimed to compute its own sum. If `crossed`, the claims are
+    exchanged.
+    """
 
     def build(h: Harness) -> None:
         h.clocked(any_state=any_state)
@@ -71,7 +73,7 @@ def test_names_and_order_of_ports_change_nothing() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"crossed": True},  # every lane by itself looks the same
+        {"crossed": True},  # each lane alone looks unchanged
         {"subtracts": True},
         {"init": 1},
         {"any_state": True},
@@ -85,7 +87,9 @@ def test_every_other_change_is_seen(change: dict[str, object]) -> None:
 
 
 def test_a_register_that_may_start_anyhow_is_no_register_of_the_harness() -> None:
-    """With `any_state` registers of components start with any value and those of the harness with their own."""
+    """With `any_state`, registers of components start with any value, and registers of the harness with their initial
+    value.
+    """
 
     def build(h: Harness, inside: bool) -> None:
         h.clocked(any_state=True)

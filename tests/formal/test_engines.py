@@ -1,4 +1,4 @@
-"""The engines on designs whose answer is known: proofs, counterexamples, covers, time limits."""
+"""Proof engines on designs with known answers: proofs, counterexamples, covers and time limits."""
 
 import re
 from collections.abc import Callable
@@ -109,7 +109,9 @@ def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
 def test_claims_that_are_too_much_at_once(
     wrong: tuple[int, ...], late: int | None, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is asked by itself; what is not decided of one is not proved of all."""
+    """If all claims together are too hard, each claim is proved by itself. An undecided claim is not reported as
+    proved.
+    """
     right = abc._broken_after
 
     def broken_after(folder: Path, claims: range, seconds: float) -> int | None:
@@ -173,13 +175,13 @@ def test_what_an_assumption_excludes_is_not_reached() -> None:
 
 
 def hard(h: Harness) -> None:
-    """Two primes of 32 bits, from their product."""
+    """A hard problem: find two primes of 32 bits for a given product."""
     a, b = h.free("a", 32), h.free("b", 32)
     h.claim("prime", a * b != 3037000493 * 2654435761)
 
 
 def far(h: Harness) -> None:
-    """Broken, but after 2**31 cycles."""
+    """The claim breaks, but only after 2**31 cycles."""
     h.clocked()
     count = Signal(32, name="count")
     h.m.d.sync += count.eq(count + 1)
@@ -227,7 +229,7 @@ def test_reachability() -> None:
 
 
 def test_what_would_hold_again_must_hold_at_first() -> None:
-    """The claim is an invariant, but the first cycle breaks it."""
+    """The claim holds in a cycle if it holds in the previous cycle, but it is false in the first cycle."""
 
     def build(h: Harness) -> None:
         h.clocked()
@@ -268,7 +270,7 @@ def test_registers_start_from_their_initial_values() -> None:
     [(True, False, "proved"), (True, True, "broken"), (False, True, "vacuous"), (False, False, "vacuous")],
 )
 def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: bool, result: str) -> None:
-    """Their initial values are what a reset leaves, not what power-up does."""
+    """A component's initial values apply after a reset, and not after power-up."""
 
     class Held(wiring.Component):
         value: Out(4, init=5)
@@ -292,7 +294,9 @@ def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: b
 
 
 def test_a_reset_ends() -> None:
-    """Of registers that begin anyhow only the first cycle is one of reset: a claim is asked in others too."""
+    """If registers start with any value, only the first cycle has a reset, and claims are also checked in later
+    cycles.
+    """
 
     def build(h: Harness) -> None:
         reset = h.clocked(any_state=True)
@@ -340,7 +344,9 @@ def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Pat
 
 @pytest.mark.parametrize("wanted", [5, 1 << 18, 0b1100_0000_0000_0000_0011, (1 << 20) - 1])
 def test_exhaustion_of_more_than_is_tried_at_once(wanted: int, tmp_path: Path) -> None:
-    """A million assignments, of which one sets the AND of all inputs, some of them inverted."""
+    """Exhaustive evaluation of a million assignments, exactly one of which sets the AND of all inputs or inverted
+    inputs.
+    """
     literals = [2 * (bit + 1) + (not wanted >> bit & 1) for bit in range(20)]
     gates, last = [], literals[0]
     for number, literal in enumerate(literals[1:], 21):

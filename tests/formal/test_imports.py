@@ -1,4 +1,4 @@
-"""Proofs take no specification from the hardware: of ``rtl`` they import only components, ports and configurations."""
+"""Proofs take no expected value from the hardware: they import only components, ports and configurations of ``rtl``."""
 
 import ast
 import inspect
@@ -17,16 +17,18 @@ from sptc.rtl import multiply, slots, unpack, widths
 from sptc.rtl.config import PRESETS
 
 FORMAL = Path(__file__).parents[2] / "formal"
-#: What a proof is about.
+#: Module with the configurations of datapaths, which proofs may import.
 CONFIGURATION = "sptc.rtl.config"
-#: Turns what is proved into a netlist, and computes nothing.
+#: Function that converts a design to a netlist, which proofs may import.
 WRITER = "to_rtlil"
-#: Where a component keeps the widths that the hardware has worked out for itself.
+#: Attribute in which a component stores the widths that the hardware has computed.
 OWN_WIDTHS = "widths"
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Return whether something of ``rtl`` is a component, a layout or signature of ports, an enumeration in one."""
+    """Return whether a name of ``rtl`` is a component, a layout or signature of ports, or an enumeration in such a
+    layout.
+    """
     if module == CONFIGURATION or name == WRITER:
         return True
     thing = getattr(import_module(module), name)
@@ -39,7 +41,7 @@ def is_allowed(module: str, name: str) -> bool:
 
 
 def refused(source: str) -> Iterator[str]:
-    """Yield what a file of ``formal`` takes from the hardware beyond that."""
+    """Yield the names that a file of ``formal`` imports from the hardware against this rule."""
     has_components = "from ..rtl." in source
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and has_components and node.attr == OWN_WIDTHS:
@@ -72,7 +74,7 @@ def test_an_answer_of_the_hardware_is_refused(planted: str) -> None:
 
 
 def test_a_width_that_the_hardware_alone_has_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a bit less kept, the widths of the hardware agree among themselves, but not with the numerics."""
+    """If the hardware keeps a bit less, its widths are consistent with each other, but not with the numerics."""
     right = slots.kept_bits
     for module in (slots, widths, multiply, unpack):
         monkeypatch.setattr(module, "kept_bits", lambda config, element: right(config, element) - 1)

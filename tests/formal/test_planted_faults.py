@@ -1,4 +1,4 @@
-"""Each property sees the faults planted in the design: the command says so, and with which values.
+"""Each property detects the faults planted in the design, and `sptc prove` prints a counterexample.
 
 Which problem each fault broke is recorded in ``broken.json``, by its digest; the regression proves again only where the
 fault leads to another problem now. ``--again`` believes no record.
@@ -18,7 +18,8 @@ from sptc.rtl.config import PRESETS
 from sptc.tests.planted import Fault, faults
 
 FAULTS = {name: fault for name, fault in faults("rtl").items() if not name.startswith("rtl.")}
-#: By property, the case that its fault breaks, and the digests of its problems; and where newer ones are kept.
+#: Record for each fault: the broken proof case, and the digests of its problems. New records are written to the folder
+#: NEWER.
 RECORD = Path(__file__).with_name("broken.json")
 BROKEN: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
 NEWER = Path(__file__).parents[2] / "build" / "regression" / "broken"
@@ -28,7 +29,7 @@ def test_there_is_a_fault_for_each() -> None:
     assert {fault.property for fault in FAULTS.values()} == {item.name for item in PROPERTIES}
 
 
-#: One for each engine, in the quick tier.
+#: Faults of the quick tier, one for each proof engine.
 QUICK = ("metadata.legal", "operands.exact", "core.order")
 
 
@@ -66,12 +67,12 @@ def test_a_planted_fault_is_seen(
 
 
 def digests(fault: Fault, described: str) -> list[str]:
-    """Return digests of the problems that a property asks, with the fault planted, of one case."""
+    """Return digests of the proof problems of one case of a property, with the fault planted."""
     asked = cases(chosen([fault.property]), [PRESETS[fault.preset]])
     return [problem_digest(case.harness()) for case in asked if case.described == described]
 
 
 def is_recorded(fault: Fault) -> bool:
-    """Return whether a fault still leads to the problem that was broken when it was recorded."""
+    """Return whether the proof problem with the fault equals the recorded problem, which was broken."""
     record = BROKEN.get(fault.name)
     return record is not None and record["digests"] == digests(fault, record["case"])

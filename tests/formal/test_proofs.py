@@ -1,4 +1,4 @@
-"""Proofs of the smallest datapath; `sptc prove --record`, which the regression begins with, proves those of all."""
+"""Proofs of the smallest datapath. The regression proves all datapaths first, by `sptc prove --record`."""
 
 import gc
 import os
@@ -14,8 +14,8 @@ from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 
 ALL = cases(PROPERTIES, PRESETS.values())
-#: Cases of the smallest datapath that the quick tier proves, by processor seconds when they were recorded: always, and
-#: if their problem is not the recorded one.
+#: Limits in recorded processor seconds for proofs in the quick tier: proofs that always run, and proofs that run only
+#: if their problem has changed.
 ALWAYS, IF_CHANGED = 1.0, 15.0
 OF_TINY = sorted(
     ((expected_seconds(case), case) for case in ALL if "tiny" in case.presets and expected_seconds(case) <= IF_CHANGED),
@@ -32,14 +32,14 @@ def assert_proved(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("topic", sorted({case.subject.name.partition(".")[0] for _, case in OF_TINY}))
 def test_proofs_of_a_second_or_less(topic: str) -> None:
-    """No proof is given up after seconds: on a slow machine it takes longer."""
+    """These proofs have no time limit, because they may take longer on a slow machine."""
     for seconds, case in OF_TINY:
         if case.subject.name.startswith(f"{topic}.") and seconds <= ALWAYS:
             assert_proved(settle(case, None))
 
 
 def test_problems_that_changed_are_proved() -> None:
-    """Of proofs that take longer, those whose netlist or claims are not the recorded ones."""
+    """Proofs that take longer are repeated only if their netlist or claims differ from the recorded ones."""
     record = read_record(RECORD)
     if record.sources == source_digest() and not os.environ.get("SPTC_PLANT"):
         return
@@ -53,14 +53,15 @@ def test_problems_that_changed_are_proved() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("formats", [("s4", "u4"), ("s8", "u8")], ids="-".join)
 def test_units_of_integers_alone(formats: tuple[str, ...]) -> None:
-    """No preset is one; such a unit has no special values, and may not look which format it is."""
+    """No preset has only integers. Such a unit has no special values, and does not decode the element format."""
     config = CoreConfig(name="integers", formats=formats, step_bytes=8)
     (case,) = cases([item for item in PROPERTIES if item.name == "unit.stages"], [config])
     assert settle(case, None).result == "proved"
 
 
 EXPONENTS = (PRODUCT_EXPONENT_BITS, "unsigned"), (ALIGNED_EXPONENT_BITS, "signed")
-#: Parameters of cells that no preset has, by property: every small one, those around what the presets have, odd ones.
+#: Parameters of cells that no preset has, by property: all small ones, neighbours of the presets' parameters, unusual
+#: ones.
 CELLS: dict[str, list[tuple[object, ...]]] = {
     "reduction.adder": [(bits,) for bits in (*range(1, 18), 22, 26, 31, 32, 33, 40, 49, 60)],
     "reduction.tree": [
@@ -108,7 +109,7 @@ def test_other_datapaths_than_presets(config: CoreConfig) -> None:
     harnesses = [case.harness() for case in cases(PROPERTIES, [config])]
     assert all(harness.claims for harness in harnesses)
     harnesses.clear()
-    gc.collect()  # what was not elaborated warns when it goes
+    gc.collect()  # free components that were never elaborated, while their warnings are off
 
 
 def test_every_property_is_stated_and_covered() -> None:
@@ -133,7 +134,7 @@ def test_whatever_differs_is_proved(preset: str) -> None:
     assert asked == {(item.name, given) for item in PROPERTIES for given in item.parameters(PRESETS[preset])}
 
 
-#: Another value of each field of a configuration; those of the first row mean nothing to a unit.
+#: Changed value of each field of a configuration. The fields in UNSEEN do not affect a dot-product unit.
 UNSEEN = {"name": "other", "rows": 8, "columns": 8}
 SEEN = {
     "formats": ("f16", "e4m3", "s8", "e2m1/4"), "scales": ("ue8m0",), "step_bytes": 16, "alignment_bits": 26,

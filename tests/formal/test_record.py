@@ -1,4 +1,4 @@
-"""The record of proofs, and what is said of it: complete, believed for the same problem alone, totals and waves."""
+"""Record of proofs: completeness, use only for equal problems, totals, and waveforms."""
 
 import gc
 import re
@@ -54,7 +54,7 @@ def test_what_is_not_stated_or_not_covered_is_no_proof(kind: str, message: str) 
     empty = Property("test.empty", "It is empty.", build, lambda config: [()], Engine.SOLVER, lambda: 1)
     with pytest.raises(AssertionError, match=rf"test\.empty {message}"):
         settle_unless_recorded(Case(empty, (), ()), None, {})
-    gc.collect()  # what was not elaborated warns when it goes
+    gc.collect()  # free components that were never elaborated, while their warnings are off
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Block scales in ``sptc.gemm`` and ``sptc.identify``: chains of ``sptc.mma`` by hand, and what is refused."""
+"""Block scales in ``sptc.gemm`` and ``sptc.identify``, compared with chains of ``sptc.mma``, and rejected arguments."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from sptc.tensors.sparsify import sparsify
 from sptc.tests.isa.test_formats import DTYPES
 
 Random = np.random.Generator
-#: Format, that of scales, dense, and elements along K for which there is one.
+#: Element format, scale format, whether the instruction is dense, and number of elements along K that share a scale.
 KINDS = [
     ("e4m3", "ue8m0", False, 64),
     ("e5m2", "ue8m0", True, 32),
@@ -25,7 +25,7 @@ KINDS = [
 
 
 class Drawn:
-    """Random factors with block scales, K of some instructions and a half."""
+    """Random factors with block scales. K is some instructions and a half."""
 
     def __init__(self, rng: Random, fmt: str, scale: str, dense: bool, span: int, shape: tuple[int, int]) -> None:
         every = instructions_for(fmt, "sm_120", dense=dense, scales=scale)
@@ -57,7 +57,7 @@ class Drawn:
 
 
 def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
-    """Return the sums of some instructions along K, of ``sptc.mma`` tile by tile."""
+    """Return the sums of some instructions along K, computed by ``sptc.mma`` tile by tile."""
     i, (m, n) = drawn.i, (len(drawn.a), drawn.b.shape[1])
     found = np.zeros((-(-m // i.m) * i.m, -(-n // i.n) * i.n), np.float32)
 
@@ -111,7 +111,7 @@ def test_codes_vectors_and_batches(rng: Random) -> None:
 
 
 def test_scales_as_floats(rng: Random) -> None:
-    """Floats are the codes that hold them; the number of blocks decides between NVFP4 and MXFP4."""
+    """Block scales as floats equal their codes. The number of blocks distinguishes NVFP4 from MXFP4."""
     for fmt, scale, dense, span in KINDS[4:]:
         drawn = Drawn(rng, fmt, scale, dense, span, (6, 3))
         words = drawn.words(scale)

@@ -1,4 +1,4 @@
-"""``sptc.diagnose``: planted faults are named, and neither a correct product nor a flipped bit is explained away."""
+"""``sptc.diagnose`` names planted faults, and does not explain a correct product or a flipped bit by a fault."""
 
 import sys
 from pathlib import Path
@@ -18,23 +18,23 @@ import random_products
 from planted_products import PLANTED, planted
 from random_products import Case
 
-#: Faults of the quick tier.
+#: Planted faults of the quick tier.
 QUICK = ("lanes permuted", "metadata of zeros")
 
 
-#: Values of a wrong output beside zero.
+#: Values of a wrong output, other than zero.
 OTHERS = ("another", "negated", "NaN")
 REGRESSION = pytest.mark.regression
 
 
 @pytest.fixture(autouse=True)
 def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spell few ways of stream-K."""
+    """Limit the number of stream-K ways, so that the search is fast."""
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
 
 
 def check(case: Case) -> None:
-    """Diagnose a planted fault."""
+    """Diagnose a planted fault, and check the result."""
     diagnosis = sptc.diagnose(case.a, case.b, case.y, **case.words)
     assert (diagnosis.explained, diagnosis.remaining) == (True, 0), diagnosis
     assert diagnosis.kind in case.kinds, diagnosis
@@ -81,7 +81,7 @@ def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
 
 
 def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -> None:
-    """The words are those of the result, although the product is computed transposed."""
+    """The diagnosis uses rows and columns of the result, although the product is computed transposed."""
     a, b = drawn(rng, (64, 48, 64))
     y = sptc.gemm(a, b, format="f16", backend="native")
     y[16:32], y[48:64] = y[48:64].copy(), y[16:32].copy()
@@ -117,7 +117,7 @@ def test_group_scales_of_other_places(rng: Random, change: dict[str, Any], words
 
 
 def test_a_scale_has_the_name_of_the_caller(rng: Random) -> None:
-    """Also if the sparse factor is B and the product is computed transposed."""
+    """A scale has the caller's name, also if the sparse factor is B and the product is computed transposed."""
     a, b = drawn(rng, (32, 16, 64))
     scale = rng.uniform(0.5, 2, 32).astype(np.float32)
     diagnosis = sptc.diagnose(b.T, a.T, sptc.gemm(a, b, format="f16", backend="native").T, format="f16", result="f32",
@@ -126,7 +126,7 @@ def test_a_scale_has_the_name_of_the_caller(rng: Random) -> None:
 
 
 def test_accumulators_that_are_not_cleared(rng: Random) -> None:
-    """Each promoted partial sum includes those before it: the first of four counts four times."""
+    """Without clearing, each promoted partial sum includes the earlier ones: the first of four is added four times."""
     a = rng.standard_normal((16, 256)).astype(ml_dtypes.float8_e4m3fn)
     b = rng.standard_normal((256, 16)).astype(ml_dtypes.float8_e4m3fn)
     i = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
@@ -161,7 +161,9 @@ def test_maps_of_indices_are_described() -> None:
 
 
 def test_a_misread_tile_is_what_memory_holds(rng: Random) -> None:
-    """Each swizzle is written to a memory byte by byte and read as another."""
+    """Every pair of swizzles is compared with a simulated memory that is written with one swizzle and read with the
+    other.
+    """
     matrix = rng.integers(0, 1 << 16, (64, 64)).astype(np.uint16)
     known = {diagnosis.text: diagnosis for diagnosis in misreadings(64, 64, 16)}
     octets, addresses = matrix.view(np.uint8).ravel(), np.arange(64 * 128)

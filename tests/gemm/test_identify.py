@@ -1,4 +1,4 @@
-"""``sptc.identify``: the way that gives every bit is found, and nothing is called exact that is not."""
+"""``sptc.identify`` finds the method of summation that gives every bit, and calls no other method exact."""
 
 import hashlib
 import json
@@ -36,7 +36,9 @@ def codes(y: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spell few ways of stream-K: of a product of one output tile they form the sums of slices, at much cost."""
+    """Limit the number of stream-K ways. For a single output tile they equal the ways with slices, but take much
+    time.
+    """
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
 
 
@@ -55,13 +57,13 @@ def test_what_a_closed_library_computed(name: str, result: str, split: int) -> N
     if result == "f16":
         assert found.nearest.differing > 0
         assert (sptc.gemm(a, b, way=found.nearest.way, backend="native") != y).sum() == found.nearest.differing
-    else:  # of integers nothing else can be told
+    else:  # integer sums show only whether they wrap
         assert found.nearest is None
         assert found.equal
 
 
 def words_of(rng: Random, result: str) -> dict[str, Any]:
-    """Draw a way; not all of its words are among those that are searched together."""
+    """Draw the arguments of a random way. The search does not try all combinations of these arguments."""
     split, promote = {"split_k": int(rng.integers(2, 9))}, {"promote": int(2 ** rng.integers(0, 4))}
     words: dict[str, Any] = rng.choice([{}, split, {"split_k": 4, "promote": 2}, promote])
     order = str(rng.choice(["in order", "reverse", "tree", "halves"]))
@@ -77,7 +79,7 @@ def words_of(rng: Random, result: str) -> dict[str, Any]:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(40))
 def test_no_false_friend(rng: Random, number: int) -> None:
-    """A planted way, or one that is equal in every bit, is found; of a result with a flipped bit none is."""
+    """The planted way, or a way with the same bits, is found. For a result with a flipped bit, no way is found."""
     fmt = str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "tf32"]))
     result = str(rng.choice(["f32", "f16", "bf16", "e4m3"]))
     instructions = instructions_for(fmt, "sm_90", accumulate="f32")
@@ -94,10 +96,10 @@ def test_no_false_friend(rng: Random, number: int) -> None:
     place = tuple(int(rng.integers(0, size)) for size in y.shape)
     wrong = codes(y).copy()
     wrong[place] ^= wrong.dtype.type(1 << int(rng.integers(0, 8 * y.dtype.itemsize)))
-    # A search of all instructions costs most of this test: half of the cases search only the instruction of the way.
+    # A search of all instructions takes most of the test's time, so half of the cases give the instruction.
     named = {"instruction": str(i)} if number % 2 else {}
     missed = sptc.identify(a, b, wrong, format=fmt, result=result, **named)
-    if missed.exact:  # which is no mistake where the bit is what tells two ways apart
+    if missed.exact:  # allowed if the flipped bit is the one that distinguishes two ways
         np.testing.assert_array_equal(codes(sptc.gemm(a, b, way=missed.way)), wrong)
     else:
         near = missed.nearest
@@ -121,7 +123,9 @@ def test_a_flipped_bit_is_seen_wherever_it_is(rng: Random) -> None:
 
 
 def test_slices_in_any_order(rng: Random) -> None:
-    """Each output has an order of its own: no way gives them, but they are possible; one ulp beyond they are not."""
+    """If every output has its own order of slices, no way is exact, but a way is possible, unless an output is one ulp
+    off.
+    """
     a, b = drawn(rng, "f16", (20, 30, 256))
     parts = np.stack([sptc.gemm(a[:, k : k + 64], b[k : k + 64]) for k in range(0, 256, 64)], -1)
     order = rng.permuted(np.broadcast_to(np.arange(4), parts.shape), axis=2)
@@ -162,7 +166,7 @@ def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
 
 
 def test_dense_factors(rng: Random) -> None:
-    """As cuBLAS promotes partial sums of fp8 on Hopper."""
+    """Partial sums of fp8 are promoted as in cuBLAS on Hopper."""
     a, b = (rng.standard_normal(shape).astype(DTYPES["e4m3"]) for shape in ((16, 1024), (1024, 24)))
     dense = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
     y = sptc.gemm(a, b, instruction=dense, promote=4, result="bf16")
@@ -186,7 +190,7 @@ def test_each_candidate_forms_another_sum() -> None:
     assert len(set(ways)) == len(ways) > 250
     assert ways[0] == plain
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
-        assert replace(plain, **same) not in ways  # since another that was yielded before has the same bits
+        assert replace(plain, **same) not in ways  # an earlier candidate has the same bits
     assert {"tree", "halves", "reverse", "in order"} == {way.order for way in ways}
     dense = instructions_for("f16", "sm_90", dense=True)[0]
     orders = [way.order for way in candidates([[dense]], plain, Expressions(lambda _: 32, (64, 64)))]
@@ -196,7 +200,9 @@ def test_each_candidate_forms_another_sum() -> None:
 
 
 def test_a_probe_tells_ways_apart(tmp_path: Path) -> None:
-    """Of bf16 results a few outputs do, where of normal factors hardly any does; the seed decides it."""
+    """With the factors of a probe, several bf16 outputs distinguish two ways. With normal factors, hardly any output
+    does.
+    """
     drawn_probe = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
     again = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
     np.testing.assert_array_equal(drawn_probe.a, again.a)
@@ -262,7 +268,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mistake_is_seen(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the right package computed, the wrong one does not identify as the way that it was."""
+    """With a planted fault, `sptc.identify` does not find the way by which the correct code computed the product."""
     words = PLANTED[name]
     a, b = drawn(rng, "f16", (16, 16, 512))
     y = sptc.gemm(a, b, **words)
@@ -281,7 +287,7 @@ RECORDED = {
     for name, said in json.loads((LIBRARIES / f"{file}.json").read_text(encoding="utf-8"))["products"].items()
     if "refused" not in said
 }
-#: Beside those of cuSPARSELt that test_identify has.
+#: Recorded products of the quick tier. `test_identify` has others, of cuSPARSELt.
 QUICK = ("cublas.e4m3.256x128x2048.use_fast_accumFalse", "deepgemm.e4m3.64x128x512.scales1x128-by-1x128")
 
 

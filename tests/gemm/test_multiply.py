@@ -1,4 +1,4 @@
-"""``sptc.gemm``: what it takes, what it gives, and one sentence for whatever is wrong."""
+"""``sptc.gemm``: accepted operands, results, and one-sentence messages for invalid input."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_instruction_that_a_library_would_use() -> None:
 @pytest.mark.parametrize("fmt", ["f16", "bf16", "e4m3", "e5m2", "tf32", "s8"])
 @pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
-    """Codes and numbers of every format give what the model's chain of the instruction gives."""
+    """Codes and numbers of every format give the results of a chain of the instruction on the golden model."""
     i = instructions_for(fmt, arch)[0]
     k = 3 * i.k
     numbers = rng.standard_normal((5, k)), rng.standard_normal((k, 7))
@@ -56,7 +56,7 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
         numbers = rng.integers(-128, 128, (5, k)), rng.integers(-128, 128, (k, 7))
     dtype = {**DTYPES, "s8": np.int8}[fmt]
     a = numbers[0].astype(dtype)
-    if fmt == "tf32":  # whose low bits are dropped before magnitudes are compared
+    if fmt == "tf32":  # the low bits are dropped before magnitudes are compared
         a = (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     compressed = sparsify(a, i.granularity, prune=True)
     b = numbers[1].astype(dtype)
@@ -122,9 +122,9 @@ def test_blocks_join(rng: Random) -> None:
 
 
 def exactly(*steps: Fraction) -> np.float32:
-    """Round an exact number once to float32, RNE."""
+    """Round an exact number once to float32, to nearest even."""
     total = sum(steps, Fraction(0))
-    if abs(total) >= 2**128 - 2**103:  # half a unit beyond the largest number
+    if abs(total) >= 2**128 - 2**103:  # half a unit above the largest number
         return np.float32(np.inf if total > 0 else -np.inf)
     near = np.float32(float(total))
     around = (np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf)))
@@ -132,14 +132,14 @@ def exactly(*steps: Fraction) -> np.float32:
 
 
 def product_of(one: float, other: float) -> float:
-    """Multiply and round once to float32; an infinity stays one."""
+    """Multiply two numbers with one rounding to float32. An infinity remains an infinity."""
     finite = np.isfinite([one, other]).all()
     return float(exactly(Fraction(one) * Fraction(other))) if finite else one * other
 
 
 @pytest.mark.parametrize("exponents", [(-20, 20), (-149, 127)])
 def test_every_operation_of_an_epilogue(rng: Random, exponents: tuple[int, int]) -> None:
-    """Against fractions: each rounds once, the multiply-add of alpha and C as one; so do numbers of every exponent."""
+    """Epilogues equal exact fractions: each operation rounds once, and alpha and C form one fused multiply-add."""
 
     def numbers(*shape: int) -> np.ndarray:
         values = rng.uniform(1, 2, shape) * rng.choice([-1, 1], shape) * 2.0 ** rng.integers(*exponents, shape)
@@ -170,7 +170,7 @@ def test_every_operation_of_an_epilogue(rng: Random, exponents: tuple[int, int])
 
 @pytest.mark.parametrize("result", ["f16", "bf16", "e4m3", "e5m2"])
 def test_rounding_to_a_result(rng: Random, result: str) -> None:
-    """The nearest of all codes, the even one of two; or the largest that is not beyond."""
+    """The result is the nearest code, the even one at a tie, or the largest code that saturation allows."""
     fmt = FORMATS[result]
     every = np.arange(1 << fmt.bits - 1, dtype=np.uint16 if fmt.bits == 16 else np.uint8)
     numbers = decode_codes(every, fmt)
@@ -195,7 +195,7 @@ def test_integer_results(rng: Random) -> None:
     a[:, ::2] = 0
     exact = a.astype(np.int64) @ b
     assert sptc.gemm(a, b).dtype == np.int32
-    for kind in (np.int64, np.int16, np.float64):  # of numbers as well
+    for kind in (np.int64, np.int16, np.float64):  # also if they are numbers and not codes
         np.testing.assert_array_equal(sptc.gemm(a.astype(kind), b.astype(kind), format="s8"), exact)
     np.testing.assert_array_equal(sptc.gemm(a, b, result="s8"), exact.clip(-128, 127))
     scaled = sptc.gemm(a, b, result="s8", alpha=0.001)
@@ -205,7 +205,7 @@ def test_integer_results(rng: Random) -> None:
 
 
 def test_a_pruned_layer_of_pytorch() -> None:
-    """`torch.nn.Linear` on an H200, its weight 2:4 by `to_sparse_semi_structured` (cuSPARSELt), of one vector."""
+    """`torch.nn.Linear` on an H200, with 2:4 weights by `to_sparse_semi_structured` (cuSPARSELt), for one vector."""
     rng = np.random.default_rng(20261125)
     w = rng.standard_normal((256, 1024), np.float32)
     kept = np.argsort(rng.random((256, 256, 4)), axis=2) < 2
@@ -238,9 +238,9 @@ def test_tensors(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As either factor, by the attributes that PyTorch documents, also saved; what cuSPARSELt packs is made dense."""
+    """Semi-structured tensors as A or B, also loaded from a file. A tensor of cuSPARSELt is expanded to a dense one."""
     torch = pytest.importorskip("torch")
-    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # which loads for seconds
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # takes seconds to load
     from torch.sparse import SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS
     from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
 
@@ -280,7 +280,7 @@ HALVES = np.tile(np.float16([1, 0]), (4, 4))
 NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
 
 
-#: Operands, words and message.
+#: Operands, arguments and part of the message.
 REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((A, B), {}, r"^not 2:4 sparse: 8 of 8 chunks have more than 2 of 4 elements that are not zero \(first: row"),
     ((HALVES, B[:4]), {}, r"^A has 8 columns and B 4 rows: they have no common K$"),

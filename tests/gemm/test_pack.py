@@ -1,4 +1,6 @@
-"""Matrices to registers and memory and back: every instruction, every selector, both directions exact."""
+"""Packing of matrices into registers and memory, and unpacking: every instruction and selector, exact in both
+directions.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +30,7 @@ TENSOR = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n16k32.f32.f16.f16)"
 
 
 def texts() -> Iterator[str]:
-    """Yield the instructions of ``mma``, those of ``wgmma`` of two N, and the forms of ``tcgen05`` with the least N."""
+    """Yield all ``mma``, ``wgmma`` with two values of N, and all forms of ``tcgen05`` with the smallest N."""
     yield from (str(i) for i in every_instruction() if i.n in (8, 40))
     for opcode in every_opcode():
         forms: dict[tuple[object, ...], str] = {}
@@ -47,13 +49,13 @@ def parsed(text: str) -> Instruction:
 
 
 def codes(fmt: Format, shape: tuple[int, ...], rng: Random) -> np.ndarray:
-    """Return codes of every value, as wide as the format's container."""
+    """Return random codes of a format, in an array type as wide as the format's container."""
     width = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8]
     return rng.integers(0, 1 << fmt.container_bits, shape).astype(width)
 
 
 def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str, Any]:
-    """Return the arguments of `pack`: stored values with metadata of a sparse instruction."""
+    """Return arguments of `pack`. A sparse instruction gets stored values and metadata."""
     found = {
         "a": codes(i.a, (*lead, i.m, i.stored_k), rng),
         "b": codes(i.b, (*lead, i.k, i.n), rng),
@@ -68,7 +70,7 @@ def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str
 
 
 def unplaced(text: str, selector: int) -> bool:
-    """Tell of a form of ``tcgen05`` whether no public source places its operands."""
+    """Return whether no public source states the operand layout of a ``tcgen05`` form."""
     if text.startswith("tcgen05"):
         try:
             arrangement(*parse_shaped(text), selector)
@@ -92,7 +94,7 @@ def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:
-    """Return the codes of D as the matrices alone give them."""
+    """Return the codes of D, computed from the matrices only."""
 
     def placed(name: str, fmt: Format) -> np.ndarray:
         return given[name].astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
@@ -104,7 +106,7 @@ def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:
 @pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("text", TEXTS)
 def test_there_and_back(text: str, rng: Random) -> None:
-    """What is packed is unpacked, and what the instruction computes of it is the product of the matrices."""
+    """Unpacking returns the packed matrices, and the instruction computes their product from the packed operands."""
     i, tried = parsed(text), 0
     given = drawn(i, rng)
     for selector in range(i.sparsity_selectors):
@@ -159,7 +161,7 @@ def test_registers_come_back(text: str, rng: Random) -> None:
 
 
 def test_three_lines(rng: Random) -> None:
-    """Numbers in, numbers out: A structured-sparse and dense, B, and D as a matrix of f32."""
+    """Numbers are packed, computed and unpacked: A structured-sparse and dense, B, and D as a matrix of f32."""
     a = rng.standard_normal((16, 32)).astype(np.float16)
     a[:, rng.integers(0, 2, 16) + np.arange(0, 32, 2)] = 0
     b = rng.standard_normal((32, 8)).astype(np.float16)
@@ -175,7 +177,7 @@ def test_three_lines(rng: Random) -> None:
 
 
 def test_types_and_batches(rng: Random) -> None:
-    """Each format comes back as its own type; operands have batches of their own, which broadcast when computed."""
+    """Each format is unpacked to its own type. Operands may have different batch axes, which broadcast."""
     a, b = np.ones((3, 1, 16, 64), np.float32), rng.integers(-8, 8, (2, 64, 8)).astype(np.float64)
     a[..., 1::2] = 0
     held = sptc.pack(E4M3, a, b)
@@ -236,7 +238,7 @@ STORED = {**ZEROS, "a": np.zeros((16, 16), np.float16)}
 NIBBLES = np.full((16, 8), 4, np.uint8)
 
 
-#: Text, words and message.
+#: Instruction, arguments and part of the message.
 UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),

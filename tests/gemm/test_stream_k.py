@@ -1,4 +1,4 @@
-"""Stream-K: how work is dealt, each output tile summed by its own cut, and planted ways found."""
+"""Stream-K: assignment of work, slices of each output tile, and identification of planted ways."""
 
 import json
 from dataclasses import asdict, replace
@@ -27,7 +27,7 @@ def cuts(dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str = "bal
 
 
 def by_hand(dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str) -> list[list[tuple[int, ...]]]:
-    """Walk along the line K tile by K tile, as the workers do."""
+    """Return the slices of each output tile, found by a walk along all K tiles in order."""
     grid = [-(-size // of_tile) for size, of_tile in zip(shape, (dealing.rows, dealing.columns), strict=True)]
     places = [(row, column) for row in range(grid[0]) for column in range(grid[1])]
     if dealing.raster == "column-major":
@@ -43,7 +43,7 @@ def by_hand(dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str) ->
     found = dict.fromkeys(places, (k_tiles,))
     borders = {0}
     for place in range(1, length):
-        if owners[place] != owners[place - 1]:  # a border of workers, which moves to that of an output tile if near
+        if owners[place] != owners[place - 1]:  # a boundary between workers, moved to a nearby boundary of output tiles
             before, behind = place % k_tiles, -place % k_tiles
             moved = -before if before < dealing.least else behind if behind < dealing.least else 0
             borders.add(place + moved)
@@ -55,7 +55,7 @@ def by_hand(dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str) ->
 
 
 def test_a_walk_along_the_line(rng: Random) -> None:
-    """A cut of every tile as workers find it who go from K tile to K tile, for any dealing."""
+    """The slices of each output tile equal those of a walk along all K tiles, for any assignment of work."""
     for _ in range(60):
         k_tiles = int(rng.integers(1, 24))
         dealing = StreamK(
@@ -116,7 +116,8 @@ def test_parts_of_a_product_keep_their_place(rng: Random, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(sptc.gemm(a, b, c, way=way, backend="native"), begun)
 
 
-#: Dealing, other words of a way, and shape. Of the first the number of workers is searched too.
+#: Arguments of stream-K, other arguments of the way, and shape. For the first case, the number of workers is searched
+#: too.
 PLANTED = [
     ({"workers": 132, "rows": 128, "columns": 128}, {"tile": 2}, (256, 300, 4096)),
     ({"workers": 7, "rows": 128, "columns": 64}, {"tile": 2, "order": "last first"}, (256, 192, 1024)),
@@ -130,7 +131,7 @@ PLANTED = [
 @pytest.mark.regression
 @pytest.mark.parametrize("number", range(len(PLANTED)))
 def test_planted_ways_are_found(number: int, rng: Random) -> None:
-    """The way, or one that forms the same sums, is found; of a result with a flipped bit none is, and that is seen."""
+    """The planted way, or a way with the same sums, is found. A flipped bit is reported, and no way is exact."""
     dealing, words, shape = PLANTED[number]
     check_planted(dealing, words, shape, rng, workers=dealing["workers"] if number else None)
 
@@ -138,7 +139,7 @@ def test_planted_ways_are_found(number: int, rng: Random) -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [1, 3, 5])
 def test_planted_ways_of_small_tiles_are_found(number: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with outputs and output tiles of an eighth both ways."""
+    """Planted ways are also found if output tiles, M and N are eight times smaller."""
     small = tuple((rows // 8, columns // 8) for rows, columns in _OUTPUT_TILES)
     monkeypatch.setattr("sptc.gemm.candidates._OUTPUT_TILES", small)
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 700)
@@ -160,7 +161,7 @@ def check_planted(
     expressions = Expressions(lambda _: shape[2] // I.k, shape[:2])
     assert expressions.of(found.way) == expressions.of(way)
     np.testing.assert_array_equal(sptc.gemm(a, b, way=found.way, backend="native"), y)
-    if workers is None:  # where a search that finds nothing takes long
+    if workers is None:  # a search without a match would take long
         return
     place = tuple(int(rng.integers(0, size)) for size in y.shape)
     wrong = y.view(np.uint32).copy()
@@ -172,7 +173,9 @@ def check_planted(
 
 
 def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one of stream-K is what slices of the whole product form, and their number is bounded."""
+    """No stream-K candidate has the same sums as a way with slices of the whole product, and their number is
+    limited.
+    """
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 4_000)
     monkeypatch.setattr("sptc.gemm.candidates._MOST_STREAMS", 600)
     expressions = Expressions(lambda _: 64, (512, 640))

@@ -1,4 +1,6 @@
-"""``sptc.save`` and ``sptc.load``: one file for operands of every family, which commands read as register files."""
+"""``sptc.save`` and ``sptc.load``: one file format for all instruction families, which commands read as register
+files.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ NVFP4 += ".f32.e2m1.e2m1.f32.ue8m0"
 
 
 def tile_of(text: str, rng: Random, lead: tuple[int, ...] = (), **options: Any) -> dict[str, Any]:
-    """Return packed operands of a tile, or of a batch of A with one B."""
+    """Return the packed operands of a tile, or of a batch of A with one B."""
     sizes = {F16: (16, 8, 32), DENSE: (16, 8, 16), WGMMA: (64, 8, 32), NVFP4: (16, 8, 128)}
     m, n, k = (sizes | {ONE_CTA: (128, 16, 32), TWO_CTAS: (256, 32, 32)})[text]
     a = rng.integers(-4, 5, (*lead, m, k)).astype(np.float16)
@@ -37,7 +39,7 @@ def tile_of(text: str, rng: Random, lead: tuple[int, ...] = (), **options: Any) 
 
 
 def compute(tile: dict[str, Any]) -> np.ndarray:
-    """Return the result of a tile by the function of its family."""
+    """Return the result of a tile, computed by the function of its instruction family."""
     text = tile["instruction"]
     if text == NVFP4:
         tile = {**tile, "arch": "sm_120"}
@@ -66,7 +68,7 @@ def test_what_pack_returns_comes_back_and_is_a_register_file(
     np.testing.assert_array_equal(again.pop("D"), d)
     assert_same(again, tile)
     np.testing.assert_array_equal(compute(again), d)
-    if text != NVFP4:  # numpy cannot save a register with two numbers
+    if text != NVFP4:  # numpy cannot save this tuple with two numbers
         np.savez(path, **tile, D=d)
         assert_same({key: value for key, value in sptc.load(path).items() if key != "D"}, tile)
     file = read(path)
@@ -171,7 +173,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
 
 
 def junk(rng: Random) -> np.ndarray:
-    """Return an array that no operand is."""
+    """Return an array that is no valid operand."""
     shape = tuple(rng.integers(0, 5, rng.integers(0, 5)).tolist())
     return rng.integers(0, 9, shape).astype(rng.choice(["u1", "u4", "i8", "f4", "U3", "b1", "c8"]))
 

@@ -1,4 +1,4 @@
-"""Ways to sum: which instructions make a chain, in which order chains are added, and each way evaluated plainly."""
+"""Methods of summation: the instructions of each chain and the order of addition, compared with plain evaluation."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ FP8 = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
 def plain(
     way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]], c: np.ndarray | None = None
 ) -> np.ndarray:
-    """Evaluate a way output by output, instruction by instruction, as `expression` adds the chains that are named.
+    """Evaluate a way output by output and instruction by instruction, with the chains added as in `expression`.
 
     The chain that is named first begins from C.
     """
@@ -52,7 +52,8 @@ def plain(
 
 TWO = {"p": [0, 1, 2, 3], "q": [4, 5, 6, 7]}
 FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
-#: Words, instructions along K, how chains are added, and the chains; the first begins from C.
+#: Arguments of the way, number of instructions along K, order of addition, and instructions of each chain. C starts the
+#: first chain.
 WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({}, 3, "p", {"p": [0, 1, 2]}),
     ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
@@ -98,7 +99,7 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> None:
-    """Whatever the lengths of chains, of which the last is shorter, and where K ends within an instruction."""
+    """Ways with chains of any length, with a shorter last chain, and with K that ends within an instruction."""
     for words, instructions, expression, chains in WAYS:
         swapped = bool(rng.integers(2))
         way = Way(**{"instruction": WGMMA, "swapped": swapped, **words})
@@ -123,7 +124,7 @@ def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> 
 
 @pytest.mark.parametrize(("bits", "first"), [(32, [0, 1, 4, 5, 8, 9, 12, 13]), (64, [0, 1, 2, 3, 8, 9, 10, 11])])
 def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: list[int]) -> None:
-    """Of 32 elements the first of two instructions takes `first` and, 16 later, as many again."""
+    """Of 32 elements along K, the first of two instructions takes the elements `first` and those 16 further on."""
     a, b = rng.standard_normal((16, 96)).astype(np.float16), rng.standard_normal((96, 8)).astype(np.float16)
     both = [*first, *(16 + element for element in first)]
     both += [element for element in range(32) if element not in both]
@@ -195,7 +196,7 @@ def test_a_way_in_words() -> None:
 
 
 def test_what_float32_does_not_hold_is_no_operand_of_an_epilogue() -> None:
-    """The epilogue is computed in float32: a finite value may not become infinite there, nor another one zero."""
+    """The epilogue is computed in float32, so finite values must not become infinite or zero in float32."""
     a, b, c = np.ones((16, 32), np.float32), np.ones((32, 8), np.float32), np.zeros((16, 8), np.float32)
     words: dict[str, Any] = {"c": c, "format": "f16", "prune": True}
     for name in ("alpha", "beta", "bias", "scale_a"):

@@ -1,4 +1,4 @@
-"""The least exponent that terms are aligned to, and rows of sm_100 that recordings of sm_90 bear out."""
+"""Smallest alignment exponent (e_zero), and rules of sm_100 that recordings of sm_90 confirm."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.verify.register_file import read, shipped
 
-#: Types of A and D whose products reach below any floor.
+#: Types of A and D whose products can be smaller than any alignment exponent.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
-#: Exponent of the last bit that is kept: where nothing larger takes part, and beside a subnormal accumulator.
-#: Of sums of 24 bits, and of 25.
+#: Exponent of the last bit kept, without a larger term and with a subnormal accumulator: for sums of 24 bits, and then
+#: for sums of 25 bits.
 _SHORTER = {"f32": (-156, -150), "f16": (-44, -38)}
 _LONGER = {"f32": (-158, -151), "f16": (-46, -39)}
 LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90", "sm_100", "sm_120"), _LONGER)}
-#: Exponent of half the least subnormal of f16, and of the least subnormal of f32.
+#: Exponent of half the smallest subnormal of f16, and of the smallest subnormal of f32.
 _TIE, _LEAST = -25, -149
-#: Keeps the first elements of a chunk.
+#: Nibble that keeps the first two elements of a chunk.
 _FIRST = 0b0100
 
 
 @dataclass(frozen=True)
 class Directed:
-    """Exponents of products, negative ones with a minus before them; an accumulator; the code that must come out."""
+    """Directed test case: products as (sign, exponent), an accumulator, and the expected code of the result."""
 
     products: tuple[tuple[int, int], ...]
     c: int
@@ -34,14 +34,14 @@ class Directed:
 
 
 def directed(arch: str, d: str) -> Iterator[Directed]:
-    """Yield the smallest kept product and the largest lost one, without an accumulator and beside one."""
+    """Yield the smallest product that is kept and the largest that is lost, without an accumulator and with one."""
     alone, beside = LAST[arch][d]
-    if d == "f32":  # truncated: anything below the least subnormal takes it away
+    if d == "f32":  # with truncation, any negative term makes the smallest subnormal zero
         for last, c in ((alone, 0), (beside, 1)):
             whole = () if c else ((1, _LEAST),)
             yield Directed((*whole, (-1, last)), c, 0)
             yield Directed((*whole, (-1, last - 1)), c, 1)
-    else:  # to nearest: anything decides a tie
+    else:  # rounded to nearest: any term breaks a tie
         yield Directed(((1, _TIE), (1, alone)), 0, 1)
         yield Directed(((1, _TIE), (1, alone - 1)), 0, 0)
         yield Directed(((1, _TIE), (-1, beside)), 1, 1)
@@ -50,7 +50,7 @@ def directed(arch: str, d: str) -> Iterator[Directed]:
 
 
 def instructions(arch: str) -> list[Instruction]:
-    """Return one of each family, type and K, sparse and dense."""
+    """Return one instruction of each family, type and K, sparse and dense."""
     results = {
         (i.family, i.a.name, i.d.name, i.k, bool(i.sparse)): i
         for i in reversed(list(every_instruction()))
@@ -60,7 +60,7 @@ def instructions(arch: str) -> list[Instruction]:
 
 
 def code(i: Instruction, value: float) -> int:
-    """Return the code in a container; bf16 and tf32 are the upper part of an f32."""
+    """Return the code of a number in its container. bf16 and tf32 are the upper part of an f32."""
     if i.a.name == "f16":
         return int(np.float16(value).view(np.uint16))
     word = int(np.float32(value).view(np.uint32))
@@ -68,7 +68,7 @@ def code(i: Instruction, value: float) -> int:
 
 
 def operands(i: Instruction, case: Directed) -> MatrixOperands:
-    """Put the products into every output, at the first elements."""
+    """Return operands in which the first elements of every output have the given products."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
     # One of two 32-bit elements is kept.

@@ -14,7 +14,7 @@ from sptc.isa.numerics import Alignment, Rounding, numerics
 from sptc.verify.directed import directed_matrices
 
 E8M13 = replace(FORMATS["f32"], fraction_bits=13)
-#: What each rounding keeps, and whether it is to the nearest.
+#: Format of the bits that each rounding keeps, and whether it rounds to nearest.
 KEPT: dict[Rounding, tuple[Format, bool]] = {
     Rounding.RZ_F32: (FORMATS["f32"], False), Rounding.RNE_F32: (FORMATS["f32"], True),
     Rounding.RZ_E8M13: (E8M13, False), Rounding.RNE_E8M13: (E8M13, True), Rounding.RNE_F16: (FORMATS["f16"], True),
@@ -54,7 +54,7 @@ def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
 
 
 def test_a_bit_more_overflows_nothing() -> None:
-    """Eight of the largest products of f16 in a step that keeps 26 bits: as much as the sum of a group holds."""
+    """The largest products of f16 with F = 26: one more bit than any architecture keeps overflows no 32-bit sum."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0x7BFF, 0x7BFF, 0
@@ -64,7 +64,7 @@ def test_a_bit_more_overflows_nothing() -> None:
 
 
 def test_the_steps_of_an_emulation_can_be_cut() -> None:
-    """One product of 1 and 16 that a step drops beside it: only in steps of their own are they kept."""
+    """A product of 1 is lost in a step with products of 2^30 that cancel, but kept if it is in another step."""
     i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0, 0x3C, 0
@@ -86,7 +86,9 @@ def test_the_steps_of_an_emulation_can_be_cut() -> None:
     ],
 )  # fmt: skip
 def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
-    """Beside products of 2^30 that cancel, what is kept of a product and of an accumulator ends at 2^6."""
+    """With cancelling products of 2^30 and F = 24, the last bit kept of a product or an accumulator has the value
+    2^6.
+    """
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     changed = replace(numerics(i, "sm_90"), alignment=alignment)
@@ -101,7 +103,7 @@ def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
 
 
 def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
-    """The least product of f16 beside the largest accumulators, of either sign."""
+    """Rounding down subtracts a unit even for the smallest negative product, beside the largest accumulators."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:] = 0, 1
@@ -110,7 +112,7 @@ def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
     down = replace(numerics(i, "sm_90"), alignment=Alignment.DOWN)
     d = multiply_by(i, down, "mux4", operands)
     assert (d[:, 8:] == 0x7F7FFFFE).all()
-    assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter of its last place more, and truncated
+    assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter unit in the last place, truncated
 
 
 def test_groups_are_aligned_alike() -> None:

@@ -1,4 +1,4 @@
-"""The golden model against ``mmasim``: every modelled float row of ``mma`` and ``mma.sp``, 100,000 outputs a row.
+"""The golden model compared with ``mmasim``: every modelled float row of ``mma`` and ``mma.sp``, 100,000 outputs each.
 
 And ``tcgen05.mma``, dense and sparse, and dense ``wgmma``: 10,240 outputs a row, or ten times that. Ways through
 registers and memory have tests of their own. ``mmasim`` has no integers; those of :mod:`sptc.golden.integer` are exact
@@ -26,7 +26,9 @@ TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for 
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
-    """Float rows but those of sm_90, which are measured; both spellings of a sparse one share one."""
+    """Return the rows with float formats, except those of sm_90, which are measured. Both sparse spellings share a
+    row.
+    """
     rows = defaultdict(list)
     for instruction in every_instruction("mma"):
         for arch in instruction.architectures:
@@ -42,7 +44,7 @@ def _is_known(arch: str, i: Instruction) -> bool:
 
 
 ROWS = _rows()
-# fp8 without a kind on sm_100 is a sequence of f16 instructions that the assembler emits; mmasim models hardware alone.
+# fp8 `mma` without a kind on sm_100 is a sequence of f16 instructions from the assembler. mmasim models only hardware.
 KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if _is_known(row[0], instructions[0])}
 
 
@@ -69,13 +71,15 @@ def test_every_modelled_row_is_known_but_the_emulated_ones() -> None:
 
 
 def _matrices(n: int) -> list[Instruction]:
-    """Return one of each type: tcgen05 of 128 rows and n columns, wgmma of half the rows and twice the columns."""
+    """Return an instruction of each type: tcgen05 with 128 rows and n columns, wgmma with half the rows and twice the
+    columns.
+    """
     wgmma = [i for i in every_instruction("wgmma") if i.n == 2 * n and not i.sparse and not i.a.is_integer]
     return [i for text in TEXTS for i in instructions_of(parse_opcode(text)) if (i.m, i.n) == (128, n)] + wgmma
 
 
 def _outputs(i: Instruction, rng: np.random.Generator) -> int:
-    """Compare a tile of every distribution, in turns with legal nibbles and with all sixteen."""
+    """Compare a tile of every distribution, alternately with legal nibbles and with all sixteen nibbles."""
     (arch,) = i.architectures
     oracle = oracle_of(i, arch)
     forms = enumerate(FLOAT_DISTRIBUTIONS)
@@ -95,7 +99,9 @@ def test_matrices_at_length(i: Instruction, rng: np.random.Generator) -> None:
 
 
 def test_every_float_instruction_is_compared() -> None:
-    """By types: one tf32, three of 16 bits, 25 pairs with two accumulators, 25 scaled pairs, four of packed e2m1."""
+    """The number of rows by type: tf32, three of 16 bits, 25 pairs with two accumulators, 25 scaled pairs, packed
+    e2m1.
+    """
     for sparse in ("sp", ""):
         rows = [[i for i in _matrices(n) if i.sparse == sparse] for n in (8, 80)]
         assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
@@ -105,7 +111,7 @@ def test_every_float_instruction_is_compared() -> None:
 
 
 def test_a_planted_fault_is_seen(rng: np.random.Generator) -> None:
-    """The comparison itself: an oracle that keeps one bit less must differ."""
+    """The comparison detects an oracle that keeps one bit less."""
     (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
     others = [i for i in _matrices(8) if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
     for i in (of_mma, *others):

@@ -1,4 +1,4 @@
-"""A machine with a GPU, without one, or with one of another architecture."""
+"""Fixture that simulates a machine with a GPU, without a GPU, or with a GPU of another architecture."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from .fake_cupy import H200, FakeCupy
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., FakeCupy]]:
-    """Return what puts a GPU of some properties into this machine."""
+    """Return a function that adds a fake GPU with given properties to this machine."""
 
     def put(properties: dict | None = H200) -> FakeCupy:
         device.device.cache_clear()

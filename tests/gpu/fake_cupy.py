@@ -1,4 +1,4 @@
-"""A stand-in for CuPy whose kernels are computed by the golden model, from what the PTX and the launch say."""
+"""Stand-in for CuPy. The golden model computes its kernels, according to their PTX text and launch arguments."""
 
 import re
 import types
@@ -13,7 +13,7 @@ _OPERANDS = re.compile(r"^  ((?:mma|wgmma\.mma_async)\.\S+) (.*);$", re.MULTILIN
 
 
 class FakeArray:
-    """An array in the memory of the GPU, with an address of its own."""
+    """Array in the memory of the fake GPU, with a unique address."""
 
     def __init__(self, memory: dict[int, np.ndarray], array: np.ndarray) -> None:
         self.array = array
@@ -62,7 +62,7 @@ class FakeKernel(Loaded):
 
 
 class FakeLoops(Loaded):
-    """A kernel of loops on an SM where each instruction of a loop takes a number of cycles of its own."""
+    """Kernel of loops on an SM, in which each instruction of a loop takes a given number of cycles."""
 
     def __init__(self, cupy: "FakeCupy", text: str) -> None:
         super().__init__(cupy, text)
@@ -84,7 +84,8 @@ class FakeLoops(Loaded):
 
 
 class FakeCupy(types.ModuleType):
-    """What of CuPy is used: bits of a result may be `wrong`, and the driver `refuses` a kernel with these words.
+    """The parts of CuPy that are used. Bits `wrong` of a result are inverted, and a kernel with words `refuses` is
+    rejected.
 
     Each instruction of a loop takes `interval` cycles; one that runs beside another goes round `turns` times meanwhile.
     """

@@ -1,4 +1,4 @@
-"""Back end "cuda" on a fake GPU: launches and results; and machines that cannot run it."""
+"""Back end "cuda" on a fake GPU: launches, results, and machines that cannot run the back end."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 Random = np.random.Generator
 DRIVER = "580.159.04"
 A100, T4 = ({"name": b"NVIDIA A100", "major": 8, "minor": 0}, {"name": b"Tesla T4", "major": 7, "minor": 5})
-#: Two that are quick, of both families.
+#: Two instructions that are fast to compute, one of each family.
 TEXTS = [F16, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"]
 RTX = {"name": b"NVIDIA RTX 5080", "major": 12, "minor": 0}
 BLOCK_SCALE = "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
@@ -94,7 +94,9 @@ def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both families agree; the same command resumes; and a wrong bit is found, with a register file that replays it."""
+    """`sptc gpu verify` covers both families and can be resumed. A wrong bit is reported, with a register file to
+    replay.
+    """
     cupy = machine()
     record = tmp_path / "record.json.gz"
     options = ["--seed", "3", "--tiles", "2", "--jobs", "1", "--json"]

@@ -1,4 +1,4 @@
-"""Energy of instructions: operands of a distribution, and what is made of a counter, on a stand-in for a GPU."""
+"""Energy of instructions, measured on a fake GPU: operand distributions, and evaluation of the energy counter."""
 
 import csv
 import ctypes
@@ -34,7 +34,7 @@ def test_numbers_are_rounded_to_the_nearest(seed: int) -> None:
         codes = numbers(FORMATS[name], "normal", (4000,), np.random.default_rng(seed))
         values = np.arange(1 << 8 * np.dtype(dtype).itemsize).astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
         with np.errstate(invalid="ignore"):  # NaN
-            values = values.astype(np.float64)  # exact; in the other direction ml_dtypes rounds twice
+            values = values.astype(np.float64)  # exact, but the reverse conversion rounds twice
         drawn = np.random.default_rng(seed).standard_normal(4000)
         ordered = np.sort(values[np.isfinite(values)])
         above = np.searchsorted(ordered, drawn)
@@ -107,7 +107,9 @@ def recorded(name: str) -> list[dict[str, str]]:
 
 
 def test_what_was_recorded() -> None:
-    """Every loop, at the pace that the law says; zeros cost least of all, and sparse selection costs something."""
+    """The recording has every loop, at the rate of the timing model. Zeros take the least energy, and selection takes
+    some.
+    """
     rows = recorded("h100-2026-11-26.csv")
     assert [(row["instruction"], row["a_from"], row["a"], row["b"]) for row in rows] == [
         (str(work.loop.instruction), work.loop.a_from, work.a, work.b) for work in works("sm_90")
@@ -129,7 +131,9 @@ def test_what_was_recorded() -> None:
 
 
 class FakeGpu:
-    """44 SMs of 1.5 GHz that take 2 pJ a kept product, on a GPU whose rest takes more the longer it runs."""
+    """Fake GPU with 44 SMs at 1.5 GHz. A kept product takes 2 pJ, and the rest of the GPU takes more power over
+    time.
+    """
 
     def __init__(self) -> None:
         self.now, self.taken, self.power = 0.0, 0.0, 0.0
@@ -176,14 +180,14 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(energy, "load_cupy", lambda: fake)
     monkeypatch.setattr(energy, "EnergyCounter", lambda: fake)
     monkeypatch.setattr(energy, "time", types.SimpleNamespace(sleep=fake.sleep, perf_counter=lambda: fake.now))
-    # A launch handle stands for the loaded text.
+    # The loop replaces the handle of the loaded kernel.
     monkeypatch.setattr(energy, "kernel", lambda loops, arch: loops[0])
     monkeypatch.setattr(energy, "load_kernel", lambda loop, entry: fake.loaded(loop))
     return fake
 
 
 def test_energy_of_a_kept_product(gpu: FakeGpu, rng: Random) -> None:
-    """The result does not depend on the growing power of the rest of the GPU."""
+    """The measured energy does not depend on the growing power of the rest of the GPU."""
     results = [*Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")] * 8, rng)]
     assert len(results) == 8
     for one in results:
@@ -219,7 +223,9 @@ def test_the_command(gpu: FakeGpu, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 class FakeLibrary:
-    """NVIDIA's management library, of a GPU that has taken 12.5 J and is 37 degrees warm."""
+    """Stand-in for NVIDIA's management library, for a GPU that has consumed 12.5 J and has a temperature of 37
+    degrees.
+    """
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails

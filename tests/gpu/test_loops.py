@@ -1,4 +1,4 @@
-"""Kernels and cycle counts: NVIDIA's assembler takes every kernel, and a stand-in for a GPU counts."""
+"""PTX kernels for measurements: NVIDIA's assembler accepts every kernel, and a fake GPU counts their cycles."""
 
 import csv
 import re
@@ -40,7 +40,7 @@ def every_loop(arch: str) -> list[list[Loop]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    """Two dozen, drawn; instructions of ``wgmma`` overlap, which the assembler says if they cannot."""
+    """Two dozen random kernels are assembled. The assembler would warn if ``wgmma`` instructions could not overlap."""
     loops = every_loop(arch)
     for number in rng.choice(len(loops), 24, replace=False):
         path = tmp_path / "loops.ptx"
@@ -60,7 +60,9 @@ def test_operands_in_turn() -> None:
 
 
 def test_what_goes_round() -> None:
-    """Between label and branch stand the instructions of a group, on the accumulators in turn."""
+    """The loop body, from the label to the branch, has the instructions of a group, which use the accumulators in
+    turn.
+    """
     for loop in (Loop(SPARSE, 4, accumulators=3, group=7), Loop(WGMMA, 4, group=5, pending=1)):
         text = kernel([loop], "sm_90")
         assert f".visible .entry {ENTRY}(" in text
@@ -94,12 +96,12 @@ def test_the_other_loop_ends_with_the_first() -> None:
 
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 DENSE_WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
-#: Of wgmma the smallest, the largest, and one whose n is no power of two.
+#: Values of n of wgmma: the smallest, the largest, and one that is no power of two.
 SIZES = (8, 24, 256)
 
 
 def launches(instruction: Instruction) -> list[Immediates]:
-    """Return immediate operands at both ends of their range."""
+    """Return immediate operands at both ends of their ranges."""
     if instruction.family == "mma":
         scale_ids = (0, 1, 0, 3) if instruction.scale_size else (0, 0, 0, 0)
         return [Immediates(selector, scale_ids) for selector in {0, instruction.sparsity_selectors - 1}]
@@ -154,12 +156,12 @@ def test_what_a_kernel_of_a_warpgroup_says() -> None:
         places = [text.index(word) for word in words]
         assert places == sorted(places)
     text = ptx.kernel(parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8"), "sm_90", Immediates())
-    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # integers have no signs and transposes
+    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # no signs, no transposition
     assert text.count("wgmma.mma_async") == 1
 
 
 def test_cycles_of_a_tensor_core(machine: Callable) -> None:
-    """The fixed cost of a run is excluded; warps that share a tensor core take turns."""
+    """The constant cycles of a run cancel. Warps that share a tensor core execute in turn."""
     machine()
     for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
         (found,) = measure(Loop(SPARSE, warps, group=32))

@@ -1,4 +1,4 @@
-"""Random mutations of values, texts and bytes by one generator, so that a seed repeats them."""
+"""Random mutations of values, texts and bytes by one generator, so that a seed reproduces them."""
 
 import string
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ __all__ = ["mutated_bytes", "mutated_text", "mutated_value"]
 Random = np.random.Generator
 
 _PTX = ".sp .kind::f16 .m64n8k32 .f32 .e4m3 .sync ::ordered_metadata .scale_vec::2X wgmma mma"
-#: What a text may be made to hold: words of PTX, and what terminals, parsers and encodings trip over.
+#: Words that are inserted into texts: words of PTX, and text that terminals, parsers or encodings may process wrongly.
 _WORDS = (
     *_PTX.split(),
     *(".cta_group::2", ".m16n8k99999999999999999999", ".m-1n8k16", "..", "::", " ", "\n", "\t", "\x00", "\x1b[31m"),
@@ -24,7 +24,7 @@ _DTYPES = tuple(_NAMES_OF_TYPES.split())
 
 
 class _Awkward:
-    """An object whose every method raises an error."""
+    """Object whose methods all raise an error."""
 
     def __array__(self, *args: object, **words: object) -> np.ndarray:
         raise RuntimeError("no array")
@@ -42,7 +42,7 @@ class _Awkward:
 
 
 def mutated_text(text: str, rng: Random) -> str:
-    """Return a text with some of its parts exchanged, dropped, doubled, or with others among them."""
+    """Return a text in which some parts are exchanged, dropped or duplicated, or other parts are inserted."""
     parts = list(text) if rng.random() < 0.4 else text.split(".")
     joint = "" if parts == list(text) else "."
     for _ in range(int(rng.integers(1, 4))):
@@ -67,7 +67,7 @@ def mutated_text(text: str, rng: Random) -> str:
 
 
 def mutated_bytes(given: bytes, rng: Random) -> bytes:
-    """Return bytes with some flipped, cut out, doubled, or replaced by others."""
+    """Return bytes in which some are inverted, deleted, duplicated or replaced."""
     result = bytearray(given)
     for _ in range(int(rng.integers(1, 9))):
         if not result:
@@ -91,7 +91,7 @@ def mutated_bytes(given: bytes, rng: Random) -> bytes:
 
 
 def mutated_value(value: Any, rng: Random) -> Any:
-    """Return a replacement of an argument: a similar value, or one of the same or another type."""
+    """Return a replacement of an argument: a similar value, or a value of the same or of another type."""
     near: list[Callable[[], Any]] = []
     if isinstance(value, str):
         near = [lambda: mutated_text(value, rng)] * 4

@@ -1,4 +1,4 @@
-"""Random calls of public functions with wrong arguments: each gives a result or raises :class:`sptc.Error`."""
+"""Random calls of public functions with wrong arguments: each returns a result or raises :class:`sptc.Error`."""
 
 import warnings
 from typing import Any
@@ -11,7 +11,7 @@ from sptc.tests.hostile.api_calls import Call, calls
 from sptc.tests.hostile.mutation import mutated_value
 
 CALLS = calls()
-#: Calls of a share; the regression runs all shares, 200,000 calls, and the quick tier some of one.
+#: Calls per share, and number of shares. The regression runs all shares (200,000 calls), the quick tier a few calls.
 SHARE, SHARES, QUICK = 50_000, 4, 4_000
 
 
@@ -24,7 +24,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _try(call: Call, rng: np.random.Generator) -> bool:
-    """Call with some arguments mutated, missing, or superfluous; return whether it gave a result."""
+    """Call a function with some arguments mutated, missing or superfluous. Return whether the call gave a result."""
     arguments = dict(call.arguments)
     for _ in range(1 + int(rng.random() < 0.3)):
         name = str(rng.choice([*arguments]))
@@ -34,7 +34,7 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
         result = call.function(**arguments)
     except sptc.Error as error:
         message = str(error)
-        assert message.isprintable()  # so one line
+        assert message.isprintable()  # a printable message has only one line
         assert len(message) < 1_200, "a message that nobody reads"
         return False
     finally:
@@ -63,7 +63,7 @@ def _fuzz(count: int, rng: np.random.Generator) -> None:
 
 
 def test_some(rng: np.random.Generator) -> None:
-    for call in CALLS:  # as they stand
+    for call in CALLS:  # unchanged calls
         call.function(**call.arguments)
     _fuzz(QUICK, rng)
 

@@ -1,4 +1,4 @@
-"""Ten thousand command lines with wrong words and damaged files: each ends with an exit status and one sentence."""
+"""Command lines with wrong words and damaged files: each ends with an exit status and one sentence."""
 
 import importlib.util
 import resource
@@ -14,18 +14,19 @@ from sptc.cli import main
 from sptc.tests.hostile.files import good_files, spoiled, traps
 from sptc.tests.hostile.mutation import mutated_text
 
-#: Command lines of a share; the regression runs all shares, 2,000 lines drawn anew in every run, the quick tier a few.
+#: Command lines per share, and number of shares. The regression runs all shares (2,000 new lines), the quick tier a few
+#: lines.
 SHARE, SHARES, QUICK = 500, 4, 40
-#: What a command may take beside what the process holds already; and the seconds of the processor after which it is
-#: interrupted, since some words ask for days of work.
+#: Limits for a command: memory in bytes in addition to that of the process, and processor seconds until it is
+#: interrupted, since some words request days of work.
 MEMORY, SECONDS = 3 << 30, 30
-#: Seconds of a clock after which a command that waits for something is interrupted, and one that goes on regardless
-#: ends the test: minutes, as other work may slow this machine.
+#: Limit in seconds of elapsed time, after which a waiting command is interrupted, and a command that continues fails
+#: the test. It is long because other work may slow the machine.
 PATIENCE = 600
-#: Only a number of at least so much asks for work of more than those seconds, or of more than that memory.
+#: Smallest number in a command line that can request work beyond these limits.
 MUCH = 100
 MMA = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Lines that are right as they stand; in capitals, the files that they read or write.
+#: Valid command lines. Words in capitals are files that the commands read or write.
 LINES = (
     "run mma.npz --backend golden --json",
     "run wgmma.npz tcgen05.npz --backend golden --limit 1 --metadata software",
@@ -48,7 +49,7 @@ LINES = (
     "instructions m16n8k32 --json",
     "presets",
     "prove metadata.legal --list",
-    # The remaining commands end at a missing tool at the latest.
+    # The following commands stop at a missing tool at the latest.
     "prove metadata.legal --preset tiny --jobs 1 --json",
     "sweep --formats f16 --step-bytes 16 --liberty cells.lib --jobs 1 --json",
     "area --config config.json --unit-only --liberty cells.lib --jobs 1",
@@ -67,7 +68,7 @@ _NAMES = ("missing", "/dev/full", "/proc/self/mem", "a\x00b", "\udcff")
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Limit the memory of the body, by an error, and its time, by an interruption."""
+    """Limit memory and time of the enclosed code: too much memory raises an error, and too much time interrupts it."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, before[1]))
@@ -97,13 +98,13 @@ def _too_late(number: int, frame: object) -> None:
 
 
 class Lines:
-    """Random command lines that run in a folder, on spoiled copies of good files, which are given by name."""
+    """Random command lines in a folder with damaged copies of valid files."""
 
     def __init__(self, folder: Path, files: dict[str, bytes]) -> None:
         self.folder, self.files = folder, files
 
     def draw(self, rng: np.random.Generator) -> list[str]:
-        """Damage files or words of a line, or both, and return the line."""
+        """Damage files, words of a line, or both. Return the line."""
         words = LINES[int(rng.integers(len(LINES)))].split()
         for name in self.files.keys() & set(words):
             content = self.files[name]
@@ -135,7 +136,7 @@ def lines(
     tensor_memory_file: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Lines:
-    """Without compiler and Yosys, so that a line that happens to be right is soon done."""
+    """Folder for command lines. Compiler and Yosys are hidden, so that a valid line ends soon."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CXX", "")
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
@@ -179,7 +180,7 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
         output = capsys.readouterr()
         assert status in results, (words, output.err)
         results[status] += 1
-        if status == 130:  # on the way it may have said how far it is
+        if status == 130:  # the command may have printed its progress before
             assert any(map(is_much, words)), (words, f"no end in {SECONDS} seconds of the processor")
             assert output.err.endswith("interrupted\n"), (words, output.err)
             continue
@@ -188,7 +189,7 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
         assert len(output.err.splitlines()) <= 1, (words, output.err)
         assert len(output.err) < 3_000, (words, "a message that nobody reads")
     assert results[2] > 0.3 * count
-    # About a fifth is valid; among few lines it may be less.
+    # About a fifth of the lines is valid. Among few lines, the share may be smaller.
     assert results[0] > (0.1 * count if count > QUICK else 0)
 
 

@@ -1,4 +1,4 @@
-"""Foreign names and texts in output files: none of them becomes code, markup or a command."""
+"""Untrusted names and texts in output files: none of them becomes code, markup or a command."""
 
 import argparse
 import dataclasses
@@ -28,7 +28,7 @@ from sptc.verify.report_files import Case, Findings
 from sptc.verify.report_page import report_page
 from sptc.verify.testbench import bench_files
 
-#: Words that are live where no escape stands between them and the language.
+#: Texts that would become code in some output language without escaping.
 NASTY = (
     'x\n`include "/etc/passwd"\nmodule evil;endmodule\n//',
     "x\r\nendmodule module evil",
@@ -79,7 +79,7 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
 
 
 def test_verilog(nasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comments and names of a configuration that was made in Python, whose name nobody checked."""
+    """Verilog with comments and names from a configuration made in Python, whose name was not checked."""
     monkeypatch.setattr("sptc.rtl.ports.ports", lambda *_: [])
     monkeypatch.setattr("sptc.verify.testbench.emit", lambda *_: "")
     config = dataclasses.replace(PRESETS["tiny"], name=nasty)
@@ -106,13 +106,13 @@ LIBRARY = """library (l) {{
 
 
 def test_yosys_scripts(nasty: str, tmp_path: Path) -> None:
-    """A cell's name, which the liberty file gives, becomes an escaped identifier or is refused."""
+    """The name of a cell in a liberty file becomes an escaped Verilog identifier, or is rejected."""
     path = tmp_path / "l.lib"
     name = nasty.replace('"', "'")
     path.write_bytes(LIBRARY.format(cell=name).encode(errors="replace"))
     plain = tmp_path / "plain.lib"
     plain.write_text(LIBRARY.format(cell="FA"))
-    if not re.fullmatch(r"[!-\[\]-~]+", name):  # a backslash is a space there
+    if not re.fullmatch(r"[!-\[\]-~]+", name):  # a backslash counts as a space in an escaped identifier
         with pytest.raises(FileError) as caught:
             Library.read(path)
         assert str(caught.value).isprintable()
@@ -163,7 +163,7 @@ def test_junit_and_annotations(nasty: str, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_terminals(nasty: str) -> None:
-    """A coverage file of somebody else sends no control character to the terminal."""
+    """A coverage file from an untrusted source sends no control character to the terminal."""
     group = Group(nasty, nasty, nasty, (Axis(nasty, (nasty,)),))
     assert all(line.isprintable() for line in Coverage([group]).table(3).split("\n"))
 

@@ -1,4 +1,4 @@
-"""Work that is killed at random moments, a full disk and an unwritable cache, as commands meet them."""
+"""Commands that are killed at random moments, or that meet a full disk or an unwritable cache."""
 
 import json
 import os
@@ -34,21 +34,21 @@ print(unit.push(steps).tolist())
 
 @dataclass(frozen=True)
 class Work:
-    """A command that stores finished work in its current folder, which also holds its cache."""
+    """Command that stores finished work in its current folder, which also contains its cache."""
 
     words: tuple[str, ...]
-    #: What it leaves, of what it printed and of the folder; equal for equal work.
+    #: Result of the command, from its output and its folder. Equal work has equal results.
     result: Callable[[str, Path], object]
-    #: How often it is killed; fifty in all.
+    #: Number of times that the command is killed. The sum over all commands is fifty.
     kills: int
-    #: A file that is there only when it is whole; none if empty.
+    #: File that must exist only in complete form. Empty if there is none.
     finished: str = ""
-    #: Whether what it keeps is in the cache: it gets one of its own.
+    #: Whether the command stores its work in the cache. If so, it gets its own cache.
     fills_cache: bool = False
 
 
 def _rows(printed: str, name: str) -> list[dict[str, Any]]:
-    """Return rows of a report without times and fields that depend on the cache."""
+    """Return the rows of a report without times and without fields that depend on the cache."""
     rows = json.loads(printed)[name]
     for row in rows:
         for part in (row, row.get("unit") or {}):
@@ -92,13 +92,13 @@ def _started(work: Work, folder: Path) -> "subprocess.Popen[str]":
 
 def _ended(work: Work, folder: Path) -> object:
     process = _started(work, folder)
-    printed, errors = process.communicate(timeout=1800)  # unless this machine is too slow
+    printed, errors = process.communicate(timeout=1800)  # on a slow machine, the test fails here
     assert process.returncode == 0, errors
     return work.result(printed, folder)
 
 
 def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | None:
-    """Start the work and kill it, the first process alone or all of them; return what it printed if it ended before."""
+    """Start a command and kill its first process or all of its processes. Return its output if it ended before."""
     process = _started(work, folder)
     try:
         printed, errors = process.communicate(timeout=delay)
@@ -114,7 +114,8 @@ def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | N
 
 
 def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> None:
-    """Do the work once undisturbed; then kill it so many times, at any moment of it, and compare what it ends with.
+    """Run a command once without interruption. Then kill it several times at random moments, and compare the final
+    results.
 
     Whenever it comes to its end before it is killed, it begins anew: what is done already leaves little to kill.
 
@@ -152,12 +153,12 @@ def test_kills(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     survives(WORKS[name], tmp_path, WORKS[name].kills, rng)
 
 
-#: Elements of what the command writes; more bytes than the disk has left.
+#: Number of elements that a command writes. They need more bytes than the limit allows.
 _ROOM = 50_000
 
 
 def _command(*words: str, room: int | None = None, **environment: str) -> "subprocess.Popen[str]":
-    """Start a command, with so many bytes of room for each file."""
+    """Run a command with a limit in bytes for the size of each file."""
 
     def limit() -> None:
         if room is not None:
@@ -172,7 +173,7 @@ def _command(*words: str, room: int | None = None, **environment: str) -> "subpr
     "words",
     [
         ("gemm", "--random", "300", "300", "64", "--backend", "golden", "--jobs", "1", "--output", "OUT.npy"),
-        # The tool that writes it has the same limit.
+        # Yosys, which writes this file, has the same limit.
         ("verilog", "--preset", "hopper", "-o", "OUT.v"),
         ("explain", "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16", "--svg", "OUT.svg"),
         ("compress", "IN.npy", "--prune", "--output", "OUT.npz"),
@@ -181,7 +182,7 @@ def _command(*words: str, room: int | None = None, **environment: str) -> "subpr
     ids=lambda words: words[0],
 )
 def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Generator) -> None:
-    """One sentence that names the file, status 2, and no file that looks complete."""
+    """A full disk gives one sentence that names the file, status 2, and no file that looks complete."""
     source = tmp_path / "IN.npy"
     np.save(source, rng.standard_normal((512, 512)))
     given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]
@@ -202,7 +203,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     assert printed.startswith("[")
 
 
-#: Writes a file bit by bit under its final name, and believes it whole when it is there.
+#: A careless program: it writes a file bit by bit under its final name, and treats an existing file as complete.
 _CARELESS = """
 import time
 from pathlib import Path

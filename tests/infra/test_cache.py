@@ -1,4 +1,4 @@
-"""The user's cache: its location, which files are trusted, and a cache that cannot be written."""
+"""Cache of the user: its location, the files that are trusted, and a cache that cannot be written."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache that does not exist yet, with a umask that grants all rights to everybody."""
+    """Path of a cache that does not exist yet, with a umask that grants all permissions to everybody."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "above" / "cache"))
     mask = os.umask(0)
     yield tmp_path / "above" / "cache"
@@ -62,7 +62,7 @@ def test_what_others_can_write_is_refused(place: Path) -> None:
         (place / "figures").chmod(mode)
         with pytest.raises(BackendError, match="figures can be written by other users"):
             recall("figures")
-    # A file in a folder that others can write could be theirs.
+    # Another user could have written a file in a folder that others can write.
     built("thing", _written)
     place.chmod(0o777)
     with pytest.raises(BackendError, match=r"cache can be written by other users \(drwxrwxrwx\) and is not used"):
@@ -80,7 +80,9 @@ def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/sptc/cache"])
 def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Builds go to a temporary folder for the life of this process, and are made once there too."""
+    """If the cache cannot be written, builds are stored in a temporary folder of this process, and each is made only
+    once.
+    """
     monkeypatch.setenv("SPTC_CACHE", where)
     path = built("thing", _written)
     assert path.read_bytes() == b"built"

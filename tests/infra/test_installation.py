@@ -1,4 +1,6 @@
-"""The command that installs missing packages: a checkout by its path, a wheel by its name, for this Python."""
+"""Command that installs missing packages: for a checkout by its path, for a wheel by its name, for the running
+Python.
+"""
 
 import shlex
 import sys
@@ -13,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in for the folder of the package, whose name a shell would split."""
+    """Replace the folder of the package by a folder whose name a shell would split."""
     folder = tmp_path / "a checkout"
     folder.mkdir()
     monkeypatch.setattr(installation, "_ROOT", folder)
@@ -37,7 +39,7 @@ def test_of_a_checkout_and_of_a_wheel(root: Path, tmp_path: Path, monkeypatch: p
     (root / "pyproject.toml").touch()
     assert install_line("area") == f"pip install -e '{root}[area]'"
     assert install_line() == f"pip install -e '{root}'"
-    (root / "pyproject.toml").unlink()  # and where another pip comes first, or none: an environment may be inactive
+    (root / "pyproject.toml").unlink()  # a wheel, with another pip or none on the PATH
     monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
     assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
     monkeypatch.setenv("PATH", "")

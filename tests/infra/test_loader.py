@@ -1,4 +1,6 @@
-"""Which libraries are loaded: complete ones that only this user could have written, and exactly the checked files."""
+"""Loader of libraries: it loads only complete files that only this user could have written, and exactly the checked
+file.
+"""
 
 import ast
 import ctypes
@@ -22,7 +24,7 @@ from sptc.infra.loader import load_library
 from sptc.infra.privacy import require_private
 
 ROOT = Path(__file__).parents[2]
-#: Two users without an account, beside root who runs the test.
+#: Numbers of two users without an account. The test itself runs as root.
 ONE, OTHER = 54_321, 54_322
 root_only = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="only root can become two other users"
@@ -31,7 +33,7 @@ root_only = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
-    """Libraries whose function `number` returns 1 or 2."""
+    """Two libraries whose function `number` returns 1 and 2."""
     folder = tmp_path_factory.mktemp("libraries")
     for number in (1, 2):
         source = f'extern "C" int number() {{ return {number}; }}'
@@ -41,7 +43,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
 
 @pytest.fixture
 def commons() -> Iterator[Path]:
-    """A folder like /tmp, in which everybody may make files."""
+    """Folder like /tmp, in which everybody may create files."""
     folder = Path(tempfile.mkdtemp(prefix="sptc-commons-", dir="/tmp"))
     folder.chmod(0o1777)
     yield folder
@@ -95,7 +97,7 @@ def planted(folder: Path, data: bytes) -> str:
 
 @root_only
 def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user neither loads nor reads the other's files, and does not compile beside them."""
+    """A user neither loads nor reads the other user's files, and compiles no file into the other's folders."""
     monkeypatch.setenv("SPTC_CACHE", str(commons / "cache"))
     one, other = libraries[1], libraries[2]
     assert as_user(ONE, lambda: number_of(built("thing.so", written(one)))) == 1
@@ -118,7 +120,7 @@ def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pyte
 def test_planted_libraries(
     way: str, commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Libraries planted where another user can write to the victim's cache."""
+    """Libraries that another user could have planted in the victim's cache are not loaded."""
     place = commons / "above" / "cache"
     evil = commons / "evil"
     as_user(OTHER, lambda: planted(evil, libraries[2]))
@@ -154,7 +156,7 @@ def test_planted_libraries(
 def test_what_was_checked_is_loaded(
     tmp_path: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that takes the library's place after the check is not loaded."""
+    """A file that replaces the library after the check is not loaded."""
     path = tmp_path / "x.so"
     path.write_bytes(libraries[1])
     load = ctypes.CDLL
@@ -167,7 +169,7 @@ def test_what_was_checked_is_loaded(
     monkeypatch.setattr(ctypes, "CDLL", late)
     assert number_of(path) == (1 if sys.platform == "linux" else 2)
     monkeypatch.undo()
-    assert number_of(path) == 2  # though the descriptor has the same number as before
+    assert number_of(path) == 2  # although the file descriptor has the same number as before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the format is that of Linux")
@@ -179,7 +181,7 @@ def test_damaged_libraries_are_made_anew(
     foreign = whole[:18] + b"\xff\xff" + whole[20:]
     for spoilt in (b"", b"text", whole[:63], whole[:64], whole[: len(whole) // 2], whole[:-1], foreign):
         path = built("thing.so", written(whole))
-        path.unlink()  # the file is mapped by this process, which would fail where it is cut off
+        path.unlink()  # this process has mapped the file, so truncation would crash it
         path.write_bytes(spoilt)
         with pytest.raises(BackendError, match=r"cannot be loaded \(it is truncated, or for another kind of machine"):
             load_library(path)
@@ -197,7 +199,7 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_one_loader() -> None:
-    """The other calls open system libraries: C, CUDA and NVML."""
+    """Other calls of the loader open only system libraries: C, CUDA and NVML."""
     calls = set()
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts

@@ -1,4 +1,4 @@
-"""Pools: each result exactly once, whichever worker dies."""
+"""Pools of processes return each result exactly once, even if workers die."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from sptc.errors import BackendError
 from sptc.infra import pools
 from sptc.infra.pools import Pool, PoolError, WorkError, cluster_pool, local_pool
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
@@ -27,7 +27,7 @@ def double(number: int) -> int:
 
 
 def deadly(number: int, mark: str, times: int) -> int:
-    """Kill the worker, at most so many times; the file `mark` holds the count."""
+    """Kill the worker process, at most `times` times. The file `mark` counts the kills."""
     path = Path(mark)
     deaths = len(path.read_text()) if path.exists() else 0
     if number == 5 and deaths < times:
@@ -97,7 +97,7 @@ def test_an_idle_worker_that_dies(pool: Pool) -> None:
 
 
 class Breaking(Executor):
-    """An executor whose worker does the first task at once and dies before the second."""
+    """Executor whose worker finishes the first task at once and dies before the second task."""
 
     opened = 0
 
@@ -122,7 +122,9 @@ class Idle(Executor):
 
 
 def test_nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pool waits a while for workers, then gives up. Each reading of its clock is a second later."""
+    """A pool without workers waits for some seconds and then gives up. Each reading of its clock is one second
+    later.
+    """
     seconds = count()
     monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(pools, "_GLANCE", 0.01)
@@ -173,7 +175,7 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until(there: Path) -> None:
-    """Wait for a file, for as long as a machine can be too slow."""
+    """Wait until a file exists, or fail after a time that suffices for any machine."""
     for _ in range(60_000):
         if there.exists():
             return
@@ -189,7 +191,7 @@ def _finish_when_allowed(folder: Path) -> None:
 
 
 def test_an_error_waits_for_nobody(tmp_path: Path) -> None:
-    """An error that leaves the pool cancels running tasks: their workers end."""
+    """An error that leaves the pool cancels running tasks, so their workers end."""
 
     def leave() -> None:
         with local_pool(1) as pool:
@@ -209,7 +211,7 @@ def sleep_on(burden: bytes) -> None:
     time.sleep(10_000)
 
 
-#: Leaves a pool by an error while more than a pipe holds is on its way to workers that are busy.
+#: Program that leaves a pool by an error while more data than a pipe holds is being sent to busy workers.
 _BURDENED = """
 from sptc.infra.pools import local_pool
 from sptc.tests.infra.test_pools import sleep_on
@@ -225,6 +227,6 @@ except ZeroDivisionError:
 
 
 def test_an_error_leaves_what_is_on_its_way() -> None:
-    """In a process of its own, which would not end for hours either; ten minutes are enough for any machine."""
+    """Test in a separate process, which would hang for hours after a failure. Ten minutes suffice for any machine."""
     done = subprocess.run([sys.executable, "-c", _BURDENED], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "left\n"

@@ -62,7 +62,7 @@ def _without_docstrings(text: str) -> str:
 
 
 def test_equal_code_is_an_equal_program() -> None:
-    """Every change of a character of a module that leaves its code equal leaves its syntax tree equal."""
+    """If a change of a character leaves the digest of a module equal, it also leaves the syntax tree equal."""
     text = (Path(sptc.__file__).parent / "infra" / "figures.py").read_text(encoding="utf-8")
     right, compared = code_of(text), 0
     for place in range(0, len(text), 7):

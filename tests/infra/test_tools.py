@@ -1,4 +1,4 @@
-"""Tools in processes of their own: abc, Yosys, and Verilog made a shared library."""
+"""External tools in separate processes: ABC, Yosys, and Verilator for shared libraries."""
 
 import ctypes
 import io
@@ -106,7 +106,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what was built on the way nothing stays but the runtime, which is compiled once.
+    """No intermediate file of a build remains, except Verilator's runtime, which is compiled once.
 
     Who looks is told in one line, which is empty again at the end; a file hears nothing.
     """

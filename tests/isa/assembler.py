@@ -1,4 +1,4 @@
-"""Instructions of every family as lines of PTX, valid and invalid, and which of them ptxas accepts."""
+"""Lines of PTX for instructions of every family, valid and invalid, and the lines that ptxas accepts."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["Line", "accepted", "mma_lines", "tcgen05_lines", "unmodelled_lines", "wgmma_lines"]
 
-#: Opcode with qualifiers, and operands behind it.
+#: Opcode with qualifiers, and the operands after it.
 Line = tuple[str, str]
 
 _BITS = {
@@ -40,7 +40,7 @@ _HEAD = """\
 
 
 def ptxas() -> Path:
-    """Return the assembler of CUDA 13, which the oracle's installation brings."""
+    """Return the path of the assembler of CUDA 13, which the extra `oracle` installs."""
     spec = find_spec("nvidia")
     assert spec, "these tests need the extra 'oracle'"
     folders = spec.submodule_search_locations or ()
@@ -49,7 +49,7 @@ def ptxas() -> Path:
 
 
 def accepted(lines: list[Line], target: str, folder: Path) -> set[int]:
-    """Return the lines that a target's assembler accepts; it runs again without the lines that it rejects."""
+    """Return the lines that the assembler accepts for a target. It runs again without the lines that it rejects."""
     head = _HEAD.format(target=target)
     left = list(range(len(lines)))
     source = folder / "kernel.ptx"
@@ -70,7 +70,7 @@ def _vector(count: int, first: int) -> str:
 
 
 def mma_lines() -> Iterator[Line]:
-    """Yield ``mma``: every shape with every types of one class, accumulators, kind, scales and saturation."""
+    """Yield lines of ``mma``: every shape with all types of one class, accumulators, kinds, scales and saturation."""
     shapes = [(8, 16), (8, 32), (8, 128), *((16, k) for k in (4, 8, 16, 32, 64, 128, 256))]
     accumulators = [("f32", "f32"), ("f16", "f16"), ("s32", "s32"), ("f32", "f16"), ("f16", "f32")]
     for sp, (m, k), types in product(_SPARSE, shapes, _CLASSES):
@@ -85,7 +85,7 @@ def mma_lines() -> Iterator[Line]:
 
 
 def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = False, stype: str = "") -> Iterator[Line]:
-    """Yield one line if its operands fit registers."""
+    """Yield one line, unless its operands need too many registers."""
     a, b, d, c, qualifiers = types
     packed = any("kind::mxf4" in word for word in qualifiers)
     bits_a, bits_b = (4 if packed else _BITS[str(name)] for name in (a, b))
@@ -100,7 +100,9 @@ def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = Fal
 
 
 def wgmma_lines() -> Iterator[Line]:
-    """Yield ``wgmma``: every N from 8 on in steps of 8, one beyond, with K of either form, A in shared memory."""
+    """Yield lines of ``wgmma``: every N in steps of 8, one N too large, K of the sparse and the dense form, A in
+    memory.
+    """
     for sp, n, k, types, d, saturates in product(
         ("", "sp"), range(8, 265, 8), (8, 16, 32, 64), _CLASSES, ("f32", "f16", "s32"), (False, True)
     ):
@@ -113,7 +115,9 @@ def wgmma_lines() -> Iterator[Line]:
 
 
 def tcgen05_lines(cta: int) -> Iterator[Line]:
-    """Yield ``tcgen05.mma`` of so many CTAs, which share a kernel with no other, with every qualifier."""
+    """Yield lines of ``tcgen05.mma`` with all qualifiers for one CTA or for two. A kernel can have only one of the
+    two.
+    """
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
     usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
     collectors = ("", *(f"collector::{usage}" for usage in usages))

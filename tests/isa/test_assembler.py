@@ -1,4 +1,6 @@
-"""Lines that CUDA 13's assembler accepts, for every family and target, against the package's parser; with reasons."""
+"""The assembler of CUDA 13 and the package's parser accept the same lines, except for listed differences with
+reasons.
+"""
 
 import re
 from collections.abc import Callable
@@ -19,18 +21,18 @@ LINES: dict[str, Callable[[], list[Line]]] = {
     "unmodelled": unmodelled_lines,
 }
 CHIPS = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
-#: Targets that the assembler knows: sm_101 has another name there.
+#: Targets that the assembler knows. It has another name for sm_101.
 KNOWN = [name for name in TARGETS if not name.startswith("sm_101")]
 OF_TENSOR_MEMORY = tuple(f"sm_{number}{suffix}" for number in (100, 103, 110) for suffix in "af")
 OF_SM_120 = tuple(f"sm_{number}{suffix}" for number in (120, 121) for suffix in "af")
-#: Why the package takes what the assembler does not: pattern of the opcode, targets, and the reason.
+#: Lines that only the package accepts: pattern of the opcode, targets, and the reason.
 TAKEN_HERE = [
     ("wgmma", ("sm_90",), "the name stands for the chip, whose own target is sm_90a"),
     ("tcgen05", CHIPS[1:4], "the name stands for the chip, whose own target ends in a"),
     (r"mma.*(kind|e4m3|e5m2)", CHIPS[4:], "the name stands for the chip, whose own target ends in a"),
     (r"mma.*scale_vec::4X.*ue8m0", OF_SM_120, "PTX ISA 9.1 has it, this assembler's 9.0 not yet"),
 ]
-#: Why the assembler takes what the package does not.
+#: Lines that only the assembler accepts: pattern of the opcode, targets, and the reason.
 TAKEN_THERE = [
     (r"mma.*kind::f8f6f4", OF_TENSOR_MEMORY, "fp8 of mma with a kind is emulated there; not modelled"),
     (r"mma.*m16n8k16.*kind::f8f6f4", OF_SM_120, "half of the K of the kind; not modelled"),
@@ -54,7 +56,7 @@ def _reasons(text: str, target: str, known: list[tuple[str, tuple[str, ...], str
 @pytest.mark.regression
 @pytest.mark.parametrize("target", ["sm_100a", *(name for name in KNOWN if name != "sm_100a")])
 def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
-    """50,000 lines, most of them invalid; a reason without a case is an error."""
+    """50,000 lines are compared, most of them invalid. A listed difference that never occurs is an error."""
     used = set()
     for family, make in LINES.items():
         lines = make()

@@ -1,4 +1,6 @@
-"""Descriptors field by field: every bit is in one field, and valid ones are encoded back from what is printed."""
+"""Fields of descriptors: every bit belongs to one field, and printed fields of valid descriptors encode the same
+value.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from sptc.isa.instruction_descriptor import (
 from sptc.isa.memory import GENERATIONS, decode_descriptor, encode_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
 
-#: Random descriptors of a case; 40 cases have 10,000.
+#: Random descriptors per test case. The 40 test cases have 10,000.
 COUNT = 250
 OPCODES = [*every_opcode()]
 
@@ -38,7 +40,9 @@ def invalid(decode: object, *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """A valid descriptor is encoded back from its printed fields; 64 random bits have a problem if they are invalid."""
+    """The printed fields of a valid descriptor encode it again. For 64 random bits, an invalid descriptor reports an
+    error.
+    """
     del case
     for _ in range(COUNT // 2):
         family = str(rng.choice([*GENERATIONS]))
@@ -55,7 +59,7 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         base = printed["base offset"].meaning
         number = int(base.split()[1]) if base.startswith("row") else 0
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
-        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # a base offset may be without effect
+        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # the base offset may have no effect
         fields = shared_fields(bits, family)
         assert_partition(fields, 64, bits)
         assert any(field.problem for field in fields) == invalid(decode_descriptor, bits, family), hex(bits)
@@ -88,7 +92,8 @@ def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> 
             wrong = value ^ 1 << int(rng.integers(32))
             fields = instruction_fields(wrong, opcode)
             assert_partition(fields, 32, wrong)
-            # Only rules about two fields name no field: types that cannot be mixed, N of a transposed B.
+            # Only errors that concern two fields are not reported for a field: types that cannot be mixed, and N of a
+            # transposed B.
             if any(field.problem for field in fields):
                 assert invalid(decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
 

@@ -1,4 +1,4 @@
-"""Evidence labels against the files behind them, and names of architectures."""
+"""Evidence labels are compared with the contents of the files that support them. Names of architectures."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ from sptc.isa.tcgen05 import instructions_of as instructions_of_opcode
 from sptc.show.instructions import markdown_table
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
-#: Recordings that say nothing of the numerics of one instruction.
+#: Recordings that are no evidence for the numerics of an instruction.
 OF_NO_FORM = ("addresses/", "kernels/", "libraries/", "matrix_moves/")
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 EVERY = [(i, arch) for i in every_instruction() for arch in i.architectures]
@@ -29,7 +29,7 @@ WORDS = "elsewhere/words.npz"
 
 @cache
 def shown_by(file: str) -> frozenset[Form]:
-    """Read a file without the package, and return the forms that it is evidence of."""
+    """Read a file independently of the package, and return the instruction forms for which it is evidence."""
     path = RECORDINGS / file
     if path.suffix == ".gz":
         record = json.loads(gzip.decompress(path.read_bytes()))
@@ -89,7 +89,7 @@ def test_the_table_counts_what_each_form_has() -> None:
 
 
 def test_words_of_a_gpu_are_evidence_of_few_forms() -> None:
-    """Sets of words label the opcode and types that they were recorded with, of any M and N, and no others."""
+    """Recorded result words label only their opcode and types, for any M and N."""
     with np.load(RECORDINGS / WORDS) as archive:
         sets = json.loads(str(archive["sets"]))
     labelled = {
@@ -107,16 +107,18 @@ def test_words_of_a_gpu_are_evidence_of_few_forms() -> None:
         ("tcgen05.mma.cta_group::1.kind::tf32", "spot-checked elsewhere"),
         ("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32.collector::a::fill", "spot-checked elsewhere"),
         ("tcgen05.mma.cta_group::2.kind::tf32", "modelled"),
-        ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # f16 results have no word
+        ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # no word was recorded for f16 results
         ("tcgen05.mma.cta_group::1.kind::f16 (m64n256k16.f32.bf16.bf16)", "spot-checked elsewhere"),
-        ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # its words are NaN
+        ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # the recorded words are NaN
     ):
         assert sptc.evidence(text, "sm_100") == level, text
         assert sptc.evidence(text, "sm_110") == "modelled"
 
 
 def test_where_a_is_makes_a_difference() -> None:
-    """Of n = 64 files with A in either place ship; of n = 176 nothing does, and a campaign compared it."""
+    """For n = 64, files with A in both locations exist. For n = 176 there is no file, but a campaign covers both
+    locations.
+    """
     recorded, measured = (parse(WGMMA.format(n)) for n in (64, 176))
     places = ("registers", "shared")
     assert {evidence(recorded, "sm_90", place) for place in places} == {Evidence.RECORDED}
@@ -210,7 +212,9 @@ SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
 
 
 def test_families_lack_sparse_4_bit_floats() -> None:
-    """As the CUDA 13.0 and 13.5 assemblers do; `test_assembler` asks 13.0 about every instruction."""
+    """Family targets lack these instructions in CUDA 13.0 and 13.5. `test_assembler` checks every instruction with
+    13.0.
+    """
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):

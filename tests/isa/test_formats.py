@@ -1,4 +1,4 @@
-"""Formats against the published tables and the decoders of numpy and ml_dtypes; nibbles under every rule."""
+"""Number formats, compared with published tables and with numpy and ml_dtypes; metadata rules for every nibble."""
 
 import re
 
@@ -14,19 +14,19 @@ INTEGERS = {
     "s32": (True, 32, 2147483647), "s8": (True, 8, 127), "u8": (False, 8, 255), "s4": (True, 4, 7),
     "u4": (False, 4, 15),
 }  # fmt: skip
-#: What decodes each format; a code of tf32 is one of f32 without its low bits, one of ue4m3 a positive one of e4m3.
+#: Type that decodes each format. Codes of tf32 are f32 codes without their low bits, codes of ue4m3 are positive e4m3.
 DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
     "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e3m2": ml_dtypes.float6_e3m2fn,
     "e2m3": ml_dtypes.float6_e2m3fn, "e2m1": ml_dtypes.float4_e2m1fn, "ue8m0": ml_dtypes.float8_e8m0fnu,
     "ue4m3": ml_dtypes.float8_e4m3fn,
 }  # fmt: skip
-#: Bits of formats that are not all of what the library takes.
+#: Width in bits of formats that are narrower than their type in the library.
 BITS = {"tf32": 19, "e3m2": 6, "e2m3": 6, "e2m1": 4, "ue4m3": 7}
 
 
 def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Decode codes from the fields of a record alone."""
+    """Decode codes from only the fields of a format record."""
     fraction_range = 1 << record.fraction_bits
     top = (1 << record.exponent_bits) - 1
     fraction = codes & (fraction_range - 1)
@@ -44,14 +44,14 @@ def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_code_means_what_the_library_decodes(name: str, rng: np.random.Generator) -> None:
-    """For f32 the ends of the range and a sample."""
+    """Every code of a format. For f32, only both ends of the range and random codes."""
     record, dtype = FORMATS[name], np.dtype(DTYPES[name])
     assert record.bits == BITS.get(name, 8 * dtype.itemsize)
     codes = np.arange(1 << min(record.bits, 20))
     if name == "f32":
         codes = np.concatenate([codes, 0x7F7FFFF0 + codes[:64], rng.integers(0, 1 << 31, 100_000)])
         codes = np.concatenate([codes, codes ^ 1 << 31])
-    with np.errstate(invalid="ignore"):  # the casts of signalling NaNs
+    with np.errstate(invalid="ignore"):  # signalling NaNs cause a warning when they are converted
         stored = (codes << (13 if name == "tf32" else 0)).astype(f"u{dtype.itemsize}")
         expected = stored.view(dtype).astype(np.float64)
     found, numbers = _values(record, codes), np.isfinite(expected)
@@ -79,7 +79,7 @@ TF32 = {0b1110, 0b0100}
 LEGAL = {"plain": PLAIN, "ordered": ORDERED, "tf32": TF32, "wgmma": PLAIN, "tcgen05": TCGEN05}
 SECTIONS = {"plain": "9.7.14.6.1", "ordered": "9.7.14.6.1", "tf32": "9.7.14.6.1", "wgmma": "9.7.15.6.1"}
 
-# Each plain nibble as it is passed to a selector built from two 3:1 multiplexers.
+# Each plain nibble, and the nibble after the exchange for two 3:1 multiplexers.
 MUX3 = {
     0b0001: 0b0100, 0b0010: 0b1000, 0b0011: 0b1100, 0b0100: 0b0100, 0b0110: 0b0110, 0b0111: 0b1101,
     0b1000: 0b1000, 0b1001: 0b1001, 0b1011: 0b1110, 0b1100: 0b1100, 0b1101: 0b1101, 0b1110: 0b1110,
@@ -113,7 +113,9 @@ def test_the_low_half_is_the_first_index() -> None:
 
 
 def test_swapped_slots_fit_the_multiplexers() -> None:
-    """Slot 0 then reads units 0 to 2 and slot 1 units 1 to 3; what is in order already is not swapped."""
+    """After the exchange, slot 0 reads units 0 to 2 and slot 1 reads units 1 to 3. Reachable pairs are not
+    exchanged.
+    """
     assert set(MUX3) == PLAIN
     for value, expected in MUX3.items():
         swapped = swap_for_mux3(value)

@@ -1,4 +1,4 @@
-"""Register maps and maps of metadata and scales: no bit twice, and equal to the formulas of the manual."""
+"""Maps of registers, metadata and scales: no bit is used twice, and the maps equal the manual's formulas."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -27,7 +27,7 @@ Index = NDArray[np.intp]
 
 
 def _assert_one_to_one(fragment: Fragment, shape: tuple[int, int], bits: int) -> None:
-    """As many places as elements, and the place of each element leads back to it."""
+    """Check that a map has one position for each element, and that each position belongs to only one element."""
     assert (fragment.shape, fragment.element_bits, fragment.registers) == (shape, bits, fragment.rows.shape[1])
     assert fragment.rows.shape == fragment.columns.shape
     assert fragment.rows.size == shape[0] * shape[1]
@@ -42,7 +42,7 @@ def test_wgmma_has_no_b_fragment() -> None:
 
 
 def test_maps_cannot_be_written() -> None:
-    """Maps are cached and shared by all callers."""
+    """Maps are read-only, because all callers share cached maps."""
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     fragment, metadata, scales = a_fragment(instruction), metadata_map(instruction, 0), scale_map(SCALED[0], "a", 0, 0)
     for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.bytes):
@@ -50,8 +50,8 @@ def test_maps_cannot_be_written() -> None:
             index[...] = 0
 
 
-# Row and column of a_i, from PTX ISA 9.7.14.5. The pictures of a sparse A, of 9.7.14.6.2.1 to .8, have its stored
-# elements where a dense A of half the K has all of its own.
+# Row and column of element a_i, from PTX ISA 9.7.14.5. A sparse A (9.7.14.6.2.1 to .8) has its stored elements at the
+# positions of a dense A with half of the K.
 
 
 def _halves(i: Index, g: Index, low: list[range]) -> Index:
@@ -84,7 +84,7 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
 
 
 def test_a_against_the_manual() -> None:
-    """wgmma has the same formula in each warp, which owns sixteen rows (PTX ISA 9.7.15.5.1.1)."""
+    """The formula of wgmma is the same in each warp, which has sixteen rows (PTX ISA 9.7.15.5.1.1)."""
     for instruction in EVERY:
         fragment = a_fragment(instruction)
         stored_k = instruction.k // 2 if instruction.sparse else instruction.k
@@ -97,8 +97,8 @@ def test_a_against_the_manual() -> None:
         assert (fragment.columns.reshape(row.shape) == column).all()
 
 
-# k, container bits: row of b_i. The manual's pictures of the four-register forms show one register for each 8 (16-bit),
-# 4 (tf32), 16 (8-bit) or 32 (4-bit) rows.
+# By K and container bits: row of element b_i. In the manual's figures, each of four registers has 8 rows for 16-bit
+# elements, 4 for tf32, 16 for 8-bit and 32 for 4-bit elements.
 B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
     (16, 8): lambda i, t: t * 4 + i,
     (32, 4): lambda i, t: t * 8 + i,
@@ -126,7 +126,9 @@ def test_b_against_the_manual() -> None:
 
 
 def test_accumulator_against_the_manual() -> None:
-    """Eight columns at a time, rows g then g + 8, two neighbouring columns each; f16 packs two elements a register."""
+    """Accumulators: eight columns after the other, row g before row g + 8, two adjacent columns; f16 has two per
+    register.
+    """
     for instruction in EVERY:
         halves = (0, 8) if instruction.m > 8 else (0,)
         places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
@@ -146,12 +148,13 @@ def _nibbles(entry: MetadataMap) -> list[tuple[int, int]]:
     return list(zip(entry.lanes.ravel().tolist(), entry.low_bits.ravel().tolist(), strict=True))
 
 
-# k and container bits by how lanes and nibbles are laid out, with the number of selectors.
+# Number of sparsity selectors, by K and container bits of the instruction.
 SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64, 4): 2, (64, 8): 1, (128, 4): 1}
 
 
 def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, int] | None:
-    """Return row and first logical column of the nibble at bit 4 * position of a lane; None if it does not contribute.
+    """Return row and first logical column of the nibble at bit 4 * position of a lane; None if the lane is not
+    selected.
 
     A group of four lanes serves rows g and g + 8; f is the selector.
     """
@@ -160,18 +163,18 @@ def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, in
     match k, bits:
         case (16, 16) | (8, 32):  # one lane
             return (g + 8 * upper, width * within) if quad == f else None
-        case (32, 16) | (16, 32):  # a pair, half of the columns each
+        case (32, 16) | (16, 32):  # a pair of lanes, each with half of the columns
             return (g + 8 * upper, width * (4 * (quad % 2) + within)) if quad // 2 == f else None
-        case (32, 8) | (64, 4):  # a pair, a row each
+        case (32, 8) | (64, 4):  # a pair of lanes, each with one row
             return (g + 8 * (quad % 2), width * position) if quad // 2 == f else None
-        case (64, 8) | (128, 4):  # two pairs, half of the columns each
+        case (64, 8) | (128, 4):  # two pairs of lanes, each with half of the columns
             return g + 8 * (quad % 2), width * (8 * (quad // 2) + position)
     raise AssertionError((k, bits))
 
 
 @lru_cache
 def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Map (thread, low bit) to (row, first logical column)."""
+    """Return a map from (thread, low bit) to (row, first logical column)."""
     table = {}
     for thread, position in product(range(threads), range(8)):
         place = _place(k, bits, thread % 32, position, f)
@@ -192,7 +195,7 @@ def test_metadata_against_the_table() -> None:
 
 
 def test_scales_of_the_manuals_example() -> None:
-    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: upper two bytes of lanes 2 and 3, and of lane 3, of each group."""
+    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: upper two bytes of lanes 2 and 3 for A, and of lane 3 for B."""
     instruction = parse(
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
     )

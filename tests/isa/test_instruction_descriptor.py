@@ -1,4 +1,4 @@
-"""The instruction descriptor and the zero-column mask of ``tcgen05``: bit by bit, and what is refused."""
+"""The instruction descriptor and the zero-column mask of ``tcgen05``: every bit, and rejected values."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def _every(opcode: Opcode, descriptor: InstructionDescriptor) -> Iterator[Instru
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_round_trip(text: str, rng: np.random.Generator) -> None:
-    """Every instruction with random options has the value of the manual's tables, from which nothing is lost."""
+    """Instructions with random options are encoded as in the manual's tables, and decoded to the same options."""
     opcode = parse_opcode(text)
     values = {}
     for instruction in instructions_of(opcode):
@@ -72,7 +72,9 @@ def test_round_trip(text: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_whatever_decodes_encodes_to_the_same_bits(text: str) -> None:
-    """Values that differ from a valid one by a bit or two decode only if some descriptor has that value."""
+    """Descriptors that differ from a valid one by one or two bits are rejected, or decode to options that encode
+    them.
+    """
     opcode = parse_opcode(text)
     valid = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=next(instructions_of(opcode))))
     accepted = set()
@@ -98,7 +100,7 @@ def bits_between(one: int, other: int) -> int:
 
 
 def _first(text: str, **wanted: object) -> tuple[Opcode, InstructionDescriptor]:
-    """Return the first instruction of an opcode with these types and shape."""
+    """Return the first instruction of an opcode with the given types and shape."""
     opcode = parse_opcode(text)
     for i in instructions_of(opcode):
         if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in wanted.items()):
@@ -106,7 +108,7 @@ def _first(text: str, **wanted: object) -> tuple[Opcode, InstructionDescriptor]:
     raise AssertionError(wanted)
 
 
-# Text, type or shape of the instruction, flipped bits, and part of the message.
+# Opcode, type or shape of the instruction, inverted bits, and part of the message.
 REFUSED = [
     (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
     (f"{SP}.kind::f16", {}, 1 << 3, r"asks for saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
@@ -170,11 +172,11 @@ def test_the_encoder_refuses_what_no_value_means() -> None:
         assert re.search(message, str(caught.value)), str(caught.value)
 
 
-#: Bits of the manual's table: four start counts and first spans, the flag, spans of zeros and of columns, the shift.
+#: Bits in the manual's table: four start counts, four first spans, the flag, spans of zeros and of columns, the shift.
 DEFINED = {*range(36), 39, *range(40, 62)}
 
-#: Examples of the manual by M: start counts, first spans, and sub-masks as printed, lowest column last. The skip span
-#: is 2 and the use span 3, so that masks repeat after seven columns.
+#: Examples of the manual by M: start counts, first spans, and masks as printed, with the lowest column last. The skip
+#: span is 2 and the use span is 3, so the masks repeat after seven columns.
 PRINTED = {
     128: ((0,), (0,), ["11100001110000"]),
     64: ((0, 0), (1, 0), ["11100001110000111", "000011100001110000"]),
@@ -223,7 +225,7 @@ def test_reserved_bits() -> None:
 
 @pytest.mark.parametrize("m", [32, 64, 128])
 def test_zeros_follow_columns_in_turn(m: int, rng: np.random.Generator) -> None:
-    """Each part of N has a sub-mask of its own, which starts inside its first span, of columns or of zeros."""
+    """Each part of N has its own mask, which starts inside its first span of used columns or of zeros."""
     parts = 128 // m
     for _ in range(40):
         n = int(rng.choice([64, 128, 256]))

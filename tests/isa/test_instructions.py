@@ -1,4 +1,4 @@
-"""The instruction parser: the manual's examples, the whole syntax, and messages for invalid text."""
+"""Parser of instructions: examples of the manual, the whole syntax, and messages for invalid text."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -11,7 +11,7 @@ from sptc.isa.instructions import Instruction, every_instruction, parse
 EVERY = list(every_instruction())
 ORDERED = "sp::ordered_metadata"
 
-# Example lines of the PTX ISA manual and the fields of each.
+# Example lines of the PTX ISA manual, with the fields of each instruction.
 EXAMPLES = {
     "mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": "sp m16n8k8 f32 tf32 tf32 f32",
     "mma.sp.sync.aligned.m16n8k64.row.col.f32.e5m2.e4m3.f32": "sp m16n8k64 f32 e5m2 e4m3 f32",
@@ -109,7 +109,7 @@ def test_default_of_scale_vec() -> None:
 
 
 def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
-    """Types keep their order, and so do the layouts; the rest may stand anywhere."""
+    """Qualifiers may be in any order, except that types and layouts keep their own order."""
     for instruction in EVERY:
         family, *words = str(instruction).split(".")
         formats = [instruction.d, instruction.a, instruction.b, instruction.c, instruction.scale_format]
@@ -122,7 +122,7 @@ def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
         assert parse(".".join([family, *ordered])) == instruction, ordered
 
 
-# k, width of a type in its container: granularity, stored k, chunks, selectors
+# k, container bits: granularity, stored k, chunks, selectors
 PROPERTIES = {
     (16, "16-bit"): ("2:4", 8, 4, 4), (32, "16-bit"): ("2:4", 16, 8, 2), (8, "tf32"): ("1:2", 4, 4, 4),
     (16, "tf32"): ("1:2", 8, 8, 2), (32, "8-bit"): ("2:4", 16, 8, 2), (64, "8-bit"): ("2:4", 32, 16, 1),
@@ -190,7 +190,7 @@ E2M1, NVF4 = "f32.e2m1.e2m1.f32", "kind::mxf4nvf4"
 MXF4_TAKES = r"'\.kind::mxf4' takes '\.scale_vec::2X' with '\.ue8m0'\."
 SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4nvf4'\.$"
 
-# Text, beginning of the message, and the values that it lists as accepted.
+# Text of the instruction, beginning of the message, and part of the message that lists accepted values.
 MALFORMED = [
     # opcode and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),
@@ -201,7 +201,7 @@ MALFORMED = [
     (f"{SP}.m16n8k16.col.row.f32.f16.f16.f32", r"^'\.col\.row' in", r"the layouts must be '\.row\.col'"),
     (f"{SP}.m16n8k16.f32.f16.f16.f32", "^no layout in", r"the layouts must be '\.row\.col'"),
     (f"{WG}.m64n8k32.row.col.f32.f16.f16", r"^'\.row' in", r"no part of wgmma; accepted are .* \.satfinite, a shape"),
-    # twice, unknown, or of the other family
+    # qualifiers that are repeated, unknown, or of the other family
     ("mma.sp.sync.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' appears twice", "once is expected"),
     (f"{SP}.{ORDERED}.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sp::ord.*' in .* repeats '\.sp'", "one is expected"),
     (f"{SP}.m16n8k16.m16n8k32.row.col.f32.f16.f16.f32", r"'\.m16n8k32' in .* repeats '\.m16n8k16'", "one is expected"),

@@ -1,4 +1,4 @@
-"""The life cycle of wgmma: sequences that are defined, and the first misuse of others."""
+"""Checker of wgmma calls: defined sequences are accepted, and the first misuse in other sequences is reported."""
 
 import doctest
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Sequence = sptc.WgmmaSequence
 
 
 def begun(a: list[str] | None = None) -> Sequence:
-    """Return a sequence with one multiplication in flight, of calls 1 to 3."""
+    """Return a sequence of calls 1 to 3, with one multiplication in flight."""
     sequence = Sequence()
     sequence.write(*D, *A)
     sequence.fence()
@@ -29,7 +29,7 @@ def test_the_example() -> None:
 
 
 def test_a_pipeline() -> None:
-    """Two groups in flight on two accumulators; registers may be read once their own group is complete."""
+    """Two groups are in flight on two accumulators. Registers may be read once their own group is complete."""
     first, second = D, [f"e{index}" for index in range(4)]
     sequence = Sequence()
     sequence.write(*first, *second)
@@ -48,14 +48,14 @@ def test_a_pipeline() -> None:
 
 
 def test_what_needs_no_fence() -> None:
-    """The same accumulator in one shape, A that is read again, and unused registers."""
+    """No fence is needed for an accumulator of the same shape, for A that is only read, and for unused registers."""
     sequence = begun(A)
     sequence.mma_async(MMA, D, A)
     sequence.write("other")
     sequence.mma_async(MMA, D)
     sequence.commit_group()
     sequence.fence()
-    sequence.mma_async(WIDER, D)  # another shape, behind a fence
+    sequence.mma_async(WIDER, D)  # another shape after a fence
     sequence.commit_group()
     sequence.commit_group()
     sequence.wait_group(0)
@@ -68,7 +68,7 @@ IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
 UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
 COMMIT, OTHERS = ("commit_group",), [f"e{index}" for index in range(4)]
-#: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
+#: For each misuse: calls with operands, after no call or after calls 1 to 3, and the message.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
     "unfenced": (Sequence, [("mma_async", MMA, D)], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
     "written": (Sequence, [("fence",), ("write", "d2"), ("mma_async", MMA, D)], WRITTEN.format("d2")),
@@ -118,7 +118,7 @@ def test_the_first_misuse() -> None:
 
 
 def test_shared_memory_behind_a_proxy_fence() -> None:
-    """Two buffers in turn; one is written while the other is read."""
+    """Two buffers are used in turn: one is written while the other is read."""
     sequence = Sequence()
     sequence.write_shared("one")
     sequence.fence_proxy()
@@ -130,7 +130,7 @@ def test_shared_memory_behind_a_proxy_fence() -> None:
         sequence.fence_proxy()
         sequence.wait_group(0)
     sequence.write_shared("three")
-    sequence.mma_async(MMA, D, shared=["one"])  # does not read what is not fenced
+    sequence.mma_async(MMA, D, shared=["one"])  # does not read the buffer without a fence
     sequence.commit_group()
     sequence.wait_group(0)
     sequence.end()

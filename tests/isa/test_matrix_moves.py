@@ -1,4 +1,4 @@
-"""Forms of ldmatrix and stmatrix, and their maps against formulas of other sources."""
+"""Forms of ldmatrix and stmatrix, and their maps, compared with formulas of other sources."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ EVERY = every_matrix_move()
 
 Index = NDArray[np.intp]
 
-# The syntax of PTX ISA 9, spelled out.
+# All forms in the syntax of PTX ISA 9.
 SYNTAX = [
     *(f"ldmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16" for n in (1, 2, 4) for trans in ("", ".trans")),
     *(f"ldmatrix.sync.aligned.m16n16.x{n}.trans.shared.b8" for n in (1, 2)),
@@ -39,7 +39,7 @@ def test_a_form_parses_in_every_spelling() -> None:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_a_map_is_one_to_one(move: MatrixMove) -> None:
-    """The matrices follow each other in the registers; a 16x16 one takes two of them."""
+    """Matrices use consecutive registers. A 16x16 matrix uses two registers."""
     where = matrix_move_map(move)
     shape = (32, move.registers, 32 // move.container_bits)
     assert where.matrices.shape == where.rows.shape == where.elements.shape == where.row_low_bits.shape == shape
@@ -60,8 +60,8 @@ def test_maps_cannot_be_written() -> None:
             index[...] = 0
 
 
-# CuTe layouts of the copy traits, as (shape, stride) of the thread's and the value's digits, least significant first:
-# the sum gives a bit of the tile. Rows of the tile are numbered by the address layout.
+# CuTe layouts of the copy traits, as (shape, stride) of the digits of thread and value, with the lowest digit first.
+# The sum is a bit position in the tile. The address layout numbers the rows of the tile.
 
 
 def _cute(index: Index, digits: list[tuple[int, int]]) -> Index:
@@ -72,7 +72,7 @@ def _cute(index: Index, digits: list[tuple[int, int]]) -> Index:
 
 
 def _row_of_tile(address: list[tuple[int, int]], lanes: int) -> dict[int, int]:
-    """Return which lane gives the address of every row of the tile."""
+    """Return the lane that supplies the address of each row of the tile."""
     return {int(_cute(np.array(lane), address)) // 128: lane for lane in range(lanes)}
 
 
@@ -83,7 +83,7 @@ def _assert_cute(
     value: list[tuple[int, int]],
     shuffle: list[int] | None = None,
 ) -> None:
-    """Compare byte by byte; `shuffle` maps bytes of the operation's registers to those of the instruction."""
+    """Compare maps byte by byte. `shuffle` maps bytes of CuTe's registers to bytes of the instruction's registers."""
     where = matrix_move_map(move)
     owner = _row_of_tile(address, move.matrices * move.rows)
     octets = np.arange(4 * move.registers)
@@ -105,14 +105,14 @@ def test_every_map_against_cute(move: MatrixMove) -> None:
     if move.shape == "m16n16":  # SM100_U8x8_LDSM_T and SM100_U8x16_LDSM_T
         address = [(2, 128), (2, 1024), (4, 256), (2, 2048)]
         value = [(8, 1), (2, 128), (2, 64), (2 * move.matrices, 1024)]
-        # Their copy puts bytes 0, 1 of both registers into the first: byte b of register i, as delivered, is byte
-        # 2 * i + b % 2 of register b // 2 after the shuffle.
+        # CuTe's copy puts bytes 0 and 1 of both registers into the first register: byte b of register i becomes byte 2
+        # * i + b % 2 of register b // 2.
         shuffle = [4 * (b // 2) + 2 * i + b % 2 for i, b in product(range(2), range(4))]
     elif move.shape == "m16n8":  # SM100_U8x4_STSM_T, SM100_U8x8_STSM_T and SM100_U8x16_STSM_T
         value = [(8, 1), (2, 128), (2, 64), (move.matrices, 1024)]
-    elif move.transposed:  # SM75_U16x2_LDSM_T and its siblings
+    elif move.transposed:  # SM75_U16x2_LDSM_T and its variants
         thread, value = [(4, 256), (8, 16)], [(16, 1), (2, 128), (move.matrices, 1024)]
-    else:  # SM75_U32x1_LDSM_N, SM90_U32x1_STSM_N, SM100_SU4_DU8x16_x1_LDSM_N and their siblings
+    else:  # SM75_U32x1_LDSM_N, SM90_U32x1_STSM_N, SM100_SU4_DU8x16_x1_LDSM_N and their variants
         thread, value = [(32, 32)], [(32, 1), (move.matrices, 1024)]
     _assert_cute(move, address, thread, value, shuffle)
 

@@ -1,4 +1,4 @@
-"""Shared-memory descriptors: their fields, and every address against those read out of a real tensor core."""
+"""Shared-memory descriptors: fields, and all addresses compared with addresses recorded on an H200."""
 
 import itertools
 from importlib import resources
@@ -14,7 +14,7 @@ Random = np.random.Generator
 WGMMA_SWIZZLES = ("none", "32B", "64B", "128B")
 MATRICES = [f"{operand}.{bits}-bit.{major}-major" for operand in "ab" for bits, major in
             ((8, "k"), (16, "k"), (16, "mn"), (32, "k"))]  # fmt: skip
-#: Leading and stride offsets that were read out for every swizzle.
+#: Pairs of leading and stride offset that were recorded for every swizzle.
 OFFSETS = ((128, 256), (256, 128), (16, 512), (1024, 2048), (2048, 1024), (4096, 1024), (1040, 528), (0, 1024))
 
 
@@ -26,7 +26,9 @@ def recorded() -> dict[str, Any]:
 
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_every_address_is_the_one_read_out(matrix: str, recorded: dict[str, Any]) -> None:
-    """Each row and k of four swizzles and eight pairs of offsets, and of base offsets and starts beside them."""
+    """Each row and k is compared, for four swizzles with eight pairs of offsets, and for further base offsets and
+    starts.
+    """
     _, bits, major = matrix.split(".")
     seen = set()
     for case, addresses in enumerate(recorded[matrix]):
@@ -48,7 +50,7 @@ def test_every_address_is_the_one_read_out(matrix: str, recorded: dict[str, Any]
 
 
 def swizzled(address: int, swizzle: str, base_offset: int) -> int:
-    """Apply the permutation of the PTX manual, written out bit by bit."""
+    """Apply the swizzle as the PTX manual defines it, bit by bit."""
     row = (address >> 7) - base_offset
     if swizzle == "128B with 32B atoms":
         return address ^ (row & 3) << 5
@@ -128,7 +130,7 @@ def test_values_that_are_no_descriptor() -> None:
 
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
 def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
-    """The least byte, at the end of the image or behind it, that any bit of an element lies in."""
+    """The map returns the lowest byte at or above the image size that contains a bit of an element."""
     where = shared_map(
         SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"]), 16, 48, bits, major="k", unit_elements=unit_elements
     )

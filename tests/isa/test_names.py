@@ -41,7 +41,9 @@ def test_a_text_names_one_instruction(text: str, arch: str | None, name: str) ->
 
 
 def test_the_same_numerics_and_places_are_preferred_by_rule() -> None:
-    """Ordered metadata first; other numerics on a target that has both are never chosen silently."""
+    """Ordered metadata is preferred. Instructions with different numerics on a target are never chosen without a
+    message.
+    """
     for i in every_instruction():
         if i.sparse == "sp" and i.family == "mma":
             assert resolve(str(i)).instruction == i  # an exact name is never changed

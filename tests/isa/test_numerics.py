@@ -1,4 +1,4 @@
-"""Numerics parameters against the table of every architecture, written out by hand."""
+"""Numerics parameters, compared with a table of all architectures that was written by hand."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ RZ, E8M13, RNE, EXACT = Rounding.RZ_F32, Rounding.RZ_E8M13, Rounding.RNE_F16, Ro
 
 Row = tuple[Method, int, int, int, Rounding]
 
-# Types of A and D: method, L, F, e_zero, rounding.
+# By types of A and D: method, L, F, e_zero, rounding.
 SM_80: dict[str, Row] = {
     "f16 f32": (FUSED, 8, 24, -132, RZ), "f16 f16": (FUSED, 8, 24, -20, RNE), "bf16 f32": (FUSED, 8, 24, -132, RZ),
     "tf32 f32": (FUSED, 4, 24, -132, RZ), "int8 s32": (INTEGER, 16, 0, 0, EXACT),
@@ -79,7 +79,7 @@ def test_every_instruction_on_every_architecture() -> None:
 
 
 def test_source() -> None:
-    """Only sm_90 is measured."""
+    """Only the numerics of sm_90 are measured."""
     for instruction, arch in EVERY:
         source = numerics(instruction, arch).source
         assert bool(re.search("recorded on an NVIDIA H200", source)) is (arch == "sm_90"), (str(instruction), arch)

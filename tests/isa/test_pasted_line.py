@@ -1,4 +1,4 @@
-"""Lines of PTX with operands: how they are split, and the role of each operand."""
+"""Lines of PTX with operands: splitting into operands, and the role of each operand."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -104,7 +104,7 @@ def test_an_ellipsis_stands_for_registers() -> None:
 
 
 SHORT, PAIR = "{r0, r1, r2, r3}", "{r8, r9}"
-#: Operands behind an opcode, and whether the assembler takes them.
+#: Operands after an opcode, and whether the assembler accepts them.
 ANSWERS = {
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": {
         f"{SHORT}, d0, d1, p, 1, 1, 0, 0": True, f"{SHORT}, d0, d1, 1, -1, 1, 1, 0": True,
@@ -139,14 +139,16 @@ ANSWERS = {
 
 
 def test_what_the_assembler_takes() -> None:
-    """CUDA 13.5, asked once: `test_lines_of_the_assembler` has the other qualifiers."""
+    """Answers of the assembler of CUDA 13.5 for lists of operands. `test_lines_of_the_assembler` tests other
+    qualifiers.
+    """
     for opcode, answers in ANSWERS.items():
         for operands, taken in answers.items():
             with nullcontext() if taken else pytest.raises(InstructionError):
                 roles(pasted(f"{opcode} {operands};"))
 
 
-#: Valid lines of each family, and in how many lists of roles they differ.
+#: Function that yields valid lines of each family, and number of different lists of operand roles.
 FORMS: dict[str, tuple[Callable[[], list[Line]], int]] = {
     "mma": (lambda: [*dict(mma_lines()).items()], 4),
     "wgmma": (lambda: [line for line in dict(wgmma_lines()).items() if ".m64n8k" in line[0]], 6),
@@ -157,7 +159,7 @@ FORMS: dict[str, tuple[Callable[[], list[Line]], int]] = {
 @pytest.mark.regression
 @pytest.mark.parametrize("family", FORMS)
 def test_lines_of_the_assembler(family: str) -> None:
-    """Each valid line is read, and none with an operand less."""
+    """Each valid line is accepted, and is rejected if an operand is missing."""
     lines, seen = FORMS[family][0](), set()
     for opcode, operands in lines:
         try:

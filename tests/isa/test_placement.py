@@ -1,4 +1,4 @@
-"""Placement of operands: every bit once, printed formulas that agree, and the actual packing."""
+"""Placement of operands: every bit occurs once, and formulas and packing agree with the index arrays."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
 
 
 def _distinct() -> list[Instruction]:
-    """One instruction of each shape, container and width of results; of wgmma, the narrow and the widest."""
+    """One instruction for each shape, container and result width. For wgmma, only the smallest and the largest N."""
     found: dict[tuple[object, ...], Instruction] = {}
     for i in every_instruction():
         if i.family == "mma" or i.n in (8, 24, 256):
@@ -29,7 +29,7 @@ def _distinct() -> list[Instruction]:
 
 
 def _of_tcgen05() -> list[tuple[Opcode, Instruction]]:
-    """One instruction of each opcode, number of rows and width of A and D, with B of the same type or another."""
+    """One instruction for each opcode, M, and width of A and D, with the same or another type of B."""
     found: dict[tuple[object, ...], tuple[Opcode, Instruction]] = {}
     for opcode in every_opcode():
         for i in instructions_of(opcode):
@@ -43,7 +43,7 @@ TCGEN05 = _of_tcgen05()
 
 
 def words_of(place: OperandPlacement, held: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Read every element from its stated place, by lane and word."""
+    """Read every element at its stated position: lane, word and bit."""
     mask = np.uint32((1 << place.bits) - 1)
     return held[place.lanes, place.words] >> place.low_bits.astype(np.uint32) & mask
 
@@ -60,7 +60,7 @@ def assert_every_bit_once(place: OperandPlacement) -> None:
 
 
 def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> None:
-    """Evaluate the printed formulas."""
+    """Check that the printed formulas give the index arrays."""
     row, column = np.indices(place.shape)
     names = dict(zip(place.indices, (row, column), strict=True))
     known = {"lane": place.lanes, "column": place.words, "byte": place.words, "low bit": place.low_bits, **names}
@@ -79,7 +79,7 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
             assert f"LBO {given['LBO']}" in place.notes[0]
     for name, formula in place.formulas.items():
         result = np.broadcast_to(eval(formula, {"__builtins__": {}}, given), place.shape)
-        if name == "unit":  # the next formula permutes it
+        if name == "unit":  # the next formula applies the swizzle to this value
             given["unit"] = result
             continue
         np.testing.assert_array_equal(result, known[name], err_msg=f"{name} = {formula}")
@@ -128,7 +128,7 @@ def test_scales_are_read_from_there(rng: np.random.Generator) -> None:
 
 
 def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
-    """The descriptor in the note fetches the elements that lie at the stated bytes."""
+    """The descriptor in the printed note addresses the elements at the stated bytes."""
     for i in (i for i in EVERY if i.family == "wgmma"):
         smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
         for place in placements(i).operands:

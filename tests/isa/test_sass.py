@@ -1,4 +1,4 @@
-"""Names of machine instructions: the rule against the assembler's output, and the inverse."""
+"""Names of machine instructions (SASS): the package's rule equals the assembler's output, in both directions."""
 
 import csv
 from pathlib import Path
@@ -9,7 +9,7 @@ from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.sass import implementations, sass_name, sass_of, sass_of_opcode
 from sptc.isa.tcgen05 import every_opcode, parse_opcode
 
-#: Written by ``benchmarks/sass.py --write``: architectures, names that the disassembler printed, PTX text.
+#: File written by ``benchmarks/sass.py --write``: architectures, names from the disassembler, and PTX text.
 TABLE = Path(__file__).parent / "sass.csv"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"

@@ -1,4 +1,4 @@
-"""Tiles of A and B in shared memory: every swizzle and major, offsets without gaps, and what is wrong with others."""
+"""Tiles of A and B in shared memory: all swizzles and majors, offsets without gaps, and messages for wrong offsets."""
 
 from itertools import product
 from typing import Any
@@ -36,7 +36,9 @@ def parsed(text: str) -> tuple[Instruction, Opcode | None]:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_swizzle_and_major(text: str) -> None:
-    """Each tile without gaps holds every bit once, as its formulas and its descriptor say; the others are refused."""
+    """In a tile without gaps, every bit occurs once, as formulas and descriptor state. Unsupported tiles are
+    rejected.
+    """
     (i, opcode), seen = parsed(text), 0
     for swizzle, major in product(GENERATIONS[i.family].swizzles.values(), MAJORS):
         try:
@@ -63,7 +65,7 @@ def test_every_swizzle_and_major(text: str) -> None:
 
 
 def test_offsets_of_random_tiles(rng: np.random.Generator) -> None:
-    """Formulas hold with any offsets, start and base offset, also where elements overlap."""
+    """Formulas are right for any offsets, start and base offset, even if elements overlap."""
     for _ in range(20):
         i, opcode = parsed(TEXTS[int(rng.choice([0, 3]))])
         swizzle = str(rng.choice(["none", "32B", "64B", "128B"]))

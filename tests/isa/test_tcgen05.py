@@ -1,4 +1,4 @@
-"""The text of ``tcgen05.mma.sp``: every form of the manual's syntax, errors, and the numerics of each form."""
+"""Opcodes of ``tcgen05.mma``: every form of the manual's syntax, errors, and the numerics of each form."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ from sptc.isa.tcgen05 import KINDS, every_opcode, instructions_of, parse_opcode
 
 PLAIN = ("tf32", "f16", "f8f6f4", "i8")
 OPERATIONS = ("fill", "use", "lastuse", "discard")
-#: Words of each block-scaled kind and the scales they stand for; nothing written is allowed where it is listed.
+#: Qualifiers of each block-scaled kind, with the number of scales. An empty qualifier is the default.
 SCALES = {
     "mxf8f6f4": {"": 1, ".scale_vec::1X": 1, ".block32": 1},
     "mxf4": {"": 2, ".scale_vec::2X": 2, ".block32": 2},
@@ -30,7 +30,7 @@ SCALES = {
 
 
 def _forms() -> dict[str, tuple[str, int, bool, int | None]]:
-    """Every text of the syntax, with kind, CTA group, ``.ws`` and number of scales."""
+    """Return every opcode of the syntax, with kind, CTA group, ``.ws`` and number of scales."""
     forms = {}
     usage_a = ["", *(f".collector::a::{operation}" for operation in OPERATIONS)]
     usage_b = ["", *(f".collector::b{i}::{operation}" for i, operation in product(range(4), OPERATIONS))]
@@ -104,7 +104,7 @@ def test_malformed() -> None:
         evidence("tcgen05.mma.sp.cta_group::1", "sm_100")
 
 
-#: M by CTAs and ``.sp``: of any form, and of those that scale blocks or shift A, which use all lanes.
+#: Values of M by number of CTAs, and values of M with block scales or '.ashift', which need all lanes.
 ROWS = {1: (64, 128), 2: (128, 256)}
 ROWS_OF_ALL_LANES = {(1, True): (128,), (1, False): (128,), (2, True): (256,), (2, False): (128, 256)}
 #: N by CTAs.
@@ -113,7 +113,9 @@ INTEGER_COLUMNS = {1: (8, 16, 24, *range(32, 257, 16)), 2: tuple(range(32, 257, 
 
 
 def test_shapes() -> None:
-    """The table of shapes of the manual, for every opcode with and without ``.ashift``; a descriptor holds no other."""
+    """Shapes equal the manual's table, for every opcode with and without ``.ashift``. Descriptors with other shapes
+    fail.
+    """
     for opcode in every_opcode():
         plain = opcode.kind in PLAIN
         for shifts in (False, True) if plain and not opcode.weight_stationary else (False,):
@@ -136,7 +138,7 @@ def test_shapes() -> None:
             assert taken == set(rows), str(form)
 
 
-# types of A, B, D and scales, and saturation, that a kind combines; K, chunks, selectors, granularity, container bits
+# types of A, B, D and scales, and saturation, for each kind; K, chunks, selectors, granularity, container bits
 TYPES = {
     "tf32": (1, 16, 8, 2, "1:2", 32), "f16": (3, 32, 8, 2, "2:4", 16), "f8f6f4": (50, 64, 16, 1, "2:4", 8),
     "i8": (8, 64, 16, 1, "2:4", 8), "mxf8f6f4": (25, 64, 16, 1, "2:4", 8), "mxf4": (1, 128, 16, 1, "4:8", 4),
@@ -164,7 +166,7 @@ def test_instructions_of_a_kind(kind: str) -> None:
 
 
 RZ, RNE = Rounding.RZ_F32, Rounding.RNE_F16
-# method, kept products a step, alignment bits, e_zero and rounding, by kind and type of D
+# method, kept products per step, alignment bits, e_zero and rounding, by kind and type of D
 NUMERICS = {
     ("tf32", "f32"): (Method.FUSED, 8, 25, -133, RZ), ("f16", "f32"): (Method.FUSED, 16, 25, -133, RZ),
     ("f16", "f16"): (Method.FUSED, 16, 25, -21, RNE), ("f8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
@@ -175,7 +177,7 @@ NUMERICS = {
 
 
 def test_numerics() -> None:
-    """Of fp8 too it is the datapath of sm_100, not what the assembler makes of ``mma``."""
+    """Native fp8 has the numerics of the datapath of sm_100, and not of the emulated fp8 ``mma``."""
     seen = set()
     for text in FORMS:
         if "collector" in text:
@@ -207,7 +209,7 @@ def test_the_other_parser_sends_here() -> None:
 
 
 def test_every_opcode() -> None:
-    """'.sp', kind, CTA group, '.ws' and number of scales, each combination that parses once."""
+    """Each combination of '.sp', kind, CTA group, '.ws' and number of scales occurs once among all opcodes."""
     result = list(every_opcode())
     assert all(parse_opcode(str(opcode)) == opcode for opcode in result)
     told = {(o.sparse, o.kind, o.cta_group, o.weight_stationary, o.scale_size) for o in result}

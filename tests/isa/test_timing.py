@@ -1,4 +1,4 @@
-"""The laws of cycles against all recordings: of instructions, of ``tcgen05`` and of whole kernels."""
+"""The timing model agrees with all recordings: of instructions, of ``tcgen05``, and of whole kernels."""
 
 import csv
 import json
@@ -30,12 +30,12 @@ def rows(name: str) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def alone() -> list[dict[str, str]]:
-    """Measurements of instructions that ran alone."""
+    """Measurements of instructions without concurrent work on other warps."""
     return [row for row in rows("h200-2026-11-24.csv") if not row["beside"]]
 
 
 def test_wgmma(alone: list[dict[str, str]]) -> None:
-    """Within a hundredth of a cycle: every type, sparse and dense, A in either place, every swizzle, either major.
+    """The model of ``wgmma`` agrees within 0.011 of a cycle: all types, locations of A, swizzles and majors.
 
     A group that drains takes the latency, and an interval for each further one. Several warpgroups gain nothing; they
     start at different times, so that their intervals are known within 4 per cent.
@@ -64,7 +64,7 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
 
 
 def test_mma(alone: list[dict[str, str]]) -> None:
-    """Intervals of eight warps, latencies of one; the same operands again make nothing faster."""
+    """Intervals with eight warps, and latencies with one warp. Repeated operands do not make ``mma`` faster."""
     compared = 0
     for row in alone:
         if not row["a_from"] and row["warps"] in ("1", "8"):
@@ -77,7 +77,7 @@ def test_mma(alone: list[dict[str, str]]) -> None:
 
 
 def test_another_program_found_the_same() -> None:
-    """All 136 forms, recorded apart: each within a cycle, all but a few within a tenth."""
+    """An independent program measured 136 forms. All agree within one cycle, and all but two within 0.11 of a cycle."""
     texts = {(bool(i.sparse), i.a.name, i.n, i.d.name): i for i in every_instruction("wgmma") if i.a == i.b}
     differences = []
     for row in rows("wgmma-h200-2026-11-22.csv"):
@@ -105,7 +105,7 @@ def test_what_decides() -> None:
 
 
 def test_sequences_take_what_was_measured() -> None:
-    """Every instruction that is a sequence, within a quarter of a cycle of its own line."""
+    """Every instruction that is emulated by a sequence agrees within a quarter of a cycle with its measurement."""
     seen = set()
     for row in rows("sequences-h100-2026-11-25.csv"):
         instruction = parse(row["instruction"])
@@ -121,13 +121,13 @@ def test_sequences_take_what_was_measured() -> None:
 
 
 def test_which_instructions_have_cycles() -> None:
-    """All of sm_90; no cycle counts are known for other architectures."""
+    """All instructions of sm_90 have known cycles, and instructions of other architectures have none."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
 
 
 def measured_tcgen05() -> list[tuple[Opcode, Instruction, dict[str, str]]]:
-    """Return every row with its instruction; some of integers are of an N that PTX does not list."""
+    """Return each measurement with its opcode and instruction. Some N of integers do not exist in PTX."""
     results = []
     for row in rows("tcgen05-b200-2026-03-06.csv"):
         opcode = parse_opcode(row["instruction"])
@@ -140,7 +140,9 @@ def measured_tcgen05() -> list[tuple[Opcode, Instruction, dict[str, str]]]:
 
 
 def test_intervals() -> None:
-    """One CTA: all within 0.06 of a cycle; a pair: none is shorter, those of N less than 112 up to 4.1 longer."""
+    """One CTA agrees within 0.06 of a cycle. A CTA pair is never faster, and with N below 112 up to 4.1 cycles
+    slower.
+    """
     differences = {1: [], 2: []}
     for opcode, i, row in measured_tcgen05():
         law = tcgen05_timing(opcode, i, row["a_from"])
@@ -153,7 +155,9 @@ def test_intervals() -> None:
 
 
 def test_latencies() -> None:
-    """All to the cycle, but for scaled ones with A in tensor memory and N = 256, two cycles later."""
+    """Latencies agree exactly, except four with block scales, A in tensor memory and N = 256, which are 2 cycles
+    longer.
+    """
     late = []
     for opcode, i, row in measured_tcgen05():
         law = tcgen05_timing(opcode, i, row["a_from"])
@@ -165,7 +169,7 @@ def test_latencies() -> None:
 
 
 def test_what_decides_of_tcgen05() -> None:
-    """A sparse pair of 64 rows each has half of the lanes, a dense one both halves of N in all of them."""
+    """A sparse pair with 64 rows per CTA uses half of the lanes. A dense pair uses all lanes, for both halves of N."""
     for text, a_from, interval, bound_by, rate in (
         ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
         ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "shared", 160, Resource.SHARED_MEMORY, 819.2),
@@ -193,7 +197,9 @@ NAME = re.compile(r"(cuBLAS|cuSPARSELt) (\w+) (\d+)(?:x(\d+)x(\d+))? (zeros|norm
 
 
 def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], float]:
-    """Cycles by type, sparsity, shape and operands, without the dense integer kernel, which is not of wgmma."""
+    """Return measured cycles by type, sparsity, shape and operands, without the dense integer kernel, which uses no
+    wgmma.
+    """
     results = {}
     for path in ("libraries-h200-2026-11-24.json", "products-h200-2026-11-25.json"):
         values = {row["name"]: row["value"] for row in json.loads((FOLDER / path).read_text(encoding="utf-8"))}
@@ -214,7 +220,7 @@ def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
 
 
 def test_the_estimate_of_a_product() -> None:
-    """Large products: mean error below 1/8; as many tiles as SMs, with any K: below 1/4, most below 1/8."""
+    """Mean error of the estimate: below 1/8 for large products, and below 1/4 for one tile per SM with any K."""
     ratios: dict[bool, list[float]] = {True: [], False: []}
     for (element, sparse, shape, _), cycles in measured_products().items():
         if min(shape[:2]) >= 4096 or shape[:2] in ((1536, 2816), (2816, 1536)):
@@ -229,7 +235,9 @@ def test_the_estimate_of_a_product() -> None:
 
 
 def test_what_sparsity_gains() -> None:
-    """Less than the law of a single instruction, because loads of operands share the port that reads them."""
+    """The speed-up by sparsity is smaller than for one instruction, since loads use the port that also reads
+    operands.
+    """
     cycles = measured_products()
     for element, shape in product(("f16", "bf16", "e4m3"), ((4096,) * 3, (8192,) * 3)):
         gain = estimated(element, False, shape) / estimated(element, True, shape)
@@ -258,8 +266,8 @@ def test_products_that_are_refused() -> None:
         product_timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), (64, 64, 64))
 
 
-#: Tera-operations per second of dense instructions in the white papers, as printed there: architecture, tensor cores,
-#: clock in GHz, key of the rate, figure.
+#: Tera-operations per second of dense instructions, as printed in white papers: architecture, tensor cores, clock in
+#: GHz, key of the rate, value.
 PUBLISHED = [
     ("sm_80", 432, "1.41", {"32": "156", "16": "312", "16 f16": "312", "integer 8": "624"}),
     ("sm_86", 328, "1.695", {"32": "35.6", "16": "71", "16 f16": "142", "integer 4": "569"}),
@@ -278,7 +286,7 @@ def test_rates_are_the_published_ones() -> None:
             rate = Decimal(2 * cores * RATES[arch].macs[key]) * Decimal(clock) / 1000
             assert round(rate, digits) == Decimal(figure), (arch, key)
             seen.add((arch, key))
-    # Two figures are printed as twice or half of another.
+    # Two values are printed only as twice or half of another value.
     assert {(arch, key) for arch, rates in RATES.items() for key in rates.macs} - seen == {
         ("sm_86", "integer 8"),
         ("sm_80", "integer 4"),

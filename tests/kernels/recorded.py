@@ -43,7 +43,7 @@ NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120
 
 @dataclass(frozen=True)
 class RecordedKernel:
-    """A kernel, how it was launched, and its result."""
+    """A recorded kernel with its launch and its result on a GPU."""
 
     ptx: str
     grid: tuple[int, ...]

@@ -40,7 +40,7 @@ def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> NDAr
     if kind == "s8":
         return rng.integers(-128, 128, shape).astype(np.int8)
     values = rng.standard_normal(shape).astype(np.float32)
-    if kind == "tf32":  # rounded already, since kernels differ in how they do
+    if kind == "tf32":  # The kernels round this operand in different ways, so the test gives it rounded numbers.
         return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return values.astype(named_dtype(TYPES[kind]))
 
@@ -73,7 +73,7 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
     expected = sptc.gemm(a, right, instruction=chain(kind, arch), arch=arch, backend="native", **form)
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
     assert all(finding.kind == "no proxy fence" for finding in run.findings)
-    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # integers of sm_100 are left to mma
+    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # integers use mma on sm_100
     assert bool(run.findings) == (WITHOUT_FENCE and way == "pointers" and reads_shared_memory)
 
 

@@ -1,4 +1,4 @@
-"""Cycles of launches: counted by hand from the shapes of their instructions."""
+"""Cycles of launches, compared with numbers that are counted by hand from the shapes of the instructions."""
 
 import re
 
@@ -6,7 +6,7 @@ from sptc.tests.kernels.recorded import recorded
 
 
 def test_wgmma_by_loop() -> None:
-    """64 of m64n64k16 with both operands in shared memory: 32 columns pairs, and 32 cycles of reads each."""
+    """64 instructions m64n64k16 with both operands in shared memory: 32 cycles each of multiplication and of reads."""
     run = recorded("triton.f16.128").run()[1]
     whole, loop = run.loops
     assert run.cycles == 64 * 32
@@ -14,7 +14,7 @@ def test_wgmma_by_loop() -> None:
     assert whole.cycles is not None
     assert loop.cycles is not None
     assert loop.cycles["tensor core"] == 64 * 64 / 2
-    # The loop copies 64 x 64 elements of f16 of A and of B 16 times, for 16 products of four instructions each.
+    # In each of 16 iterations, the loop copies 64 x 64 f16 elements of A and of B, and executes four instructions.
     reads, copies = 64 * (64 * 32 + 64 * 16 * 2) / 128, 16 * 2 * 64 * 64 * 2 / 128
     assert loop.cycles["shared memory"] == reads + copies
     assert loop.bound_by == "shared memory"
@@ -24,7 +24,7 @@ def test_wgmma_by_loop() -> None:
 
 def test_mma_takes_its_interval() -> None:
     run = recorded("triton.small.mma").run()[1]
-    assert run.cycles == 64 * 6 / 4  # one of four tensor cores, six cycles
+    assert run.cycles == 64 * 6 / 4  # on one of four tensor cores, six cycles each
 
 
 def test_instructions_of_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Small kernels around memory: copies in groups, atomics, segments of a warp, edges of tensor maps."""
+"""Small kernels with copies in groups, atomics, segments of a warp, and tiles at the edges of tensor maps."""
 
 import numpy as np
 from sptc.kernels.launch import TensorMap, run_kernel
@@ -32,8 +32,10 @@ def test_a_wait_leaves_the_newest_groups_undone(rng: Random) -> None:
 
 
 def test_a_sum_just_beyond_a_tie_is_rounded_up() -> None:
-    """4097 squared lies between two numbers of f32; a smallest addend decides, which f64 does not hold beside it."""
-    words = np.where(np.arange(WORDS) % 2, 0x2B800000, 0xAB800000).astype(np.uint32)  # 2^-40 and its negative
+    """The square of 4097 is halfway between two f32 numbers, so an addend too small for an f64 sum determines the
+    rounding.
+    """
+    words = np.where(np.arange(WORDS) % 2, 0x2B800000, 0xAB800000).astype(np.uint32)  # 2^-40 and -2^-40
     body = "mov.b32 %f1, %r1; mov.f32 %f3, 0f45800800; fma.rn.f32 %f2, %f3, %f3, %f1; mov.b32 %r2, %f2;"
     expected = np.where(np.arange(WORDS) % 2, 16785410, 16785408)
     np.testing.assert_array_equal(run(body, words).view(np.float32), expected)
@@ -52,7 +54,7 @@ def test_a_shuffle_stays_in_its_segment(rng: Random) -> None:
 
 
 def test_atomics_of_two_places_take_threads_in_order() -> None:
-    """Each thread finds the number of the last one before it that stored to the same place."""
+    """Each thread reads the number of the previous thread that stored to the same word."""
     places, result = np.full(WORDS, 999, np.uint32), np.zeros(WORDS, np.uint32)
     body = "ld.param.u64 %rd3, [p0]; mul.lo.u32 %r3, %r0, %r0; bfe.u32 %r3, %r3, 3, 1; mad.wide.u32 %rd3, %r3, 4, %rd3;"
     body += "atom.global.exch.b32 %r2, [%rd3], %r0; st.global.u32 [%rd2], %r2;"
@@ -76,7 +78,7 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
     assert octets == 2
     assert not record.pieces([-16, 0])[2].any()
-    # Of a tensor of whole pieces of 16 bytes.
+    # In this tensor, each piece of 16 bytes is completely inside or outside.
     octets, offsets, inside = MapRecord(1 << 44, (24, 3), (64,), (16, 4), "f16").pieces([16, 1])
     column, row = np.arange(8) % 2 * 8 + 16, np.arange(8) // 2 + 1
     assert octets == 16
@@ -85,14 +87,16 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
 
 
 def test_reductions_of_floats() -> None:
-    """Of f32, f16 and bf16 in global and shared memory and in bulk: subnormal values, rounding, as an H100 does."""
+    """Reductions of f32, f16 and bf16 in global and shared memory and in bulk equal an H100's, subnormal values
+    included.
+    """
     for name in REDUCTIONS:
         kernel = compiled_kernel(name)
         kernel.assert_equal(kernel.run()[0])
 
 
 def test_a_tile_is_added_to_what_is_there(rng: Random) -> None:
-    """The type of the elements is that of the map; sums are rounded once."""
+    """A reduction of a tile has the element type of the tensor map, and rounds each sum once."""
     kernel = recorded("triton.tma.f16")
     text = kernel.ptx.replace(
         "cp.async.bulk.tensor.2d.global.shared::cta.", "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add."

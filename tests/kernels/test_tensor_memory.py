@@ -1,4 +1,6 @@
-"""Kernels of ``tcgen05``: a product from shared memory, on the model and through the hardware; loads and stores."""
+"""Kernels with ``tcgen05``: a product from shared memory, on the model and on the simulated hardware; loads and
+stores.
+"""
 
 import re
 from typing import Any
@@ -14,12 +16,12 @@ from sptc.kernels.launch import KernelRun, run_kernel
 from sptc.tests.kernels.test_small import text
 
 ROWS, COLUMNS, K = 128, 32, 16
-#: Offsets in shared memory: address of tensor memory, barrier, A and B as core matrices of 8 rows of 16 bytes.
+#: Offsets in shared memory: address of tensor memory, mbarrier, and A and B as core matrices of 8 rows of 16 bytes.
 ADDRESS, BARRIER, A, B = 0, 8, 1024, 1024 + ROWS * 2 * K
 SIZE = B + COLUMNS * 2 * K
 SHARED = f".shared .align 1024 .b8 buffer[{SIZE}];"
 COMMIT = "@%p2 tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{many}.b64 [%r3+8]{mask};"
-#: Wait for the commit, and leave the address of the warp's lanes in %r4.
+#: Code that waits for the commit, and leaves the tensor-memory address of the warp's lanes in %r4.
 WAIT = """
 again: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r3+8], 0; @!%p5 bra again;
   tcgen05.fence::after_thread_sync; shr.u32 %r6, %r0, 5; shl.b32 %r6, %r6, 21; add.u32 %r4, %r4, %r6;
@@ -27,7 +29,9 @@ again: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r3+8], 0; @!%p5 bra again
 
 
 def begin(group: int) -> str:
-    """Return the start of a kernel: shared memory at %r3, a barrier, and 32 columns of tensor memory at %r4."""
+    """Return the start of a kernel: shared memory at %r3, an mbarrier, and 32 allocated columns of tensor memory at
+    %r4.
+    """
     return f"""
   mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32; setp.eq.u32 %p2, %r0, 0;
   @%p1 tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r3+{ADDRESS}], 32;
@@ -36,7 +40,7 @@ def begin(group: int) -> str:
 
 
 def end(group: int) -> str:
-    """Return the end of a kernel: its columns of tensor memory are freed."""
+    """Return the end of a kernel, which frees its columns of tensor memory."""
     return f"""
   barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; bar.sync 0; ld.shared.u32 %r4, [%r3+{ADDRESS}];
   @%p1 tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %r4, 32;
@@ -44,7 +48,9 @@ def end(group: int) -> str:
 
 
 def descriptor(start: int) -> int:
-    """Return the descriptor of core matrices without a swizzle: 128 bytes along K, 256 along rows; of sm_100."""
+    """Return a descriptor of sm_100 for core matrices without swizzle, 128 bytes apart along K and 256 bytes along
+    rows.
+    """
     return start >> 4 | 128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46
 
 
@@ -53,7 +59,9 @@ def chain(group: int) -> str:
 
 
 def product_module(group: int, issuer: int = 0) -> str:
-    """Return a kernel of one multiplication of a CTA or a pair, which CTA `issuer` issues; threads read D."""
+    """Return a kernel with one multiplication of a CTA or a pair, which CTA `issuer` issues. The threads then read
+    D.
+    """
     opcode, instruction = parse_shaped(chain(group))
     idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=instruction))
     own = COLUMNS // group
@@ -98,12 +106,12 @@ def run_product(module: str, backend: Any, a: NDArray, b: NDArray, group: int) -
     [("native", 1), ("native", 2), *(pytest.param("tcgen05", n, marks=pytest.mark.regression) for n in (1, 2))],
 )
 def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generator) -> None:
-    """The same through the elaborated hardware of a CTA and of a pair: operands, accumulators and control."""
+    """A product is also computed by the simulated hardware of a CTA and of a CTA pair."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS * group, COLUMNS))
     expected = sptc.gemm(a, np.ascontiguousarray(b.T), instruction=chain(group), arch="sm_100")
     result, run = run_product(product_module(group, int(rng.integers(group))), backend, a, b, group)
     assert run.findings == []
-    assert run.cycles == (ROWS * group + COLUMNS) * 2 * K / 128  # the reads of A and B from shared memory
+    assert run.cycles == (ROWS * group + COLUMNS) * 2 * K / 128  # cycles of the reads of A and B from shared memory
     np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
 
@@ -116,7 +124,7 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
     ],
 )
 def test_copies_to_tensor_memory(form: str, rows: int, lanes: Any) -> None:
-    """Rows of 16 bytes, eight of them in 128 bytes and the next eight 256 bytes on."""
+    """Copies of rows of 16 bytes: eight rows are in 128 bytes, and the next eight rows are 256 bytes further on."""
     body = f"""
   .reg .b64 %q<2>; {begin(1)}
   shl.b32 %r5, %r0, 2; add.u32 %r5, %r5, %r3; mov.u32 %r6, %r0;
@@ -141,8 +149,8 @@ def test_copies_that_change_the_format_are_refused() -> None:
         run_kernel(text(body, head=SHARED), 1, 128, [words, words], arch="sm_100")
 
 
-#: Of each shape with N repetitions, in rows of R bits: sizes and strides in bits of the digits of the thread and of the
-#: register, lowest first, as CUTLASS's ``copy_traits_sm100.hpp`` states them; and bits of a row for N = 1.
+#: For each shape of loads with N repetitions, in rows of R bits: bits of a row for N = 1; sizes and strides in bits of
+#: the digits of thread and register, lowest first, as in CUTLASS's ``copy_traits_sm100.hpp``.
 LAYOUTS: dict[str, Any] = {
     "32x32b": (32, lambda n, r: ([(32, r)], [(n, 32)])),
     "16x64b": (64, lambda n, r: ([(2, 8 * r), (2, 32), (8, r)], [(n, 64)])),
@@ -153,7 +161,7 @@ LAYOUTS: dict[str, Any] = {
 
 
 def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the offset of each number whose digits have these sizes and strides."""
+    """Return the offset of each number, for digits with the given sizes and strides."""
     total = np.zeros(1, np.int64)
     for size, stride in digits:
         total = (np.arange(size)[:, None] * stride + total).reshape(-1)
@@ -164,7 +172,7 @@ def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
 @pytest.mark.parametrize("is_load", [True, False])
 @pytest.mark.parametrize("shape", LAYOUTS)
 def test_shapes_of_loads_and_stores(shape: str, is_load: bool, packed: bool, rng: np.random.Generator) -> None:
-    """Words of 64 columns by lane and column, loaded in a shape, or stored in it and loaded by lane."""
+    """Words are loaded in a shape, or stored in a shape and loaded by lane, and compared by lane and column."""
     row, digits = LAYOUTS[shape]
     count = int(rng.choice([1, 2, 4]))
     bits = row * count
@@ -209,8 +217,7 @@ def test_shapes_of_loads_and_stores(shape: str, is_load: bool, packed: bool, rng
     np.testing.assert_array_equal(run.after(d), (expected if is_load else memory).reshape(128, -1))
 
 
-#: What is edited in the kernel of one multiplication (a pattern, and its replacement), the opcode at which it is found,
-#: and what is said of it.
+#: Edit of the kernel (a pattern and its replacement), opcode of the line that is reported, and text of the finding.
 STORE_TO_A = f"st.shared.u32 [%r13+{A}], %r6;\n"
 PLANTED = [
     (r"again: mbarrier[^@]*@!%p5 bra again;", "", "tcgen05.ld", "reads tensor memory that line {mma} may still write"),

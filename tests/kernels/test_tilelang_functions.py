@@ -1,4 +1,4 @@
-"""``sptc.tilelang.run`` around a compiler that answers with a recorded kernel: arguments, maps and the launch."""
+"""``sptc.tilelang.run`` with a compiler that returns a recorded kernel: arguments, tensor maps and the launch."""
 
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,4 +1,6 @@
-"""Kernels of Triton: operands by pointers, by maps of the host, and by maps that the kernel makes."""
+"""Kernels of Triton whose operands come from pointers, from tensor maps of the host, or from tensor maps of the
+kernel.
+"""
 
 import triton
 import triton.language as tl
@@ -9,7 +11,7 @@ __all__ = ["device_maps", "host_maps", "pointers", "scaled"]
 @triton.jit
 def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
              SUM: tl.constexpr):  # fmt: skip
-    """Multiply tiles of any strides."""
+    """Multiply in tiles of matrices with any strides."""
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     depth = tl.arange(0, BK)
     sums = tl.zeros((BM, BN), dtype=SUM)
@@ -22,7 +24,7 @@ def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN:
 
 @triton.jit
 def host_maps(a, b, d, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Multiply tiles that tensor maps load and store."""
+    """Multiply in tiles that tensor maps load and store."""
     row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
     sums = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
@@ -32,7 +34,7 @@ def host_maps(a, b, d, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 
 @triton.jit
 def device_maps(a_ptr, b_ptr, d_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Make the maps in the kernel."""
+    """Multiply in tiles, with tensor maps that the kernel creates."""
     a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
     b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
     d = tl.make_tensor_descriptor(d_ptr, [M, N], [N, 1], [BM, BN])

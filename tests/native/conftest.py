@@ -1,4 +1,6 @@
-"""The C++ library is compiled once for all tests of this folder, so that no single test is charged for it."""
+"""Fixture that compiles the C++ library once for all tests of this folder, so that no single test exceeds its
+budget.
+"""
 
 import pytest
 from sptc.native.library import library_file

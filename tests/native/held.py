@@ -1,4 +1,4 @@
-"""Register files through the C interface: contents of registers and shared memory are passed unchanged."""
+"""Calls of the C interface with register files: contents of registers and shared memory are passed unchanged."""
 
 import ctypes
 import re
@@ -17,7 +17,7 @@ POLICIES = {"strict": 0, "software": 1, "silicon": 2}
 
 
 class RefusedError(Exception):
-    """A nonzero status, with its message."""
+    """Error with the nonzero status and the message of a call."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -26,7 +26,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def opened(text: str, arch: str = "sm_90", abi: int = ABI) -> Iterator[Any]:
-    """Open an instruction; yield a callable that calls the library and raises for a nonzero status."""
+    """Open an instruction. Yield a function that calls the library and raises an error for a nonzero status."""
     handle = ctypes.c_void_p()
 
     def call(name: str, *arguments: object) -> None:
@@ -51,14 +51,14 @@ def given(array: NDArray | None, kind: type[Input] = Input) -> Input:
 
 @contextmanager
 def refuses(sentence: str, status: int | None = None) -> Iterator[None]:
-    """Expect an error, with this status if one is given, whose message has these words."""
+    """Expect an error whose message has the given words, and whose status is the given one, if any."""
     with pytest.raises(RefusedError, match=re.escape(sentence)) as caught:
         yield
     assert status in (None, caught.value.status), sentence
 
 
 def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray[np.uint32]:
-    """Return D of a register file, whose descriptors, if any, are equal in all cases."""
+    """Return D of a register file. All cases must have the same descriptors."""
     with opened(str(file.instruction), file.arch) as instruction:
         instruction.call("choose_kernels", kernels.encode())
         c = np.ascontiguousarray(file.c)
@@ -92,7 +92,9 @@ def tensor_operands(
     metadata: str = "strict",
     **numbers: int,
 ) -> Tcgen05Operands:
-    """Return the arguments of `sptc.tcgen05_mma` in the layout of the C interface: images first, then CTAs."""
+    """Return the arguments of `sptc.tcgen05_mma` in the layout of the C interface, with the image axis before the CTA
+    axis.
+    """
     return Tcgen05Operands(
         images=len(tmem), tmem=given(tmem), smem=given(smem), smem_stride=smem[0].nbytes, result=given(result, Output),
         disable_output_lane=disable_output_lane, enable_input_d=enable_input_d, metadata=POLICIES[metadata], **numbers,
@@ -100,7 +102,7 @@ def tensor_operands(
 
 
 def run_tensor(text: str, threads: int = 1, kernels: str = "", **arguments: Any) -> NDArray[np.uint32]:
-    """Return tensor memory after an instruction whose arguments are those of `sptc.tcgen05_mma`."""
+    """Return tensor memory after an instruction, for arguments of `sptc.tcgen05_mma`."""
     pair = "cta_group::2" in text
     images = {}
     for name, behind in (("tmem", 2), ("smem", 1)):

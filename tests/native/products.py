@@ -1,4 +1,4 @@
-"""Random products for the C++ library: matrices of every shape, some instructions along K, any nibble; its builds."""
+"""Random products for the C++ library, with matrices of any shape, several instructions along K, and any nibbles."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 
 def available() -> list[str]:
-    """Return the kernel builds that this processor must run, by its flags in the system's files."""
+    """Return the names of the kernel builds that this processor can run, by its flags in /proc/cpuinfo."""
     information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
     flags = set(re.findall(r"\S+", "".join(re.findall(r"^flags\s*:(.*)$", information, re.MULTILINE)[:1])))
     needed = {"portable": set(), "avx2": {"avx2"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
@@ -24,7 +24,7 @@ def available() -> list[str]:
 
 
 def random_product(instruction: Instruction, distribution: str, rng: Generator, m: int, n: int) -> MatrixOperands:
-    """Return two products of some instructions along K, with shapes of their own."""
+    """Return two products with several instructions along K, and with different shapes."""
     steps = int(rng.integers(1, 4))
     whole = replace(instruction, m=m, n=n, k=steps * instruction.k)
     a, b, c = random_matrices(whole, distribution, 2, rng)

@@ -1,4 +1,4 @@
-"""The C++ library: how it is built, and the header that is generated from ``isa``."""
+"""Build of the C++ library, and the header that is generated from ``isa``."""
 
 import os
 import re
@@ -146,7 +146,9 @@ def test_the_program_of_the_guide_is_the_first_example() -> None:
 
 
 def test_places_of_metadata() -> None:
-    """Added up bit by bit of row and chunk, the rows of the header give lane and bit of every nibble."""
+    """The sums of the header's contributions for the bits of row and chunk give lane and bit position of every
+    nibble.
+    """
     table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
     assert table
     places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
@@ -168,12 +170,12 @@ def test_every_instruction_is_of_a_form() -> None:
                 held[instruction] = form
     every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
     assert set(every) <= set(held)
-    # Forms of tcgen05 combine every M with every N; an opcode may refuse some pairs.
+    # Forms of tcgen05 combine every M with every N, but an opcode may reject some pairs.
     assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
 
 
 def test_what_must_be_written_of_block_scales() -> None:
-    """Without its number of scales, a text is refused or means the same instruction as to the parser."""
+    """A text without its number of scales is rejected, or means the same instruction as for the Python parser."""
     for instruction in (i for i in every_instruction() if i.scale_size):
         text = str(instruction).replace(f".scale_vec::{instruction.scale_size}X", "")
         try:
@@ -190,7 +192,7 @@ def test_what_must_be_written_of_block_scales() -> None:
 
 
 def test_targets_of_the_assembler() -> None:
-    """Each target has the instructions of its architecture, except the kinds that it lacks."""
+    """Each target has the instructions of its architecture, except the kinds that the target lacks."""
     for name, target in TARGETS.items():
         for words in ("kind::f16", "kind::i8", "kind::mxf4.block_scale", "kind::mxf8f6f4.block_scale.scale_vec::1X"):
             for opcode in (parse_opcode(f"tcgen05.mma.{sp}cta_group::1.{words}") for sp in ("", "sp.")):

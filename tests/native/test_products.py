@@ -1,4 +1,6 @@
-"""The C++ library against the golden model, on matrices of any shape: every instruction, architecture and build."""
+"""The C++ library equals the golden model on matrices of any shape: every instruction, architecture and kernel
+build.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,13 +23,13 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def alike(instruction: Instruction, arch: str) -> tuple[object, ...]:
-    """Return the key of instructions that the library computes alike."""
+    """Return a key that is equal for instructions that the library computes in the same way."""
     i = instruction
     return (numerics(i, arch), i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.rule, i.satfinite, i.scale_format)
 
 
 def cases() -> Iterator[tuple[Instruction, str]]:
-    """Yield every instruction on every architecture, one of those that are computed alike."""
+    """Yield one instruction and architecture for each way in which the library computes."""
     results = {}
     for i in FORMS:
         for arch in i.architectures:
@@ -36,7 +38,7 @@ def cases() -> Iterator[tuple[Instruction, str]]:
 
 
 def check(instruction: Instruction, arch: str, rng: np.random.Generator, most: int = 10, **choices: object) -> int:
-    """Compare products of at most so many distributions; return the number of outputs."""
+    """Compare products with at most `most` distributions of operands. Return the number of outputs."""
     outputs = 0
     every = distributions(instruction)
     for distribution in rng.choice(every, min(most, len(every)), replace=False):
@@ -59,7 +61,9 @@ def test_every_way_to_compute(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_every_build(kernels: str, rng: np.random.Generator) -> None:
-    """One of each method and pair of formats; a build that this processor lacks is refused in one sentence."""
+    """One instruction of each method and pair of formats. A build that this processor cannot run is rejected in one
+    sentence.
+    """
     chosen = {(numerics(i, arch).method, i.a.name, i.b.name): (i, arch) for i, arch in cases()}
     if kernels not in available():
         with pytest.raises(BackendError, match="this processor runs no kernels"):
@@ -79,7 +83,7 @@ def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None
 
 
 def test_full_windows() -> None:
-    """The largest products of the formats, all of one sign, with an accumulator."""
+    """Products with the largest significands, all of one sign, and with large accumulators."""
     rng = np.random.default_rng(0)
     for i, arch in cases():
         if i.a.is_integer:
@@ -88,7 +92,7 @@ def test_full_windows() -> None:
         one_sign = {}
         for name, fmt in (("a", i.a), ("b", i.b)):
             codes = getattr(operands, name)
-            # The exponent of 1 with every fraction bit; of e2m1, which has too few, any.
+            # Exponent 0 with all fraction bits set.
             largest = (fmt.bias << fmt.fraction_bits | (1 << fmt.fraction_bits) - 1) << i.low_bit(fmt)
             one_sign[name] = np.full_like(codes, largest)
         nibbles = None if operands.nibbles is None else np.full_like(operands.nibbles, 0b1110)
@@ -99,7 +103,7 @@ def test_full_windows() -> None:
 
 
 def test_halfway_between_two_f16_numbers_the_even_one_is_taken(rng: np.random.Generator) -> None:
-    """One product of 2^-11, half of the last place of an accumulator from 1 on, to either side."""
+    """A product of 2^-11, which is half a unit in the last place of an accumulator from 1 on, of either sign."""
     checked = 0
     for i, arch in cases():
         if i.d.bits != 16 or min(i.a.bias, i.b.bias) < 7:

@@ -1,4 +1,4 @@
-"""Registers and shared memory through the C interface: recordings of silicon, and the golden model on random tiles."""
+"""Registers and shared memory through the C interface: recordings of an H200, and random tiles of the golden model."""
 
 import ctypes
 from dataclasses import replace
@@ -18,13 +18,13 @@ from .held import RefusedError, given, opened, refuses, run_file
 from .products import available
 
 EVERY = list(every_instruction())
-#: One of each that differs in more than sparse spelling or N.
+#: One instruction for each combination of properties other than sparse spelling and N.
 FEW = list({(i.family, i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.scale_format): i for i in EVERY}.values())
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def parts_of(file: RegisterFile) -> list[RegisterFile]:
-    """Split a register file into one for each pair of descriptors."""
+    """Split a register file into files with one pair of descriptors each."""
     if file.b_descriptor is None:
         return [file]
     pairs = np.stack([file.b_descriptor if x is None else x for x in (file.a_descriptor, file.b_descriptor)], 1)
@@ -36,7 +36,7 @@ def parts_of(file: RegisterFile) -> list[RegisterFile]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kernels", available())
 def test_recordings(kernels: str) -> None:
-    """Recordings of an H200, from its input registers."""
+    """The library reproduces recordings of an H200 from their input registers."""
     outputs = 0
     for path in shipped():
         file = read(path)
@@ -85,7 +85,9 @@ def test_shapes() -> None:
 
 @pytest.mark.parametrize("policy", ["strict", "software"])
 def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
-    """Nibbles are refused in the golden model's words, and flagged where the rule does not define them."""
+    """Undefined nibbles are rejected with the golden model's message, and reported as undefined by the metadata
+    function.
+    """
     refused = 0
     for instruction in [i for i in FEW if i.sparse] * 3:
         file = random_register_file(instruction, instruction.architectures[-1], distributions(instruction)[0], 3, rng)

@@ -1,4 +1,4 @@
-"""Faults that an engineer could make, each a small change of what a module defines, by name.
+"""Faults that an engineer could make: each is a small, named change of a definition in a module.
 
 ``SPTC_PLANT=NAME pytest ...`` runs tests with a fault, in every process (see ``start/planting.py``); inside a test
 ``faults(room)[name].plant(module, monkeypatch.setattr)`` plants one. ``python tests/planted/table.py`` asks which tests
@@ -18,7 +18,7 @@ __all__ = ["ROOMS", "Change", "Fault", "computes", "fault", "faults", "instead"]
 sys.path.insert(0, str(Path(__file__).parent / "start"))
 from planting import ROOMS, room_of
 
-#: Sets an attribute of an object, as `setattr` does and the `setattr` of pytest's monkeypatch.
+#: Function that sets an attribute of an object, such as `setattr` or the `setattr` of pytest's monkeypatch.
 Change = Callable[[Any, str, Any], None]
 
 
@@ -26,17 +26,17 @@ Change = Callable[[Any, str, Any], None]
 class Fault:
     """A planted fault."""
 
-    #: ``room.what``; for a fault that a proof must find, the name of the property, with a suffix after a colon where
-    #: the property must find several.
+    #: Name ``room.mistake``. For a fault that a proof must detect, the name of the property, with a suffix after a
+    #: colon if the property has several faults.
     name: str
-    module: str  #: Full name of the module that it changes
-    mistake: str  #: What is wrong, in words
-    plant: Callable[[Any, Change], None]  #: Changes the module through the given function
-    preset: str  #: Datapath on which a proof finds it
+    module: str  #: Full name of the module that the fault changes
+    mistake: str  #: Description of the mistake
+    plant: Callable[[Any, Change], None]  #: Function that changes the module through a given :data:`Change`
+    preset: str  #: Datapath on which a proof detects the fault
 
     @property
     def property(self) -> str:
-        """The property that must detect it."""
+        """Name of the property that must detect the fault."""
         return self.name.partition(":")[0]
 
 
@@ -44,7 +44,7 @@ _FAULTS: dict[str, Fault] = {}
 
 
 def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[Any, Change], None]], None]:
-    """Enter a function as a fault; its docstring says what is wrong. Parameters as of :class:`Fault`."""
+    """Register a function as a fault. Its docstring describes the mistake. Parameters: see :class:`Fault`."""
 
     def enter(plant: Callable[[Any, Change], None]) -> None:
         assert name not in _FAULTS
@@ -54,7 +54,7 @@ def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[A
 
 
 def instead(name: str, module: str, function: str, preset: str = "tiny") -> Callable[[Callable[..., Any]], None]:
-    """Enter what runs in place of a function or method of a module, as a fault.
+    """Register a function as a fault that runs in place of a function or a method of a module.
 
     It is given the module and the right function before the arguments. Parameters as of :class:`Fault`.
     """
@@ -75,7 +75,9 @@ def instead(name: str, module: str, function: str, preset: str = "tiny") -> Call
 def computes(
     name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any], preset: str = "tiny"
 ) -> None:
-    """Enter a function of one expression that runs in place of another, as :func:`instead` does."""
+    """Register a function with one expression as a fault that runs in place of another function, as :func:`instead`
+    does.
+    """
     wrong.__doc__ = mistake
     instead(name, module, function, preset)(wrong)
 

@@ -1,4 +1,4 @@
-"""Faulty variants of components: what a component drives or reads is replaced afterwards."""
+"""Faulty variants of hardware components: assignments are added to a component, or its inputs are replaced."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -15,7 +15,8 @@ __all__ = ["amended", "drives", "exchanged", "named", "read_otherwise", "reads"]
 def amended(
     name: str, module: str, component: str, preset: str = "tiny"
 ) -> Callable[[Callable[[Any, Any, Module], Iterable[Any]]], None]:
-    """Enter assignments as a fault: they stand behind what a component builds, and the last one counts.
+    """Register assignments as a fault. They are added after the component's own assignments, and the last assignment
+    wins.
 
     They are given the module of the component, the component and what it has built, and yield assignments, each where
     it is to stand: inside an ``m.If`` if it is a condition that makes it wrong. Parameters as of :class:`Fault`.
@@ -42,7 +43,9 @@ def drives(
     assignments: Callable[[Any, Module], Iterable[Any]],
     preset: str = "tiny",
 ) -> None:
-    """Enter assignments that stand behind what a component builds, without conditions, as :func:`amended` does."""
+    """Register unconditional assignments as a fault, added after the component's own assignments, as by
+    :func:`amended`.
+    """
 
     def amend(changed: Any, self: Any, m: Module) -> Iterable[Any]:
         return assignments(self, m)
@@ -52,7 +55,7 @@ def drives(
 
 
 def reads(name: str, module: str, component: str, mistake: str, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Enter as a fault that a component reads other values than those of some of its ports."""
+    """Register a fault in which a component reads other values than those at some of its ports."""
 
     def plant(changed: Any, change: Change) -> None:
         read_otherwise(change, getattr(changed, component), values)
@@ -62,7 +65,7 @@ def reads(name: str, module: str, component: str, mistake: str, values: Callable
 
 
 def read_otherwise(change: Change, component: type, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Let a component read other values; `values` returns, for a component, what replaces which of its ports."""
+    """Let a component read other values. `values` returns, for a component, the replacement of each port."""
     right = component.elaborate
 
     def elaborate(self: Any, platform: object) -> Module:
@@ -75,13 +78,13 @@ def read_otherwise(change: Change, component: type, values: Callable[[Any], dict
 
 
 def named(m: Module, name: str) -> Signal:
-    """Return the signal with this name that a module drives."""
+    """Return the signal with a given name that a module drives."""
     (found,) = (signal for signal in m._driving if signal.name == name)
     return found
 
 
 def exchanged(view: Any, **values: Value) -> Any:
-    """Return a view of a structure with other values in some of its fields."""
+    """Return a view of a structure in which some fields have other values."""
     layout = view.shape()
     parts = {name: values.get(name, Value.cast(view[name])) for name in layout.members}
     assert values.keys() <= parts.keys()

@@ -1,4 +1,4 @@
-"""Faults of the provers."""
+"""Faults of the proof engines and reports."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -78,7 +78,7 @@ def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int 
 
 @instead("formal.abc.apart", "formal.abc", "_broken_after")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """If all claims together are too hard, only the first is checked, not each by itself."""
+    """If all claims together are too hard, only the first claim is proved separately."""
     first = int((folder / abc.BINARY_GRAPH).read_bytes().split()[4])
     return right(folder, claims, seconds) if len(claims) > 1 or claims.start == first else None
 

@@ -38,6 +38,6 @@ def _(sums: Any, right: Any, one: Any, other: Any) -> Any:
 
 @instead("gemm.stream_k.cuts", "gemm.stream_k", "_dealt")
 def _(stream_k: Any, right: Any, dealing: Any, shape: Any, k_tiles: int, cut: str) -> Any:
-    """The slices of an output tile of stream-K stand in the reverse order."""
+    """The slices of an output tile of stream-K are in reverse order."""
     numbers, cuts = right(dealing, shape, k_tiles, cut)
     return numbers, [of_tile[::-1] for of_tile in cuts]

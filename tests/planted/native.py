@@ -9,7 +9,7 @@ from typing import Any
 
 from . import Change, fault
 
-#: Name, what is wrong, and in which file which text takes the place of which.
+#: Name, description, file, text and replacement of each fault.
 _LINES = [
     ("raw.subnormal", "Subnormals of formats of up to 8 bits have the exponent of the field.",
      "raw.cpp", "(subnormal ? 1 : int32_t(field))", "int32_t(field)"),
@@ -56,7 +56,7 @@ _LINES = [
 
 
 def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
-    """Return what builds the library from a copy of its sources with a text replaced."""
+    """Return a function that builds the library from a copy of its sources, with a text replaced."""
 
     def plant(library: Any, change: Change) -> None:
         folder = Path(tempfile.mkdtemp(prefix="sptc-planted-"))

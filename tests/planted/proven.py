@@ -1,4 +1,4 @@
-"""A fault for each property of metadata and arithmetic that is proved: the proof must see it."""
+"""A fault for each proved property of metadata and arithmetic, which the proof must detect."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -62,7 +62,7 @@ def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("selection.step", "rtl.select", "SelectStage")
 def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The first chunk is offered the units of the second."""
+    """The first chunk selects from the units of the second chunk."""
     for slot in range(select.KEPT_UNITS):
         first, following = (m.submodules[f"select{slot}_{group}"] for group in (0, 1))
         yield from (unit.eq(other) for unit, other in zip(first.units, following.units, strict=True))

@@ -1,4 +1,4 @@
-"""Faults for each property of streams that is proved: arrays, warps, the fetch, and what surrounds the arrays."""
+"""A fault for each proved property of streams: arrays, warps, operand fetch, and the logic around the arrays."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("core.order", "rtl.core", "Core")
 def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The pipeline advances while the output waits, if something comes in."""
+    """The pipeline advances although the output waits, if an item enters."""
     if self.config.latency:
         yield named(m, "advance").eq(self.o.ready | ~self.o.valid | self.i.valid)
 
@@ -63,7 +63,7 @@ def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tensor_core.order", "rtl.tensor_core", "TensorCore")
 def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A result goes to the stream whose operands are at the input, not to the one that supplied its own."""
+    """A result goes to the stream whose operands are at the input, not to the stream of its own operands."""
     there, of_panels = m.submodules["warp"].o.valid, self.panel.valid
     yield self.panel_result.valid.eq(there & of_panels)
     yield self.o.valid.eq(there & ~of_panels)
@@ -71,7 +71,7 @@ def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tensor_operands.columns", "rtl.tensor_operands", "TensorOperands")
 def _(tensor_operands: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Block scales of B are read where those of A are."""
+    """Block scales of B are read from the columns of the block scales of A."""
     with m.If(named(m, "operand") == tensor_operands.Operand.SCALE_B):
         yield self.memory.column.eq(self.i.payload.scale_a_column + named(m, "number"))
 
@@ -92,7 +92,7 @@ def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tcgen05.order", "rtl.tcgen05", "Tcgen05")
 def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The second column of the block scales of A is taken for the first."""
+    """The second column of the block scales of A is stored as the first."""
     column = m.submodules["tensor_operands"].column
     with m.If(column.operand == tcgen05.Operand.SCALE_A):
         yield m.submodules["words"].column.number.eq(column.number ^ 1)
@@ -105,7 +105,7 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
 
-#: Ports in whose place a component reads other values.
+#: Ports that are replaced by other values inside a component.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("commits.order", "rtl.commits", "Commits",
      "A group is finished when its last panel is multiplied, not when that is delivered.",
@@ -115,7 +115,7 @@ for _row in READS:
     reads(*_row)
 
 
-#: Assignments that stand behind what a component builds: the name of the fault, the component and what is wrong.
+#: Assignments that are added after a component's own ones: name of the fault, component and description.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.order", "rtl.warp", "Warp", "Results of the core are taken whether the registers are free or not.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
@@ -143,7 +143,7 @@ for _row in DRIVES:
     drives(*_row)
 
 
-#: Functions of one expression that run in place of another: the name of the fault, the function and what is wrong.
+#: Functions with one expression that run in place of another: name of the fault, function and description.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores its sparsity selector.",
      lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),

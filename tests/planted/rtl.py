@@ -1,4 +1,4 @@
-"""Faults of the hardware that only tests may see: routing, order, rounding, formats."""
+"""Faults of the hardware that only tests detect: routing, order, rounding, formats."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -68,7 +68,7 @@ def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.round.sticky", "rtl.round", "RoundStage")
 def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The sticky bit of an f16 knows only as many bits as an f32 has."""
+    """The sticky bit of an f16 covers only as many bits as for an f32."""
     if rounding.ResultCode.F16 in self.results:
         low = -1 - rounding._F32.fraction_bits
         yield named(m, "sticky").eq(named(m, "shifted")[low : -2 - rounding._F16.fraction_bits].any())
@@ -76,14 +76,14 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.multiply.grid", "rtl.multiply", "MultiplyStage")
 def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The accumulator is truncated as for the format that keeps most bits, not as for the running one."""
+    """The accumulator is truncated as for the format with the largest F, and not as for the current format."""
     if self.widths.floating:
         yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
 
 
 @instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._registered")
 def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value]) -> list[Value]:
-    """Increments still to be added bypass the register of the words."""
+    """Increments that are not yet added bypass the pipeline register of the sum words."""
     return values if all(len(value) == 1 for value in values) else right(self, m, values)
 
 
@@ -146,7 +146,7 @@ def _(placement: Any, change: Change) -> None:
     change(placement, "COLUMNS", 7)
 
 
-#: Ports in whose place a component reads other values.
+#: Ports that are replaced by other values inside a component.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
      "A column's order takes `wide` for `sparse` and the other way round.",
@@ -171,7 +171,7 @@ for _row in READS:
     reads(*_row)
 
 
-#: Assignments that stand behind what a component builds: the name of the fault, the component and what is wrong.
+#: Assignments that are added after a component's own ones: name of the fault, component and description.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
      "Results of instructions are offered where those of panels are, too.",
@@ -192,7 +192,7 @@ for _row in DRIVES:
     drives(*_row)
 
 
-#: Functions of one expression that run in place of another: the name of the fault, the function and what is wrong.
+#: Functions with one expression that run in place of another: name of the fault, function and description.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 are given the metadata of rows 0 to 7.",
      lambda warp, right, self, held, row, step: right(self, held, row % 8, step)),

@@ -41,7 +41,7 @@ def _(streams: Any, right: Any, self: Any, *, draining: bool = False) -> None:
 
 @instead("sim.streams.reset", "sim.benches.streams", "StreamDriver.update")
 def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
-    """An item that a reset meets at the input is dropped."""
+    """An item that is at the input during a reset is dropped."""
     right(self, cycle)
     if cycle.reset:
         self.offered = None
@@ -49,7 +49,7 @@ def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
 
 @instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.settle")
 async def _(streams: Any, right: Any, self: Any) -> Any:
-    """A result that waits is not seen until it is taken."""
+    """A result that waits is not noticed until it is accepted."""
     cycle = await right(self)
     taken = cycle.o_valid and cycle.o_ready
     return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)
@@ -154,7 +154,7 @@ def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tu
 
 @fault("sim.engine.observed", "sim.engine.engine")
 def _(engine: Any, change: Change) -> None:
-    """An observer is still called after its end, and the one before it is lost."""
+    """An observer is still called after its end, and the previous observer is lost."""
 
     @engine.contextmanager
     def observed(self: Any, callback: Any) -> Any:
@@ -195,7 +195,7 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
 
 @fault("sim.blocks.largest", "sim.benches.blocks")
 def _(blocks: Any, change: Change) -> None:
-    """No block has only the largest products, so no sum comes near the end of its range."""
+    """No block has only the largest products, so no sum is near the end of its range."""
     change(blocks, "_LARGEST", 0.0)
 
 
@@ -207,7 +207,7 @@ def _(blocks: Any, change: Change) -> None:
 
 @fault("sim.mutants.single", "sim.faults.mutants")
 def _(mutants: Any, change: Change) -> None:
-    """The design with one permanent fault has none."""
+    """The design with one permanent fault has no fault."""
     right = mutants.faulty_verilog
     none = "select -clear"
     change(mutants, "faulty_verilog", lambda fault, folder: right(mutants.Fault(fault.number, "", none), folder))
@@ -266,7 +266,7 @@ def _(array_units: Any, change: Change) -> None:
     change(array_units, "driver", driver)
 
 
-#: Functions of one expression that run in place of another: the name of the fault, the function and what is wrong.
+#: Functions with one expression that run in place of another: name of the fault, function and description.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.streams.rare", "sim.benches.streams", "rare_meetings",
      "Patterns are followed blindly: rare meetings are left to luck.",

@@ -1,4 +1,4 @@
-"""Which test sees which planted fault: ``python tests/planted/table.py [NAME ...]``.
+"""Find the test that detects each planted fault: ``python tests/planted/table.py [NAME ...]``.
 
 For each fault pytest runs quick tests: first the one that saw it last (``tests/planted/found.json``), then those named
 like the faulty file, those that import it, the rest of its folder, the others, and what compiles much last; each of
@@ -24,13 +24,13 @@ from sptc.tests.planted import ROOMS, Fault, faults
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
-#: Which test saw each fault when all were last asked for.
+#: Recorded results: the test that detected each fault in the last search of all faults.
 FOUND = TESTS / "planted" / "found.json"
-#: Tests of the faults themselves: with one planted already, they would plant two.
+#: Tests of the faults themselves, which would plant a second fault.
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
-#: Folders and files that compile, synthesise, prove or package, in the order of their patience.
+#: Folders and files that compile, synthesise, prove or package, in ascending order of their duration.
 _SLOW = ("native", "verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
-#: Seconds after which tests of a stage are taken to hang, and what is said of them.
+#: Seconds after which the tests of a stage are assumed to hang, and the prefix of such a result.
 _PATIENCE = 600
 _HANGS = "hangs:"
 
@@ -39,12 +39,12 @@ _HANGS = "hangs:"
 class Found:
     """Result of the search for a test that detects a fault."""
 
-    test: str | None  #: First test that fails because of the fault, or the files of which one hangs; None if none does
+    test: str | None  #: First test that fails because of the fault, or the files that hang, or None if no test fails
     seconds: float  #: Duration of the search, start of pytest included
 
 
 def stages(fault: Fault) -> list[list[str]]:
-    """Return the test files ordered by how likely and how soon they detect a fault."""
+    """Return the test files in stages, ordered by how likely and how soon they detect a fault."""
     _, *rooms, module = fault.module.split(".")
 
     def stage(path: Path) -> int:
@@ -63,7 +63,7 @@ def stages(fault: Fault) -> list[list[str]]:
 
 
 def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> str | None:
-    """Run tests with a fault planted (none if empty) up to the first that fails, and return its name.
+    """Run tests with a planted fault (or none) until the first test fails, and return the name of this test.
 
     Tests in `broken` are left out. Raises a `RuntimeError` if pytest itself fails.
     """
@@ -85,7 +85,7 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
 
 
 def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], seed: int) -> Found:
-    """Find a test that detects a fault, the recorded one first.
+    """Find a test that detects a fault. The recorded test is tried first.
 
     Parameters
     ----------
@@ -112,20 +112,20 @@ def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], se
 
 
 def read(path: Path) -> dict[str, Found]:
-    """Return the contents of a file of results, empty if there is none."""
+    """Return the contents of a file of results, or nothing if there is no file."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return {name: Found(**found) for name, found in kept.items()}
 
 
 def write(path: Path, results: dict[str, Found]) -> None:
-    """Write a file of results, a line for each fault."""
+    """Write a file of results with one line per fault."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(asdict(results[name]))}" for name in sorted(results))
     path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def main() -> int:
-    """Fill the table, print it, and return the status."""
+    """Search a test for each fault, print the table, and return the exit status."""
     everything = {name: found for room in ROOMS for name, found in faults(room).items()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults (default: all)")

@@ -1,4 +1,4 @@
-"""The faults that can be planted, and how they reach a process."""
+"""Planted faults: each changes an existing attribute, and reaches started processes."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from sptc.sim.benches.blocks import _LARGEST
 from sptc.tests.planted import ROOMS, faults
 
 FAULTS = {name: found for room in ROOMS for name, found in faults(room).items()}
-#: Says, in a process that another one starts, how large a share of the blocks of a bench is.
+#: Program that prints the share of large blocks in a bench, run by a process that another process starts.
 PROGRAM = "from sptc.sim.benches.blocks import _LARGEST; print(_LARGEST)"
 STARTED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}], check=True)"
 
@@ -25,7 +25,7 @@ def test_each_changes_what_its_module_has() -> None:
 
 
 class Recorded:
-    """Changes attributes until the end of a test, and keeps their names."""
+    """Sets attributes until the end of a test, and records their names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -45,7 +45,7 @@ def test_a_fault_reaches_what_a_planted_process_starts(name: str, share: float) 
     assert done.stdout == f"{share}\n"
 
 
-#: What the simulators of benches do: who rewrites assertions comes first, and loads what it likes.
+#: Program with an import hook in front of all others, as pytest installs one in simulators of benches.
 CLAIMED = f"""
 import sys
 from importlib.machinery import PathFinder

@@ -1,4 +1,4 @@
-"""Components under test in Amaranth's simulator, combinational ones and those with a clock."""
+"""Fixtures that simulate components in Amaranth's simulator, with and without a clock."""
 
 import gc
 import sys
@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from sptc.sim.engine.ports import ports_of
 
 Results = dict[str, NDArray]
-sys.set_int_max_str_digits(0)  # the simulator writes values as decimal text into what it compiles
+sys.set_int_max_str_digits(0)  # the simulator writes large values as decimal text into generated code
 
 
 def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, reset: Signal | None = None) -> None:
-    """Run a testbench, beside processes, on a component with a clock, and with a reset if there is one."""
+    """Run a testbench and further processes on a component with a clock, and with a reset if it has one."""
     top = Module()
     top.submodules.dut = dut if reset is None else ResetInserter(reset)(dut)
-    gc.disable()  # elaboration keeps all it makes: searching that for garbage takes a third of its time
+    gc.disable()  # Elaboration frees nothing, so garbage collection would waste a third of its time.
     try:
         simulator = Simulator(top)
         simulator.add_clock(1e-6)
@@ -38,11 +38,13 @@ def short(name: str) -> str:
 
 
 def columns(component: wiring.Component, values: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.int64]]:
-    """Return one column of stimulus for each input by its name; a matrix feeds an array of ports, one column each."""
+    """Return one column of stimulus for each input by name. A matrix is split into one column for each port of an
+    array.
+    """
     given: dict[str, NDArray[np.int64]] = {}
     for name, value in values.items():
         array = np.asarray(value)
-        if array.dtype.kind == "f":  # integers of 64 bits beside smaller ones
+        if array.dtype.kind == "f":  # the array has 64-bit integers and smaller ones
             array = np.asarray(value, object)
         if array.ndim == 2:
             given.update((f"{name}_{i}", column) for i, column in enumerate(array.T))
@@ -55,7 +57,9 @@ def columns(component: wiring.Component, values: Mapping[str, ArrayLike]) -> dic
 
 
 def matrices(answers: Results) -> Results:
-    """Return results by the names of the tests; an array of ports, ``x_0`` and so on, also as a matrix ``x``."""
+    """Return results by port name. The columns of an array of ports ``x_0``, ``x_1``, ... are also joined to a matrix
+    ``x``.
+    """
     results = {short(name): values for name, values in answers.items()}
     joined = dict(results)
     for name in results:
@@ -69,7 +73,9 @@ def matrices(answers: Results) -> Results:
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
-    """Evaluate a combinational component, for no platform or one, in Amaranth's simulator; other inputs are zero."""
+    """Evaluate a combinational component in Amaranth's simulator, on an optional platform. Inputs without a value are
+    zero.
+    """
 
     def run(component: wiring.Component, platform: object = None, **values: ArrayLike) -> Results:
         given = columns(component, values)

@@ -1,4 +1,4 @@
-"""Operand panels of arrays: registers from rows of bytes, shared memory, and a stand-in for an array."""
+"""Operand panels of arrays: conversion of bytes to registers, shared memory, and a stand-in for an array."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LANE, REGISTER = np.indices((LANES, REGISTERS))
 
 
 def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return A of an array from 32 bytes of each row.
+    """Return the A registers of an array, from 32 bytes of each row.
 
     Register 2 h + u of lane 4 g + t is bytes 16 h + 4 t on of row 8 u + g.
     """
@@ -22,7 +22,7 @@ def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return B from 64 bytes of each of eight columns, or 32 of a dense instruction, which has two registers.
+    """Return the B registers, from 64 bytes of each of eight columns, or from 32 bytes for a dense instruction.
 
     Register r of lane 4 g + t is bytes 16 r + 4 t on of column g.
     """
@@ -48,7 +48,7 @@ def shared_octets(
     mn_major: int,
     family: str,
 ) -> NDArray[np.uint8]:
-    """Return the bytes of rows of A or of columns of B in shared memory, K ascending, by the index map."""
+    """Return bytes of rows of A or of columns of B in shared memory, with ascending K, by the index map."""
     k, major = 8 * line_bytes // element_bits, "mn" if mn_major else "k"
     addresses = shared_map(decode_descriptor(descriptor, family), lines, k, element_bits, major=major).addresses
     if element_bits < 8:
@@ -58,7 +58,7 @@ def shared_octets(
 
 
 async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
-    """Answer reads of units of shared memory in the next cycle, as a process beside a testbench."""
+    """Process beside a testbench that answers reads of 16-byte words of shared memory in the next cycle."""
     async for _, _, reads, *addresses in ctx.tick().sample(port.read, *port.address):
         for row, address in enumerate(addresses):
             unit = memory[UNIT_BYTES * address : UNIT_BYTES * (address + 1)]
@@ -66,7 +66,7 @@ async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
 
 
 class Inverting(Warp):
-    """Gives for every operand its accumulators inverted, from the next cycle on."""
+    """Stand-in for an array that returns the inverted accumulators of every operand in the next cycle."""
 
     made: list["Inverting"]
 

@@ -1,4 +1,4 @@
-"""Counters of zeros, adders of a column and widths of sums, against Python's integers.
+"""Leading-zero counters, carry-save adders and widths of sums, compared with Python's integers.
 
 What is proved of other cells, ``formal/test_proofs.py`` has for parameters that no preset has, too.
 """
@@ -20,14 +20,14 @@ from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator
 PLATFORMS = {"structure": None, "simulation": OPERATORS}
-#: Every small width, and around those of units, whole groups and powers of two.
+#: All small widths, and widths near those of units, of whole groups and of powers of two.
 WIDTHS = (*range(1, 18), 22, 26, 28, 29, 31, 32, 33, 34, 35, 39, 40, 43, 49, 50, 60)
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS)
 def test_words_that_begin_anywhere(simulate: Callable, rng: Random, platform: object) -> None:
-    """Zeros above words with nothing below the first one, with nothing but ones, and with anything."""
+    """Leading zeros are counted for words whose other bits are zeros, ones, or random."""
     for bits in WIDTHS:
         tops = 1 << np.arange(bits)
         noise = rng.integers(0, 1 << bits, (10, bits)) & tops - 1
@@ -38,12 +38,12 @@ def test_words_that_begin_anywhere(simulate: Callable, rng: Random, platform: ob
 
 @pytest.mark.parametrize("bits", [5, 34])
 def test_synthesis_keeps_what_lies_between_groups(bits: int) -> None:
-    """An optimiser for area would make one chain of carries of them; what is only simulated has none."""
+    """Synthesis must keep the named signals between groups of the adder. In a compiled simulation there are none."""
     text = to_rtlil(Adder(bits), "adder")
     kept = re.findall(r"^  attribute \\keep 1\n(?:  attribute .*\n)*  wire width 1 \\(\w+)$", text, re.M)
     groups = {name.rpartition("_")[2] for name in kept}
     assert len(groups) > (bits > 8)
-    assert len(kept) == 3 * len(groups)  # what a group makes, whether it passes a carry, and the one behind it
+    assert len(kept) == 3 * len(groups)  # signals of a group: its carry, whether it passes a carry, and the next carry
     assert "keep" not in to_rtlil(Adder(bits), "adder", platform=OPERATORS)
     assert "cell $mul" not in to_rtlil(Multiplier(9, signed=True), "top")
     assert "cell $mul" in to_rtlil(Multiplier(9, signed=True), "top", platform=OPERATORS)
@@ -58,9 +58,11 @@ def test_the_width_of_a_sum_is_enough_and_no_bit_wider(bits: int) -> None:
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 6, 7, 9, 13, 17, 28])
 def test_few_adders_and_few_in_a_row(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
-    """Of columns of equal heights: a full adder for every bit to lose, at most a half adder a column, least delay."""
+    """For columns of equal height: a full adder for each bit to remove, at most one half adder per column, minimum
+    depth.
+    """
     depth, kinds, width, add = dict[int, int](), list[int](), 12, compressor._add
-    kept: list[Value] = []  # so that no other takes its address
+    kept: list[Value] = []  # a list keeps the values alive, so that no two have the same address
 
     def counted(m: Module, *bits: Value) -> tuple[Value, Value]:
         kinds.append(len(bits))
@@ -73,15 +75,17 @@ def test_few_adders_and_few_in_a_row(monkeypatch: pytest.MonkeyPatch, height: in
     m, columns = Module(), [[Signal() for _ in range(height)] for _ in range(width)]
     compressor.compress(m, columns)
     Fragment.get(m, None)
-    rows, reached = 0, 2  # of full adders, each of which brings three bits to two
+    rows, reached = 0, 2  # minimum levels of full adders, each of which reduces three bits to two
     while reached < height:
         rows, reached = rows + 1, reached * 3 // 2
     assert max(depth.values(), default=0) <= rows
-    assert kinds.count(3) <= width * height - 2 * width + height  # carries beyond the top are lost too
+    assert kinds.count(3) <= width * height - 2 * width + height  # carries above the highest bit are dropped
     assert kinds.count(2) <= width
 
 
 def test_no_exponent_is_below_every_real_one() -> None:
-    """Of a product or an accumulator of f32 range, each with its bias, two block scales and e_zero of 40 bits."""
+    """The exponent for absent terms is below any product or accumulator, with biases, two block scales and 40 bits of
+    e_zero.
+    """
     least = -126 - 2 * 127
     assert -(1 << ALIGNED_EXPONENT_BITS - 1) == LEAST_EXPONENT < min(least, -108 - 40 - 2 * 127)

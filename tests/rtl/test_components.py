@@ -1,4 +1,4 @@
-"""Every combinational component of small datapaths against the references of the component benches."""
+"""Every combinational component of small datapaths, compared with the reference models of the benches."""
 
 from collections.abc import Callable
 
@@ -35,12 +35,12 @@ CONFIGURATIONS = {
 
 
 def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values) -> None:
-    """Compare a component's results with its reference, which masks meaningless bits."""
+    """Compare the results of a component with its reference model, which masks meaningless bits."""
     answers = simulate(bench.component, **{short(port): values for port, values in stimulus.items()})
     bits = {port.name: port.bits for port in ports_of(bench.component)}
     for port, expected in bench.model(stimulus).items():
         counts = ~np.ma.getmaskarray(expected)
-        # A sum that does not fit wraps.
+        # A sum that exceeds the word wraps.
         difference = answers[short(port)] - np.ma.filled(expected, 0).astype(object)
         wrong = np.flatnonzero((difference % (1 << bits[port]) != 0) & counts)
         assert not len(wrong), (
@@ -50,7 +50,7 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
 
 
 def every_code(config: CoreConfig, side: str, rng: np.random.Generator) -> Values:
-    """Return every code of the formats of few bits in the first slot, and many of those of 16 bits and more."""
+    """Return all codes of the narrow formats in the first slot, and many codes of formats with 16 bits or more."""
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits
@@ -81,7 +81,7 @@ def test_every_component_answers_as_its_reference(
 
 
 def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
-    """All products 36, both scale significands 15/8, all of one sign."""
+    """All products are 36, both scales have the significand 15/8, and all signs are equal."""
     answers = simulate(
         ProductGroup(CONFIGURATIONS["scaled"]),
         signs=[0, 0xFFFF],
@@ -96,7 +96,7 @@ def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
 
 
 def test_what_is_far_below_the_largest_exponent_is_dropped(simulate: Callable) -> None:
-    """However far: an exponent beyond what a slot's shifter takes saturates."""
+    """The shift amount saturates, so terms far below the largest exponent are dropped."""
     config = CoreConfig(name="least", formats=("e5m2", "u8"), step_bytes=4, alignment_bits=14, fp8_alignment_bits=8)
     e_max = np.arange(60, 510)
     significands, exponents = np.ones((len(e_max), 4), int), np.full((len(e_max), 4), 20)

@@ -1,4 +1,4 @@
-"""The Verilog: one body of the unit, the same text every time; that Verilator accepts it is for test_systemverilog."""
+"""Emitted Verilog: one module for all units, and the same text every time. test_systemverilog tests it in Verilator."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
     assert names.count(f"{NAME}_unit") == 1
     assert len(re.findall(rf"^ +{NAME}_unit \S+ \($", verilog, re.MULTILINE)) == rows * columns
     parts = [name for name in names if re.search(r"\.multiply\d+$", name)]
-    assert len(parts) == 16  # of the one body
+    assert len(parts) == 16  # parts of the single module of the unit
     assert all(name.startswith(f"{NAME}_unit.") for name in parts)
 
 
@@ -50,7 +50,7 @@ def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
     ("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["registers", "none"]
 )
 def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[str]) -> None:
-    """Apart from the enable of a unit that has nothing to hold."""
+    """Every pin of the unit is connected, except the enable input of a unit without registers."""
     verilog = text(config, "core")
     ports = re.search(rf"^module {NAME}_unit ?\((.*)\);$", verilog, re.MULTILINE)[1].split(", ")
     for instance in re.findall(rf"^ +{NAME}_unit \S+ \(\n(.*?)\);", verilog, re.MULTILINE | re.DOTALL):
@@ -74,7 +74,7 @@ def test_the_text_does_not_depend_on_the_process(top: str, hash_seed: int, tmp_p
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
 @pytest.mark.parametrize("generation", ["2005", "2012"])
 def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None:
-    """In Verilog and SystemVerilog, registers have their initial values before anything can read them."""
+    """In Verilog and in SystemVerilog, registers have their initial values before any block reads them."""
     width = unit_step_layout(COMBINATIONAL).size
     bench = f"""
         module bench;
@@ -92,7 +92,7 @@ def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None
 
 
 def test_compiled_simulation_has_no_wires_for_fields() -> None:
-    """Beside the fields, their values and the names of their codes, every line stays."""
+    """Only the wires of fields, their values and the names of their codes are removed. All other lines remain."""
     texts = (to_rtlil(PanelRequests(4), NAME, platform=platform) for platform in (None, OPERATORS))
     complete, slim = ([line for line in text.split("\n") if line and "\\enum_" not in line] for text in texts)
     fields = {line.split()[-1] for line in complete if re.search(r" wire .*[.\[]\w+\]?$", line)}

@@ -1,4 +1,4 @@
-"""Undefined behaviour that the hardware flags: sequences, places of operands, and reserved bits."""
+"""Undefined behaviour that the hardware flags: sequences of commands, addresses of operands, and reserved bits."""
 
 from collections.abc import Callable
 from itertools import product
@@ -20,7 +20,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 def check_every_bit(check: Callable[[int], bool], family: str, fixed: int) -> None:
-    """Flip every bit of a descriptor: the hardware flags what its decoder refuses."""
+    """Invert each bit of a descriptor. The hardware must flag the descriptors that the decoder rejects."""
     for bit in (None, *range(64)):
         value = fixed if bit is None else fixed ^ 1 << bit
         try:
@@ -43,13 +43,13 @@ INSTRUCTIONS = [
         "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
     )
 ]
-#: What the checker says, by the flag that says it.
+#: Part of the checker's message for each flag.
 SAID = {"unfenced": "wgmma.fence", "uncommitted": "no wgmma.commit_group", "unwaited": "no wgmma.wait_group"}
 ALL_REGISTERS = [f"d{n}" for n in range(128)] + [f"a{n}" for n in range(4)]
 
 
 def told(sequence: WgmmaSequence, step: tuple) -> None:
-    """Pass a step of a sequence to the checker; accesses are to every register."""
+    """Pass a step of a sequence to the software checker. An access concerns all registers."""
     word, *rest = step
     if word == "access":
         sequence.read(*ALL_REGISTERS)
@@ -82,7 +82,7 @@ def draw(rng: np.random.Generator) -> tuple:
 
 
 def draw_another(rng: np.random.Generator) -> tuple:
-    """Return a step that is no access, for the same cycle as one."""
+    """Return a random step, other than an access, for the same cycle as an access."""
     while (step := draw(rng))[0] == "access":
         pass
     return step
@@ -127,7 +127,7 @@ def flagged(sequences: list[list[tuple]]) -> list[list[set[str]]]:
 
 
 def test_sequences(seed: int) -> None:
-    """Flags begin with the call that the checker refuses, and its reason is among them; before it there are none."""
+    """The first flag appears with the call that the checker rejects, and includes its reason."""
     rng = np.random.default_rng(seed)
     refused = dict.fromkeys(SAID, 0)
     sequences: list[list[tuple]] = []
@@ -173,7 +173,7 @@ def test_reserved_bits() -> None:
 
 
 ALL_COLUMNS = 512
-#: Fields that make an operand present, and its first column; wide metadata has one column, the others as many as said.
+#: Fields that make an operand present; field with its first column; skipped columns; columns it has (-1: depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
     ({"sparse": 1}, "metadata_column", 0, 2),
     ({"sparse": 1, "wide": 1}, "metadata_column", 0, 1),
@@ -191,7 +191,7 @@ def run(dut: Placement, bench: Callable) -> None:
 
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
-    """Each operand alone, from before D to after it; unused operands lie on D and are not flagged."""
+    """Each operand is moved alone from before D to after D. Unused operands overlap D and are not flagged."""
     dut = Placement()
 
     async def bench(ctx) -> None:
@@ -206,7 +206,7 @@ def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
                     ctx.set(dut.request[name], fields.get(name, value))
                 for name in ("metadata_column", "scale_a_column", "scale_b_column", "a_column"):
                     ctx.set(dut.request[name], d)
-                if "scaled" in fields:  # the other block scales are as far away as they can be
+                if "scaled" in fields:  # the other block scales are as far away as possible
                     other = "scale_a_column" if column == "scale_b_column" else "scale_b_column"
                     ctx.set(dut.request[other], 0 if d > ALL_COLUMNS // 2 - 4 else ALL_COLUMNS - 8)
                 ctx.set(dut.d_column, d)
@@ -232,7 +232,7 @@ def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
 
 
 def test_reserved_bits_of_tcgen05() -> None:
-    """Swizzles in atoms of 32 bytes count as reserved, since the hardware lacks them."""
+    """Swizzles in atoms of 32 bytes count as reserved, because the hardware does not support them."""
     dut = Placement()
 
     async def bench(ctx) -> None:

@@ -1,4 +1,4 @@
-"""Components with pipeline registers against the same ones without: equal results, the right number of cycles later."""
+"""Components with pipeline registers give the results of the same components without registers, some cycles later."""
 
 from collections import deque
 from dataclasses import replace
@@ -18,14 +18,14 @@ from sptc.rtl.widths import Widths
 
 Random = np.random.Generator
 
-#: Cycles, half of them enabled.
+#: Number of cycles, half of which are enabled.
 _CYCLES = 120
 
 
 def check_delayed(
     registered: wiring.Component, bare: wiring.Component, latency: int, rng: Random, platform: object = None
 ) -> None:
-    """Check that one gives the other's results, so many enabled cycles later, for any inputs."""
+    """Check that a component with registers gives the results of one without, a number of enabled cycles later."""
     m = Module()
     m.submodules.registered, m.submodules.bare = registered, bare
     ports = [
@@ -61,14 +61,14 @@ def check_delayed(
     simulator.run()
 
 
-#: Levels behind which registers stand, and whether some stand behind the words.
+#: Number of adder levels in front of the registers, and whether the output words have registers.
 REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
 
 
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])
 @pytest.mark.parametrize("count", [1, 9, *(pytest.param(count, marks=pytest.mark.regression) for count in (2, 33))])
 def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
-    """The words are those of the terms and increments of so many enabled cycles ago, all of them."""
+    """The output words are those of all terms and increments a number of enabled cycles before."""
     bits = 9
     for level, behind in REGISTERS:
         trees = [
@@ -78,7 +78,7 @@ def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
         check_delayed(*trees, (level is not None) + behind, rng, platform)
 
 
-#: Two slots, block scales beside floats, and fp8 that keeps fewer bits.
+#: Units with two slots, with block scales and floats, and with fp8 that keeps fewer bits.
 UNITS = [
     CoreConfig(name="little", formats=("f16", "s8"), step_bytes=4),
     CoreConfig(name="scaled", formats=("e4m3", "f16", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES, step_bytes=8),

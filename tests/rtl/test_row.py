@@ -1,4 +1,4 @@
-"""The whole unit: what a configuration builds, what it computes with any widths, and which nibbles it flags."""
+"""The whole unit: its submodules, its results for any widths, and the nibbles that it flags."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4"
 
 
 def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | None = None) -> tuple[NDArray, ...]:
-    """Return A, B, C, nibbles and scales of one tile of any height and width, as the golden model takes them."""
+    """Return A, B, C, nibbles and scales of one tile of any height and width, for the golden model."""
     kind = distribution or str(rng.choice(distributions(i)))
 
     def codes(fmt: Format, rows: int, columns: int) -> NDArray:
@@ -45,7 +45,7 @@ def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | No
     return codes(i.a, m, i.stored_k), codes(i.b, i.k, n), c, nibbles, *scales
 
 
-#: Every path of a unit in little: a format of each kind, exchanged operands, groups and both scales.
+#: A small configuration with every path of a unit: a format of each kind, exchanged operands, groups and both scales.
 SMALL = CoreConfig(
     name="small",
     formats=("f16", "e4m3", "s8", "s4", "e2m1/4"),
@@ -57,7 +57,7 @@ SMALL = CoreConfig(
 
 
 def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
-    """Return steps with random operands and control words that mean something."""
+    """Return steps with random operands and valid control words."""
     layout = row_step_layout(config)
     control = control_layout()
     steps = []
@@ -74,7 +74,7 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
         for name, field in layout:
             if name != "control":
                 noise = int.from_bytes(rng.bytes(-(-field.width // 8)), "little") & (1 << field.width) - 1
-                if name == "metadata":  # both lanes of a wide chunk get its nibble
+                if name == "metadata":  # both decoders of a wide chunk have its nibble
                     order = nibble_order(config, wide=element.container_bits >= 16)
                     noise = sum((noise >> 4 * chunk & 15) << 4 * lane for lane, chunk in enumerate(order))
                 word |= noise << field.offset
@@ -83,30 +83,30 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
 
 
 def single(word: str, **fields: object) -> CoreConfig:
-    """Return the configuration of one format, aligned as on sm_90 or sm_120."""
+    """Return a configuration with one format, aligned as on sm_90 or on sm_120."""
     scales = BLOCK_SCALES if word == "e2m1/4" else ()
     return CoreConfig(**{"name": word, "formats": (word,), "scales": scales, **fields})
 
 
 @lru_cache(maxsize=32)
 def netlist(config: CoreConfig) -> dict[str, str]:
-    """Return the bodies of a unit's modules in RTLIL by path. Modules without logic have none."""
+    """Return the modules of a unit as RTLIL text, by path. Modules without logic are missing."""
     text = to_rtlil(Row(config), "row")
     bodies = re.findall(r"^module \\(\S+)$(.*?)^end$", text, re.MULTILINE | re.DOTALL)
     return {re.sub(r"\$\d*", "", path): body for path, body in bodies}
 
 
 def submodules(config: CoreConfig) -> Counter[str]:
-    """Return how often a unit has each kind of submodule, at any depth."""
+    """Return the number of submodules of each kind in a unit, at any depth."""
     return Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
 
 
 def little(*words: str) -> dict[str, int]:
-    """Return a step with some products of every format: with 4-bit elements two groups, so that they interact."""
+    """Return configuration fields for a few products of every format. With 4-bit elements, there are two groups."""
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
 
 
-#: Stages bear the name of their cut; a stage that only passes on has no module.
+#: Names of submodules: a stage has the name of its cut. A stage that only passes its inputs on has no module.
 EVERY_UNIT = {"decode", "metadata", "unit", "select", "select0", "select1", "unpack_a", "unpack_b"} | {
     *("multiply", "multiplier", "reduce", "tree", "adder", "round")
 }
@@ -126,11 +126,11 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
         expected |= {"align", "group"}
     elif not element.fixed_point:
         expected |= {"format_a", "format_b"}
-        if word != "tf32":  # which has a single product here
+        if word != "tf32":  # the unit has a single product for tf32
             expected |= {"largest_of_products"}
     result = submodules(config)
     assert set(result) == expected
-    # One more than the slots': the stage that contains them.
+    # The multiply stage contains one multiplier per slot, so its path occurs once more than those of the slots.
     assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
     stage = "align" in expected
     assert result["align"] == stage + (0 if element.fixed_point else config.slots)
@@ -147,7 +147,7 @@ def test_the_rounding_of_one_format(word: str, shifts: bool, clamps: bool) -> No
 
 
 def test_only_scales_held_are_built() -> None:
-    """Of an offset, and of the scales of a group, whose significands ue8m0 has not."""
+    """Logic for a scale format is built only if the configuration has it. ue8m0 needs no multiplier of significands."""
 
     def built(component: type[ExponentOffset | GroupScale], word: str, *scales: str) -> int:
         return to_rtlil(component(single(word, scales=scales)), "top").count("\n  cell $")
@@ -158,15 +158,15 @@ def test_only_scales_held_are_built() -> None:
 
 
 def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], distribution: str, rng: Random) -> None:
-    """Compare the results of an instruction with those of the golden model, with a nibble that every rule defines."""
+    """Compare the results of an instruction with the golden model. All nibbles are defined under every rule."""
     drawn = "bits" if distribution in ("least", "lone") else distribution
     a, b, c, nibbles, scale_a, scale_b = operands(i, *shape, rng, drawn)
-    if distribution == "least":  # one product and nothing else, where results are subnormal
+    if distribution == "least":  # one nonzero product, with a subnormal result
         low = max(0, i.a.bias - 75)
         high = max(low, i.a.bias - 62, 0) + 4
         a, b = (with_exponents(codes, i.a, i.low_bit(i.a), low, high, rng) for codes in (a, b))
         a[:, :, 1:], c = 0, np.zeros_like(c)
-    elif distribution == "lone":  # one small product among zeros times large numbers, with any accumulator
+    elif distribution == "lone":  # one small product beside zeros times large numbers, with any accumulator
         a = with_exponents(a, i.a, i.low_bit(i.a), 1, 3, rng)
         b = with_exponents(b, i.b, i.low_bit(i.b), 1, (1 << i.b.exponent_bits) - 1, rng)
         a[:, :, 1:] = 0
@@ -179,7 +179,7 @@ def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], di
 
 
 def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: int, rng: Random) -> NDArray:
-    """Return codes with exponent fields from `low` to below `high`."""
+    """Return codes with random exponent fields from `low` up to, but not including, `high`."""
     field = rng.integers(low, high, codes.shape).astype(codes.dtype)
     place = low_bit + fmt.fraction_bits
     mask = codes.dtype.type(((1 << fmt.exponent_bits) - 1) << place)
@@ -206,14 +206,14 @@ def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
     return rules
 
 
-#: Datapaths of presets in little: fp8 that keeps fewer bits, and block scales; and such that nobody built.
+#: Small versions of preset datapaths (fp8 with fewer bits, block scales), and unusual datapaths.
 LITTLE = [
     CoreConfig(name="short", formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"), step_bytes=16,
                fp8_alignment_bits=13, cuts=()),
     CoreConfig(name="scaled", formats=("e4m3", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES,
                step_bytes=16, cuts=()),
 ]  # fmt: skip
-#: As wide as the formats are alone, and nothing else.
+#: Datapaths of single formats, with minimum widths.
 ALONE = [
     *((word, 16, 25) for word in WORDS),
     *((word, 16, 24) for word in ("f16", "bf16", "tf32")),
@@ -244,7 +244,9 @@ OTHERS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", [*LITTLE, *OTHERS], ids=lambda config: config.name)
 def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: CoreConfig) -> None:
-    """A datapath follows the rules of the golden model with its own parameters, whatever operands it is given."""
+    """A datapath with other parameters follows the rules of the golden model with these parameters, for any
+    operands.
+    """
     monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
     engine = Engine(config, "amaranth")
     actual = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}
@@ -259,7 +261,7 @@ def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: Core
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("mux", ["mux4", "mux3"])
 def test_flags_follow_the_rule_and_results_do_not(simulate: Callable, rng: Random, mux: str) -> None:
-    """One step under all rules: each flags exactly the nibbles it does not define, and D is the same.
+    """A step is computed under all rules. Each rule flags exactly the nibbles that it does not define, and D is equal.
 
     Only the plain rule of 3:1 multiplexers exchanges operands, where they could not be reached otherwise.
     """

@@ -1,4 +1,4 @@
-"""Positions of significands in a slot, for presets, unusual datapaths and random ones."""
+"""Positions of significands in a product slot, for presets, unusual datapaths and random datapaths."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -19,7 +19,7 @@ from sptc.rtl.widths import Widths
 FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 INTEGERS = ("s8", "u8", "s4", "u4")
 WORDS = (*FLOATS, *INTEGERS, "e2m1/4")
-#: Datapaths that nobody built.
+#: Unusual datapaths.
 ODD = {
     "long": CoreConfig(name="long", formats=("tf32", "bf16", "s8"), step_bytes=16, alignment_bits=40),
     "bf16 and fp8 of few bits": CoreConfig(name="odd", formats=("bf16", "e4m3"), fp8_alignment_bits=8),
@@ -56,7 +56,7 @@ def configurations(draw: st.DrawFn) -> CoreConfig:
 
 
 def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
-    """Return the least and the largest significand of a format, as they stand in an operand."""
+    """Return the smallest and the largest significand of a format in an operand of the slot."""
     fmt = element.format
     if element.packed_float:
         return 0, 12
@@ -67,7 +67,7 @@ def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
 
 
 def pairs(slot: Slot) -> Iterator[tuple[Element, Element]]:
-    """Yield pairs of formats that a slot may multiply: of one container and kind."""
+    """Yield pairs of formats that a slot may multiply: of the same container and kind."""
     for a, b in product(slot.elements, repeat=2):
         kind = (a.container_bits, a.format.is_integer, a.packed_float)
         if kind == (b.container_bits, b.format.is_integer, b.packed_float):
@@ -75,13 +75,13 @@ def pairs(slot: Slot) -> Iterator[tuple[Element, Element]]:
 
 
 def products(slot: Slot, a: Element, b: Element) -> tuple[int, int]:
-    """Return the least and the largest product of two formats."""
+    """Return the smallest and the largest product of two formats."""
     corners = [x * y for x, y in product(significands(slot, a, "a"), significands(slot, b, "b"))]
     return min(corners), max(corners)
 
 
 def check_floats(slot: Slot) -> None:
-    """A float's fraction is there; the bit of weight two to -F, of the largest product, is bit 0 of the sum."""
+    """A float's fraction fits. The bit with weight 2**(e_max - F) is bit 0 of the sum."""
     config = slot.config
     for element in slot.floats:
         for operand in ("a", "b"):
@@ -91,17 +91,17 @@ def check_floats(slot: Slot) -> None:
             continue
         kept = config.fp8_alignment_bits if a.container_bits == 8 else config.alignment_bits
         assert kept == kept_bits(config, a) == kept_bits(config, b)
-        # 1.0 * 1.0, which is worth two to the largest exponent: the sum's bit F, counted from 0.
+        # The product 1.0 * 1.0 has the weight 2**e_max, which is bit F of the sum, counted from 0.
         one = (1 << slot.point(a, "a")) * (1 << slot.point(b, "b"))
         assert one << slot.padding == 1 << kept
-        # Below four: bits that a shifter need not reach.
+        # Products are below four, so a shifter need not reach higher bits.
         _, largest = products(slot, a, b)
         assert largest << slot.padding < 1 << kept + 2 <= 1 << slot.float_bits
     assert slot.float_bits == max((kept_bits(config, element) + 2 for element in slot.floats), default=0)
 
 
 def check_integers(slot: Slot, widths: Widths) -> None:
-    """Integers of all slots count in one unit, which is not below the sum."""
+    """Integers of all slots have the same unit, which is not below bit 0 of the sum."""
     assert widths.integer_bits == Slot(slot.config, 0).padding >= 0
     assert slot.padding - slot.integer_shift == widths.integer_bits
     assert slot.integer_shift >= 0
@@ -130,7 +130,7 @@ def check_widths(slot: Slot, widths: Widths) -> None:
 
 
 def check_distances(slot: Slot) -> None:
-    """An exponent that saturates is as far above any product as it was: farther than a shifter reaches."""
+    """A saturated shift amount exceeds the distance that the shifter covers, so the term is shifted out."""
     largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in slot.floats), default=0)
     assert largest < 1 << slot.shift_amount_bits or not slot.floats
     assert slot.shift_amount_bits <= PRODUCT_EXPONENT_BITS
@@ -142,12 +142,12 @@ def check_distances(slot: Slot) -> None:
 
 
 def check_sum(config: CoreConfig, widths: Widths) -> None:
-    """The sum holds every term at its largest and an accumulator, and reaches the smallest normal number."""
+    """The sum has room for the largest terms and an accumulator, and reaches the smallest normal number."""
     low, high = -(1 << widths.total_bits - 1), (1 << widths.total_bits - 1) - 1
     for element in config.elements:
         if element.packed_float:
             kept = config.block_alignment_bits
-            # Each group 16 products of two sixes, each scale 15/8 * 2**x: in units of two to the sum of the x, minus 8.
+            # Each group has 16 products of 6 * 6, and each scale is 15/8 * 2**x: in units of 2**(x1 + x2 - 8).
             most = (config.slots_of(element) * 12**2 * 15**2 << kept - 8) + (2 << kept)
             assert most <= high
             floor = zero_exponent_for(kept, grouped=True)
@@ -166,9 +166,9 @@ def check_sum(config: CoreConfig, widths: Widths) -> None:
         for half, name in ((False, "f32"), (True, "f16")):
             floor = zero_exponent_for(config.alignment_bits, half_result=half)
             smallest = FORMATS[name].minimum_exponent
-            # Places from the sign bit, worth two to E - F + total_bits - 1, to the smallest normal number.
+            # Positions from the sign bit, with weight 2**(E - F + total_bits - 1), to the smallest normal number.
             assert floor - kept + widths.total_bits - 1 - smallest >= 0
-            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # of products, or scales with an accumulator
+            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # products, or scales and C
             assert beyond - kept + widths.total_bits - 1 - smallest < 1 << ALIGNED_EXPONENT_BITS
 
 
@@ -204,7 +204,7 @@ def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_no_multiplier_is_wider_than_it_must_be(config: CoreConfig) -> None:
-    """No placement of the floats needs fewer bits; an integer takes its own width."""
+    """No other position of the floats would need fewer bits. An integer takes only its own width."""
     for slot in Widths(config).slots:
         integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}

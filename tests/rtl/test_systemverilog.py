@@ -1,4 +1,4 @@
-"""Structures of ports in SystemVerilog: they fit the emitted module, and each field has its bits."""
+"""SystemVerilog structures of ports: they fit the emitted module, and each field has the right bits."""
 
 import os
 import re
@@ -21,9 +21,9 @@ from sptc.rtl.step import unit_result_layout, unit_step_layout
 from sptc.rtl.systemverilog import lines_of_ports, package
 
 TINY = PRESETS["tiny"]
-#: The emitted module's own style is its own affair; what meets it is not.
+#: Lint exceptions for the style of the emitted module, which do not cover its interface.
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
-#: Tops of many arrays, and such as have no unit beside them.
+#: Top-level modules with many arrays, and top-level modules without logic around a unit.
 LARGE = ("warpgroup", "warpgroups", "tcgen05")
 QUICK = ("core",)
 WITHOUT_PARTS = ("unit", "row")
@@ -39,7 +39,7 @@ def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @cache
 def emitted(config: CoreConfig, top: str) -> str:
-    """Return the module; of what consists of units without what is in a unit."""
+    """Return the emitted module. In modules that contain dot-product units, the unit is a stub."""
     if top in WITHOUT_PARTS:
         return emit(config, top, "it")
     step, result = unit_step_layout(config).size, unit_result_layout().size
@@ -51,7 +51,7 @@ def emitted(config: CoreConfig, top: str) -> str:
 def lint(
     config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Lint a top with its package, or with the package of another configuration."""
+    """Lint a top-level module with its package, or with the package of another configuration."""
     (folder / "style.vlt").write_text(_STYLE)
     (folder / "emitted.v").write_text(emitted(config, top))
     (folder / "it_pkg.sv").write_text(package(of_package or config, top, "it"))
@@ -76,7 +76,7 @@ def test_what_has_no_registers_has_no_clock(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
-    """A preset for each small top and for one of the large tops, drawn anew in every run."""
+    """A random preset for each small top-level module and for one of the large ones."""
     others = [name for name in PRESETS if name != "tiny"]
     for top in (*(name for name in TOPS if name not in LARGE), str(rng.choice(LARGE))):
         preset = str(rng.choice(others))
@@ -85,7 +85,7 @@ def test_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
 
 
 def test_a_width_that_is_wrong_is_seen(tmp_path: Path) -> None:
-    """With the package of another step length, the lint above fails."""
+    """The lint fails with the package of another step length."""
     done = lint(TINY, "core", tmp_path, replace(TINY, step_bytes=32))
     assert done.returncode
     assert "WIDTHTRUNC" in done.stderr
@@ -104,7 +104,7 @@ def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int]]:
 
 
 def test_every_field_has_its_bits(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Where Verilator evaluates functions as it elaborates: ones in a field are ones in its bits and in no others."""
+    """Verilator evaluates functions at elaboration: ones in a field are ones in its bits and in no other bits."""
     lines: list[str] = []
     text = ""
     for top in rng.choice([*TOPS], 4, replace=False).tolist():

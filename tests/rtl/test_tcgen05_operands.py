@@ -1,4 +1,6 @@
-"""Operands that the tensor cores of a CTA pass to their arrays, by the index maps, in a CTA of half as many rows."""
+"""Operands that reach the arrays of a CTA's tensor cores, compared with the index maps, for a CTA with half of the
+rows.
+"""
 
 import gc
 from collections import deque
@@ -40,7 +42,7 @@ from sptc.tests.rtl.panels import (
 )
 
 ALL_COLUMNS, TENSORLANES = 512, 128
-#: Of the little CTA: two groups of 32 lanes, so that block scales of A have a second column.
+#: Number of arrays in the small CTA. It has two groups of 32 lanes, so block scales of A need a second column.
 ARRAYS = 4
 KINDS = [
     "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n{}k32.f32.f16.f16)",
@@ -55,7 +57,7 @@ STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_
 
 
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
-    """Return the registers of each array that hold eight columns of its rows.
+    """Return the registers of each array for eight columns of its rows.
 
     Register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16 bits, register h has both columns.
     """
@@ -69,7 +71,7 @@ def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.u
 
 
 def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
-    """Return eight columns of all rows from registers, the way back."""
+    """Return eight columns of all rows from registers, the inverse of accumulator_registers."""
     row, column = np.indices((ROWS, COLUMNS))
     h, g, t, side = row // 8, row % 8, column // 2, column % 2
     if not half:
@@ -78,18 +80,18 @@ def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.u
 
 
 def columns_from(first: int) -> NDArray[np.int64]:
-    """Return eight columns of tensor memory, which wrap."""
+    """Return the numbers of eight columns of tensor memory. Column numbers wrap."""
     return (first + np.arange(COLUMNS)) % ALL_COLUMNS
 
 
 def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.uint32], half: bool) -> None:
-    """Write eight columns of all lanes, or the lower half of each word."""
+    """Write eight columns of all lanes, or only the lower half of each word."""
     mask, places = np.uint32(0xFFFF if half else 0xFFFFFFFF), columns_from(first)
     memory[:, places] = memory[:, places] & ~mask | words & mask
 
 
 async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
-    """Read and write eight columns of accumulators in a cycle, as a process beside a testbench."""
+    """Process beside a testbench that reads and writes eight columns of accumulators per cycle."""
     names = ("read", "read_column", "write", "write_column", "write_half")
     ports = (*(getattr(port, name) for name in names), port.write_data.as_value())
     async for _, _, read, column, write, target, half, data in ctx.tick().sample(*ports):
@@ -101,13 +103,13 @@ async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One instruction, and the operands that its addresses lead to."""
+    """An instruction, and the operands at its addresses."""
 
     instruction: Instruction
     fields: dict[str, int]
     descriptors: dict[str, int]
     a: NDArray[np.uint8]
-    b: NDArray[np.uint8]  # of a pair, what this CTA has of it
+    b: NDArray[np.uint8]  # this CTA's columns of B, for a pair
     nibbles: NDArray[np.uint8] | None
     scales: dict[str, NDArray[np.uint8]]
 
@@ -117,19 +119,19 @@ class Work:
 
     @property
     def reads(self) -> int:
-        """Core matrices that are read: four of a panel of B, two of a dense one, and two of eight rows of A."""
+        """Number of core matrices to read: four or two (dense) for a panel of B, and two for eight rows of A."""
         of_b = self.panels // (1 + self.fields["pair"]) * (4 if self.instruction.sparse else 2)
         return of_b + 2 * self.fields["a_shared"] * ARRAYS * ROWS // 8
 
     @property
     def columns(self) -> int:
-        """Columns of tensor memory that are read: of metadata, block scales and A."""
+        """Number of tensor-memory columns to read: metadata, block scales and A."""
         scales = 4 + -(-self.instruction.n // 32) if self.instruction.scale_size else 0
         metadata = (1 if self.instruction.wide else 2) if self.instruction.sparse else 0
         return metadata + scales + (0 if self.fields["a_shared"] else 8)
 
     def panel(self, place: int) -> tuple[int, int | None]:
-        """Return which eight columns of D are in some place, and which of this CTA's panels of B that takes, if any."""
+        """Return the number of the panel of D at a position, and the number of this CTA's panel of B there, if any."""
         if not self.fields["pair"]:
             return place, place
         half, is_second = place // 2, place % 2
@@ -137,7 +139,7 @@ class Work:
 
 
 def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np.random.Generator) -> Work:
-    """Draw an instruction; what A and B both have, such as majors and byte ids, differs wherever it can."""
+    """Draw an instruction. Properties that A and B share, such as majors and byte ids, differ where possible."""
     kind = KINDS[number % len(KINDS)]
     _, i = parse_shaped(kind.format(48 if "block_scale" in kind else 16))
     bits, layout = i.container_bits, LAYOUTS["D"]
@@ -181,7 +183,7 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
 
 @pytest.fixture
 def half_a_cta() -> tuple[Tcgen05, list[Inverting]]:
-    """Return a CTA of four arrays, which is built in a third of the time, and its arrays once they are there."""
+    """Return a CTA with four arrays, which is built in a third of the time, and these arrays once they exist."""
     warps: list[Inverting] = []
     return Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps})), warps
 
@@ -199,7 +201,7 @@ def twin(instruction: Instruction) -> Instruction:
 
 
 def offer(ctx, payload, one: Work) -> None:
-    """Put an instruction at the input."""
+    """Set the instruction at the input of the CTA."""
     ctx.set(payload.operation, CtaOperation.MULTIPLY)
     ctx.set(payload.control, control_layout().from_bits(control_word(TCGEN05_ARRAY, one.instruction, last=True)))
     ctx.set(payload.scale_size, ScaleSizeCode[f"X{one.instruction.scale_size or 1}"])
@@ -210,7 +212,7 @@ def offer(ctx, payload, one: Work) -> None:
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDArray[np.uint8], c: NDArray) -> None:
-    """Compare an array's inputs with its rows of A and a panel of B and D."""
+    """Compare the inputs of an array with its rows of A, a panel of B, and a panel of D."""
     payload, i = warp.i.payload, one.instruction
     where = f"{i}, {one.fields}, columns {8 * panel} on, array {array}"
     rows = slice(ROWS * array, ROWS * (array + 1))
@@ -240,13 +242,13 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
 def test_every_array_gets_what_the_maps_say(
     half_a_cta: tuple[Tcgen05, list[Inverting]], rng: np.random.Generator
 ) -> None:
-    """Operands from both memories, alone and as either CTA of a pair, whose other one the bench is."""
+    """Operands from both memories, for a CTA alone and for either CTA of a pair. The bench acts as the other CTA."""
     dut, warps = half_a_cta
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)
     tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]
     panels = deque((one, place) for one in work for place in range(one.panels))
-    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # accumulators, in a memory of their own
+    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # separate memory of accumulators
     accumulators = model.copy()
 
     async def tensor_memory(ctx) -> None:
@@ -313,4 +315,4 @@ def test_block_scales_need_an_even_number_of_arrays() -> None:
         with pytest.raises(ConfigError, match=f"^arrays must be an even number with block scales, not {arrays}$"):
             Tcgen05(TCGEN05_ARRAY, arrays)
         assert Tcgen05(replace(TCGEN05_ARRAY, formats=("f16",), scales=()), arrays).arrays == arrays
-    gc.collect()  # the half-made components complain of being unused; let them do so here
+    gc.collect()  # Free the components that were not elaborated here, while their warnings are off.

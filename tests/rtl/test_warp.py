@@ -1,4 +1,4 @@
-"""Instructions from registers: order and timing of a warp's inputs and outputs, without its units."""
+"""Instructions from registers: order and timing of a warp's inputs and outputs, without dot-product units."""
 
 import gc
 from collections import deque
@@ -25,7 +25,7 @@ Work = TypeVar("Work")
 
 @dataclass(frozen=True)
 class Cycle:
-    """The handshakes of one cycle, as they are at its closing clock edge."""
+    """Handshakes of one cycle, as sampled at the clock edge at its end."""
 
     reset: bool
     i_valid: int
@@ -52,7 +52,7 @@ def run(
     stalls: Sequence[float] = (0,),
     resets: Collection[int] = (),
 ) -> list[Cycle]:
-    """Offer payloads in order and return every cycle.
+    """Offer payloads in order, and return the handshakes of every cycle.
 
     `gaps` are the chances that a cycle offers nothing new, `stalls` that it takes nothing; they take turns, 32 cycles
     each. An offer stands until it is accepted; between offers the payload is noise. The run ends some cycles after
@@ -60,7 +60,7 @@ def run(
     """
     top, reset = Module(), Signal()
     top.submodules.dut = ResetInserter(reset)(dut) if resets else dut
-    top.d.sync += Signal(name="heartbeat").eq(1)  # a core without registers has no clock of its own
+    top.d.sync += Signal(name="heartbeat").eq(1)  # a core without registers does not use the clock
     i_payload, o_payload = dut.i.payload.as_value(), dut.o.payload.as_value()
     log: list[Cycle] = []
 
@@ -108,7 +108,7 @@ def check_stalls(log: Sequence[Cycle]) -> None:
 
 
 def survivors(log: Sequence[Cycle], given: Sequence[Work]) -> list[Work]:
-    """Return the items whose results are delivered; a reset must drop the others and all earlier results."""
+    """Return the items whose results must be delivered. A reset drops the items in flight and all earlier results."""
     under_way: deque[Work] = deque()
     offered, delivered, forgotten = iter(given), [], 0
     for cycle in log:
@@ -148,7 +148,7 @@ def words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
 
 
 def check_results(cases: Sequence[Case], log: Sequence[Cycle]) -> None:
-    """The log delivers the result of each instruction, once and in order."""
+    """Check that the log contains the result of each instruction, once and in order."""
     results = [cycle.result for cycle in log if cycle.delivers]
     assert len(results) == len(cases)
     for case, bits in zip(cases, results, strict=True):
@@ -163,7 +163,9 @@ def payloads(cases: Sequence[Case]) -> list[int]:
 
 
 class Stamp(Unit):
-    """A cheap stand-in: d = 3 c + the sum of the words of A, so that results tell operands and order of steps."""
+    """Cheap stand-in for a unit: d = 3 c + the sum of A's words, so that results show operands and the order of
+    steps.
+    """
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -174,13 +176,13 @@ class Stamp(Unit):
 
 
 def stamp_case(config: CoreConfig, long: bool, rng: np.random.Generator) -> Case:
-    """Return an instruction of stand-ins."""
+    """Return a random instruction for stand-ins, with its expected result."""
     a, c = words(rng, LANES, 4), words(rng, LANES, 4)
     control = control_layout().const({"result": ResultCode.S32})
     payload = LAYOUT.const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
-    # Register 2 h + (row >= 8) of a quad is the half h of a row.
+    # Register 2 h + (row >= 8) of the lanes of a quad is half h of a row.
     row_sums = np.repeat(a.reshape(8, 4, 2, 2).sum(1, dtype=np.uint32), 4, axis=0)  # (lane, half, row >= 8)
-    of_register = np.repeat(row_sums, 2, axis=2)  # accumulator registers 0 and 1 belong to the upper row
+    of_register = np.repeat(row_sums, 2, axis=2)  # accumulator registers 0 and 1 belong to the row in the upper half
     d = 3 * c + of_register[:, 0]
     if long:
         d = 3 * d + of_register[:, 1] if config.step_bytes == 16 else d + of_register[:, 1]
@@ -192,11 +194,14 @@ def steps(config: CoreConfig, case: Case) -> int:
 
 
 def test_the_interval_of_an_h200() -> None:
-    """A short sparse instruction every eight cycles, as measured; the hardware keeps to this, as follows."""
+    """The model takes a short sparse instruction every eight cycles, as measured. Other tests compare the hardware
+    with it.
+    """
     assert PRESETS["hopper"].warp_interval(1) == 8
 
 
-#: Rows and columns of an array, registers in its units, and bytes of a step; a step may wait for the one before.
+#: Rows and columns of an array, number of pipeline registers, and bytes per step. A step may wait for the previous
+#: step.
 ARRAYS = [
     *((4, 8, CUTS[1:4], 16), (8, 8, (), 16), (2, 2, CUTS, 32), (4, 4, CUTS, 16)),
     *((4, 4, CUTS, PRESETS["hopper"].step_bytes), (1, 1, CUTS[:1], 16), (16, 8, CUTS, 16)),
@@ -206,13 +211,13 @@ ARRAYS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), ARRAYS)
 def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: np.random.Generator) -> None:
-    """Intervals and latencies, of instructions behind each other and of lone ones; results under gaps and stalls."""
+    """Intervals and latencies of consecutive and of single instructions, and results with gaps and stalls."""
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     cases = [stamp_case(config, long, rng) for long in (True, False, False, True, True, False)]
     blocks = 128 // (rows * columns)
     counts = [steps(config, case) for case in cases]
     intervals = [config.warp_interval(count) for count in counts]
-    for count, cycles in zip(counts, intervals, strict=True):  # A later step may wait for the first one's results.
+    for count, cycles in zip(counts, intervals, strict=True):  # A step may wait for the previous step.
         assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
         log = run(Warp(config, Stamp), payloads(cases), rng, gaps=(share,))
@@ -228,7 +233,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
 
 
 def test_a_reset_forgets_the_instruction(rng: np.random.Generator) -> None:
-    """At any point of the first instruction, the next result after a reset is the second's."""
+    """A reset at any point of the first instruction removes it: the next result belongs to the second instruction."""
     config = replace(TINY, rows=4, columns=8, cuts=CUTS)
     warp = Warp(config, Stamp)
     given = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(40)]
@@ -250,4 +255,4 @@ def test_what_cannot_serve_a_warp() -> None:
     ):
         with pytest.raises(ConfigError, match=f"^{message}$"):
             Warp(replace(TINY, **changes))
-    gc.collect()  # the half-made component complains of being unused; let it do so here
+    gc.collect()  # Free the component that was not elaborated here, while its warning is off.

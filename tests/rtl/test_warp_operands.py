@@ -1,4 +1,4 @@
-"""Inputs of a warp's core: operands, metadata and block scales of every row and column, by the fragments."""
+"""Inputs of a warp's core: operands, metadata and block scales of every row and column, compared with the fragments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ RESULTS = {"f32": ResultCode.F32, "f16": ResultCode.F16, "s32": ResultCode.S32}
 
 
 class OpenCore(Core):
-    """Takes a tile a cycle, which the bench checks, and returns each accumulator plus one in the next cycle."""
+    """Stand-in for a core that accepts a tile per cycle for the bench to check, and returns accumulators plus one."""
 
     made: list["OpenCore"]
 
@@ -86,7 +86,9 @@ class Case:
         return from_registers(self.registers[name][None, :, : fragment.registers], fragment)[0]
 
     def expected(self, config: CoreConfig, step: int) -> dict[str, list[int]]:
-        """Return what rows and columns have in a step; what the instruction has not is zero, or a legal nibble."""
+        """Return the operands of rows and columns in a step. Absent operands are zero, and absent metadata is a legal
+        nibble.
+        """
         i, size = self.instruction, config.step_bytes
         b_size = 2 * size if i.sparse else size
         words = {
@@ -116,7 +118,7 @@ def bits_of(codes: NDArray, bits: int) -> int:
 
 
 def draw(rng: np.random.Generator, number: int) -> Case:
-    """Draw registers of noise; of A and B byte ids and thread ids differ wherever they can."""
+    """Draw random registers. Byte ids and thread ids of A and B differ where possible."""
     kinds = instructions()
     i = kinds[number] if number < len(kinds) else kinds[int(rng.integers(len(kinds)))]
     shapes = dict.fromkeys("abc", (LANES, REGISTERS)) | dict.fromkeys(("e", "scale_a", "scale_b"), (LANES,))
@@ -157,7 +159,7 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
 
 
 def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
-    """Every accumulator was in the core once a step, and a row's flags of each step stand side by side.
+    """Each accumulator has passed the core once per step, and the flags of a row's steps are side by side.
 
     `given` is the metadata of every row in every step; the core answers its lowest bits as flags.
     """
@@ -179,7 +181,7 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
 def test_every_row_and_column_has_its_own(
     step_bytes: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of A, B, metadata, block scales and accumulators, of instructions that fill a step and of shorter ones."""
+    """All of A, B, metadata, block scales and accumulators, for instructions that fill a step and for shorter ones."""
     config = replace(CONFIG, step_bytes=step_bytes)
     cores: list[OpenCore] = []
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))
@@ -195,7 +197,7 @@ def test_every_row_and_column_has_its_own(
         ctx.set(warp.o.ready, 1)
         blocks = config.warp_blocks
         accepted = issued = delivered = 0
-        place = 0  # among the blocks and steps of the instruction that is issued
+        place = 0  # number of the block within the instruction that is being issued
         for _ in range(4 * blocks * COUNT):
             if accepted < COUNT:
                 ctx.set(warp.i.payload.as_value(), cases[accepted].payload())
@@ -209,7 +211,7 @@ def test_every_row_and_column_has_its_own(
                 given[issued][step][first_row : first_row + config.rows] = tiles["metadata"]
                 clamps = case.saturate and step == steps - 1
                 assert ctx.get(core.i.payload.control.saturate) == clamps, f"{case.instruction}, step {step}"
-                # The core returns the inverse of every flag of the first step.
+                # The core returns the inverted flags of the first step.
                 overflow = ctx.get(core.i.payload.overflow)
                 assert overflow == ((1 << config.rows * config.columns) - 1 if step else 0), f"{case.instruction}"
                 place += 1

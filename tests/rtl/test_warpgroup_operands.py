@@ -1,4 +1,4 @@
-"""Inputs of a warpgroup's arrays, by the index maps: A from registers or shared memory, B, metadata, sums."""
+"""Inputs of a warpgroup's arrays, compared with the index maps: A, B, metadata and accumulators."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -44,23 +44,23 @@ INSTRUCTIONS = 10
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One instruction, and the registers that its arrays must be given."""
+    """An instruction, and the registers that its arrays must receive."""
 
     instruction: Instruction
     fields: dict[str, int]
     descriptors: dict[str, int]
     registers: dict[str, NDArray[np.uint32]]
     a: NDArray[np.uint32]  # (warp, lane, register)
-    panels: list[NDArray[np.uint32]]  # of B, (lane, register)
+    panels: list[NDArray[np.uint32]]  # registers of B, shape (lane, register)
 
     @property
     def reads(self) -> int:
-        """Core matrices that are read: four of a panel of B, two of a dense one, and two of eight rows of A."""
+        """Number of core matrices to read: four or two (dense) for a panel of B, and two for eight rows of A."""
         return len(self.panels) * (4 if self.instruction.sparse else 2) + 16 * self.fields["a_shared"]
 
 
 def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work:
-    """Draw an instruction; what A and B both have, such as majors and swizzles, differs wherever it can."""
+    """Draw an instruction. Properties that A and B share, such as majors and swizzles, differ where possible."""
     i = parse(KINDS[number % len(KINDS)])
     fields = {name: int(rng.integers(2)) for name in ("a_shared", "add", "sparsity_selector")}
     wide = i.container_bits == 16
@@ -88,7 +88,7 @@ def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work
 
 
 def offer(ctx, payload, one: Work) -> None:
-    """Put an instruction at the input."""
+    """Set the instruction at the input of the warpgroup."""
     ctx.set(payload.operation, Operation.MULTIPLY)
     ctx.set(payload.control, control_layout().from_bits(control_word(TENSOR_CORE, one.instruction, last=True)))
     for name, value in one.fields.items():
@@ -100,7 +100,7 @@ def offer(ctx, payload, one: Work) -> None:
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDArray[np.uint32]) -> None:
-    """Compare an array's inputs with its rows of A and metadata, a panel of B and its accumulators."""
+    """Compare the inputs of an array with its rows of A and metadata, a panel of B, and its accumulators."""
     payload = warp.i.payload
     where = f"{one.instruction}, {one.fields}, panel {panel}, array {array}"
     for name, expected in (("a", one.a[array]), ("b", one.panels[panel]), ("c", c * np.uint32(one.fields["add"]))):
@@ -113,7 +113,9 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
 
 
 def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
-    """Instructions of all kinds behind each other, offered with gaps; accumulators and results wait now and then."""
+    """Consecutive instructions of all kinds, with gaps between them and with occasional stalls of accumulators and
+    results.
+    """
     arrays: list[Inverting] = []
     dut = Warpgroup(TENSOR_CORE, warp_class=type("Array", (Inverting,), {"made": arrays}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)

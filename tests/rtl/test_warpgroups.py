@@ -1,4 +1,4 @@
-"""Warpgroups: commands that one accepts and flags; several in turn, each with its own results, groups and waits."""
+"""Warpgroups: accepted commands and flags of one; alternating multiplications, results, groups and waits of several."""
 
 from collections import deque
 
@@ -16,7 +16,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 class BusyWarp(Warp):
-    """Accepts eight columns at the rate of an array of 32 units and gives no result."""
+    """Stand-in for an array that accepts eight columns at the rate of 32 units and gives no result."""
 
     cycles = TENSOR_CORE.warp_blocks
 
@@ -32,7 +32,7 @@ class BusyWarp(Warp):
 
 
 class AnsweringWarp(BusyWarp):
-    """Gives a result for every operand, as many cycles later as it is busy with it."""
+    """Stand-in for an array that gives a result for every operand after the cycles that it is busy."""
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
@@ -57,7 +57,9 @@ def test_commands() -> None:
 
 
 async def check_room(ctx, dut: Warpgroup) -> None:
-    """Behind a multiplication that gets no accumulators a commit is taken until there are as many as can be counted."""
+    """While a multiplication waits for accumulators, commits are accepted up to the maximum number of pending
+    groups.
+    """
     ctx.set(dut.c.valid, 0)
     ctx.set(dut.accessed, 0)
     for operation, count in ((Operation.MULTIPLY, 1), (Operation.COMMIT, GROUPS)):
@@ -76,9 +78,9 @@ async def check_room(ctx, dut: Warpgroup) -> None:
 
 
 async def check_flags(ctx, dut: Warpgroup) -> None:
-    """Fences, accesses before a commit and around waits that leave groups, and reserved bits of either descriptor."""
+    """Flags for missing fences, for accesses before a commit or a wait, and for reserved bits of both descriptors."""
     multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
-    # Command, with the groups that a wait leaves or the descriptor that has a reserved bit; and the expected flags.
+    # Command; number of groups that a wait leaves, or the descriptor with a reserved bit; and expected flags.
     steps: list[tuple[object, object, set[str]]] = [
         (multiply, None, {"unfenced"}),
         (fence, None, set()),
@@ -88,7 +90,7 @@ async def check_flags(ctx, dut: Warpgroup) -> None:
         ("access", None, {"unwaited"}),
         (fence, None, set()),
         (multiply, "b_descriptor", {"reserved"}),
-        (multiply, "a_descriptor", set()),  # of an A in registers
+        (multiply, "a_descriptor", set()),  # A is in registers
         (multiply, "a_descriptor of A in shared memory", {"reserved"}),
         (commit, None, set()),
         (wait, 1, set()),
@@ -131,7 +133,7 @@ INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 
 
 class Showing(Warp):
-    """Shows of every item A beside the accumulator, a cycle later."""
+    """Stand-in for an array that outputs A and the accumulator of every item, one cycle later."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -152,7 +154,9 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 @pytest.mark.regression
 @pytest.mark.parametrize("count", COUNTS)
 def test_they_are_as_fast_as_one(count: int) -> None:
-    """They take turns, in which each is multiplied whole, at the interval of one: as measured on an H200."""
+    """Warpgroups take turns with whole multiplications, at the interval of a single warpgroup, as measured on an
+    H200.
+    """
     dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=BusyWarp), Signal()
 
     async def bench(ctx) -> None:
@@ -166,7 +170,7 @@ def test_they_are_as_fast_as_one(count: int) -> None:
 
 
 async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
-    """Let all warpgroups multiply at once: check whose panels are multiplied, and at what interval."""
+    """Let all warpgroups multiply concurrently. Check whose panels are multiplied, and the interval."""
     count, panels = len(dut.i), n // 8
     first, timed = 2 * count, 4 * count
     found: list[tuple[int, int]] = []
@@ -195,13 +199,13 @@ async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
 
 
 class _Side:
-    """One warpgroup: its remaining commands, its pending panels, and its completed waits."""
+    """State of one warpgroup: its remaining commands, its pending panels, and its completed waits."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         kinds = rng.choice([Operation.MULTIPLY, Operation.COMMIT, Operation.WAIT, Operation.FENCE], 40)
         self.commands = deque((kind, int(rng.integers(3)), int(rng.integers(1 << 20))) for kind in kinds)
         self.offered = False
-        self.accumulator = 0  # the one that is offered, if any
+        self.accumulator = 0  # accumulator that is offered, or zero
         self.to_multiply: deque[int] = deque()  # A of each panel
         self.due: deque[tuple[int, int]] = deque()  # accumulator and A
         self.lengths: deque[int] = deque()
@@ -215,7 +219,7 @@ class _Side:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_each_has_its_own(count: int, seed: int) -> None:
-    """Random commands, accumulators and stalled results: no result or wait concerns another warpgroup."""
+    """Random commands, accumulators and stalls: no result or wait affects another warpgroup."""
     rng = np.random.default_rng([seed, count])
     dut = Warpgroup(TENSOR_CORE, count=count, warp_class=Showing)
     sides = [_Side(rng) for _ in range(count)]

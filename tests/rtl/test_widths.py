@@ -1,4 +1,4 @@
-"""The picture of the fixed-point window in the docstring of `sptc.rtl.widths` against the code."""
+"""The picture of the fixed-point window in the docstring of `sptc.rtl.widths` agrees with the code."""
 
 import re
 
@@ -17,14 +17,14 @@ from sptc.rtl.widths import Widths
 
 PICTURE = module.__doc__ or ""
 HOPPER = PRESETS["hopper"]
-#: Column of the pictures in which the bits begin.
+#: Column at which the bits begin in the pictures.
 MARGIN = 26
 SUM, NORMALISED = (len(line) - MARGIN for line in PICTURE.splitlines() if line.startswith("      bit"))
 Spans = dict[str, tuple[int, int]]
 
 
 def spans(row: str, bits: int) -> Spans:
-    """Return the highest and the lowest bit of each letter in a row of so many bits; letters stand together."""
+    """Return the highest and the lowest bit of each letter in a row of a picture. Equal letters are adjacent."""
     results = {}
     for run in re.finditer(r"(\S)\1*", row):
         assert run[1] not in results
@@ -33,7 +33,7 @@ def spans(row: str, bits: int) -> Spans:
 
 
 def rows(heading: str, bits: int) -> dict[str, Spans]:
-    """Return the rows below a heading, down to the next empty line."""
+    """Return the rows of the picture below a heading, down to the next empty line."""
     lines = PICTURE[PICTURE.index(heading) :].partition("\n")[2].partition("\n\n")[0].splitlines()
     return {line[6:MARGIN].strip(): spans(line[MARGIN:], bits) for line in lines if line[6:9] != "bit"}
 
@@ -92,7 +92,7 @@ def test_the_rulers_count_bits(bits: int) -> None:
 
 
 def test_where_the_bits_of_a_result_stand() -> None:
-    """The fraction is behind the leading one; of an f16 the next bit decides a tie, unless any below it is set."""
+    """The fraction follows the leading one. In an f16, guard G and sticky S follow the fraction."""
     drawn, top = rows("3333333333222222222211111111110000000000", NORMALISED), NORMALISED - 1
     single, half = (top - FORMATS[name].fraction_bits for name in ("f32", "f16"))
     one = {"1": (top, top)}
@@ -104,7 +104,7 @@ def test_where_the_bits_of_a_result_stand() -> None:
 
 @pytest.mark.parametrize(("result", "value"), [("f32", 2.1884765625), ("f16", 2.189453125)])
 def test_the_example(result: str, value: float) -> None:
-    """The total, whose leading bit it names, and both results, which the golden model gives."""
+    """Check the example: the total with the bit of its leading one, and both results of the golden model."""
     total = (9 << 23) + 1 + (-63 << 15)
     assert (total, total.bit_length() - 1) == (73_433_089, 26)
     assert f"{total:,}" in " ".join(PICTURE.split())

@@ -1,4 +1,4 @@
-"""Block diagrams and layouts: their text equals what is built, computed and printed."""
+"""Block diagrams and layouts: their text agrees with the built hardware and with computed and printed values."""
 
 import json
 import re
@@ -31,7 +31,7 @@ SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def words_of(svg: bytes) -> list[str]:
-    """Return every line of text, and check that nothing leaves the picture."""
+    """Return every line of text of a picture, and check that no shape is outside the picture."""
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     assert root[0].tag == f"{space}title"
@@ -101,7 +101,7 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     assert len({light, dark, auto}) == 3
     assert b"prefers-color-scheme: dark" in auto
     assert b"prefers" not in light + dark
-    assert draw._TOPS == TOPS  # of the parser, which does not import Amaranth
+    assert draw._TOPS == TOPS  # the parser has its own list, because it does not import Amaranth
 
 
 def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:

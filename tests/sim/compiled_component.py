@@ -14,12 +14,12 @@ from sptc.sim.engine.ports import ComponentLibrary, Port, joined, port_dtype, po
 
 __all__ = ["CompiledComponent", "integers"]
 
-#: C++ compiler options for models that run briefly: short compile time instead of fast code.
+#: C++ compiler options for models that run only briefly: short compilation instead of fast code.
 OPTIMISATION = ("-O0",)
 
 
 class CompiledComponent:
-    """A combinational component compiled by Verilator to a library, loaded into this process.
+    """A combinational component that Verilator compiled to a library, loaded into this process.
 
     `inputs` and `outputs` are its ports, and `platform` is one for elaboration. No other library may have been loaded
     from the path of this one.
@@ -43,7 +43,7 @@ class CompiledComponent:
 
 
 class _Packed(Elaboratable):
-    """A component with one wide input and one wide output, laid out like structured arrays of its ports.
+    """A component with one wide input and one wide output, each with the layout of a structured array of the ports.
 
     A model with two wide ports compiles much faster than one with hundreds of narrow ports.
     """
@@ -71,14 +71,14 @@ class _Packed(Elaboratable):
 
     @staticmethod
     def _places(ports: list[Port]) -> Iterator[tuple[Port, int]]:
-        """Yield each port with its first bit in the wide port."""
+        """Yield each port with its lowest bit in the wide port."""
         fields = port_dtype(ports).fields
         assert fields
         return ((port, 8 * fields[port.name][1]) for port in ports)
 
 
 def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, NDArray]:
-    """Return the signed or unsigned integers of each port; Python integers above 64 bits. Inverse of :func:`split`."""
+    """Return the values of each port as signed or unsigned integers, the inverse of :func:`split`."""
     values = {}
     for port in ports:
         field = vectors[port.name]

@@ -1,4 +1,4 @@
-"""One hand-made output of one instruction, which the tests of coverage build and sample."""
+"""Directed cases with one output of one instruction, which the tests of coverage build and sample."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,9 @@ PRESET_OF = {F16: "tiny", HALF: "tiny", SPARSE: "tiny", BF16: "ampere", TF32: "a
 
 @dataclass(frozen=True)
 class Case:
-    """One output of one instruction: the default is zero; a number is a value, a string a hexadecimal code."""
+    """Directed case of one output. Elements are zero by default, numbers are values, and strings are hexadecimal
+    codes.
+    """
 
     text: str
     a: dict[int, Any] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Case:
 
 
 def code_of(fmt: Format, value: float | str) -> int:
-    """Return the code of a number that the format has, in its container."""
+    """Return the code of a number in its container. The format must represent the number exactly."""
     if isinstance(value, str):
         return int(value, 16)
     if fmt.name == "f16":
@@ -59,7 +61,7 @@ def code_of(fmt: Format, value: float | str) -> int:
 def words_of(
     config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDArray, ...]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """Return the step words of an instruction of one step, and its results by the golden model and the rule."""
+    """Return the step words of a one-step instruction, and its results from the golden model and the metadata rule."""
     _, _, c, nibbles, _, _ = operands
     given = MatrixOperands(*operands)
     d = multiply(i, arch, given)

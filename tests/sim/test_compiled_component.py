@@ -1,4 +1,4 @@
-"""Ports as structured arrays, and a component compiled with them: every width, sign and nesting."""
+"""Structured arrays of ports, and components compiled with them: all widths, signs and nesting levels."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,9 @@ COUNT = 300
 
 
 class Inverter(wiring.Component):
-    """The complement of numbers of every width, unsigned and signed; and one of no bits."""
+    """Component that outputs the complement of numbers of all widths, unsigned and signed, and of a number without
+    bits.
+    """
 
     def __init__(self) -> None:
         numbers = {f"u{bits}": bits for bits in WIDTHS} | {f"s{bits}": signed(bits) for bits in WIDTHS}
@@ -54,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CompiledComponent:
 
 
 def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:
-    """Padding bits of a narrow output are ignored and cleared; inputs that are not given are zero."""
+    """Padding bits of a narrow output are ignored and cleared. Inputs without a value are zero."""
     ports = {port.name: port for port in made.inputs}
     assert {"i__bit", "i_words__0", "i_words__1", "i_s130"} <= ports.keys()
     assert "nothing" not in ports

@@ -1,4 +1,4 @@
-"""The tensor cores of a CTA and of a pair compiled: the bits of the golden model, and the cycles of a B200."""
+"""Compiled tensor cores of a CTA and of a CTA pair: the bits of the golden model, and the cycles of a B200."""
 
 import csv
 from dataclasses import replace
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.regression
 CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "tcgen05-b200-2026-03-06.csv"
 OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
 OPERANDS = ("a", "b", "d", "e", "scale_a", "scale_b")
-#: Instructions until the pace is steady, and those that are timed.
+#: Number of instructions before the rate is constant, and number of instructions that are timed.
 FIRST, TIMED = 3, 6
 
 
@@ -45,7 +45,9 @@ def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand], **opt
 
 
 def assert_flags(made: Case, of_panels: np.ndarray) -> None:
-    """Every panel has the flags of every row: the chunks whose nibble the rule of the instruction lacks."""
+    """Check that the flags of each panel mark exactly the chunks whose nibble the instruction's rule does not
+    define.
+    """
     i = made.instruction
     if made.nibbles is None:
         assert not of_panels.any()
@@ -58,7 +60,9 @@ def assert_flags(made: Case, of_panels: np.ndarray) -> None:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
-    """Every pair of types and result, random N, places of A, swizzles, transposition and negation, any nibble."""
+    """Every pair of types and result, with random N, locations of A, swizzles, transposition, negation, and any
+    nibbles.
+    """
     rng = np.random.default_rng(seed)
     shapes = {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}
     for i in shapes.values():
@@ -83,7 +87,7 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
 @pytest.mark.parametrize("text", ["tcgen05.mma.sp.cta_group::1.kind::f16", "tcgen05.mma.sp.cta_group::2.kind::tf32"])
 @pytest.mark.parametrize("n", [16, 32, 64, 256])
 def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: int) -> None:
-    """Instructions on the same accumulators wait for each other, offered with gaps, to each CTA separately."""
+    """Instructions on the same accumulators wait for each other, with gaps, and with separate timing for each CTA."""
     rng = np.random.default_rng(seed)
     made = case(text, rng, n=n, distribution="narrow")
     count, c = 5, made.c
@@ -99,7 +103,9 @@ def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: i
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Sparse after dense, scaled after unscaled, A in either place, results of 16 and 32 bits, with random bits."""
+    """Consecutive instructions of all kinds: sparse and dense, scaled and unscaled, A in both memories, both result
+    widths.
+    """
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):
@@ -119,7 +125,7 @@ def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, 
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """An instruction on the columns of another one, or a few columns beside them: reads wait for the writes."""
+    """Reads of accumulators wait for pending writes of an earlier instruction to the same or overlapping columns."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     tmem, smem = random_memories(ctas, rng)
@@ -135,7 +141,7 @@ def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcg
 
 
 def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> None:
-    """D on the columns of the metadata, and a valid instruction."""
+    """D that overlaps the metadata is flagged, and a valid instruction is not flagged."""
     made = case("tcgen05.mma.sp.cta_group::1.kind::f16", np.random.default_rng(seed), n=64)
     good = command_of(hardware, made)
     bad = CtaCommand(good.fields | {"d_column": good.fields["metadata_column"]}, good.n)
@@ -145,7 +151,7 @@ def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> N
 
 
 def rows() -> list[tuple[Opcode, str, str, float]]:
-    """Return measurements with 128 rows a CTA: opcode, shape and types, place of A, and interval."""
+    """Return measurements with 128 rows per CTA: opcode, shape and types, location of A, and interval."""
     lines = CYCLES.read_text(encoding="utf-8").splitlines()
     results = []
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
@@ -156,7 +162,7 @@ def rows() -> list[tuple[Opcode, str, str, float]]:
 
 
 def interval(hardware: CompiledTcgen05, opcode: Opcode, shape_and_types: str, a_from: str) -> float:
-    """Return the cycles from one instruction to the next, on the same accumulators."""
+    """Return the cycles from one instruction to the next on the same accumulators."""
     _, i = parse_shaped(f"{opcode} ({shape_and_types})")
     made = case(
         str(opcode), np.random.default_rng(0), a_in="shared" if i.a.bits < i.container_bits else a_from, n=i.n,
@@ -169,11 +175,11 @@ def interval(hardware: CompiledTcgen05, opcode: Opcode, shape_and_types: str, a_
 
 
 def test_the_intervals_of_a_b200(hardware: CompiledTcgen05) -> None:
-    """One CTA: every form within 0.06 of a cycle; a pair: as the law, which some forms of N less than 112 exceed."""
+    """One CTA agrees with the B200 within 0.06 of a cycle. A pair takes the cycles of the timing model."""
     compared = 0
     for opcode, shape_and_types, a_from, measured in rows():
         if opcode.kind == "i8" and opcode.cta_group == 2 and int(shape_and_types[5:].split("k")[0]) % 32:
-            continue  # no form of PTX
+            continue  # this form does not exist in PTX
         _, i = parse_shaped(f"{opcode} ({shape_and_types})")
         result = interval(hardware, opcode, shape_and_types, a_from)
         assert result == tcgen05_timing(opcode, i, a_from).interval

@@ -1,4 +1,4 @@
-"""The warpgroup compiled: the bits of the golden model and of the recordings, and the cycles of an H200.
+"""Compiled warpgroup: the bits of the golden model and of the recordings, and the cycles of an H200.
 
 What needs no units is tested around arrays that echo. Operands of each array: ``rtl/test_warpgroup_operands.py``.
 """
@@ -40,7 +40,7 @@ Random = np.random.Generator
 WGMMA = [*every_instruction("wgmma")]
 SHORT = [i for i in WGMMA if i.n <= 32]
 MANY = 12
-#: Cycles from the last result of a group until a wait for it is taken.
+#: Cycles from the last result of a group until a wait for the group is accepted.
 SEEN = 2
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 
@@ -67,7 +67,7 @@ def test_every_instruction(rng: Random) -> None:
 
 @needs_yosys
 def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units in batches, in one thread or two, which stall with the array, give the same results."""
+    """Units that are computed in batches, by one thread or two, give the same results, also with stalls."""
     types = str(rng.choice(["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"]))
     (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
     file, pattern = drawn(i, rng, MANY), stalls(rng)
@@ -87,7 +87,7 @@ def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
 def test_recordings(family: str) -> None:
-    """D of an H200, and the flags of every panel or instruction against the rule."""
+    """D equals the recordings of an H200, and the flags of every panel or instruction follow the metadata rule."""
     paths = [path for path in shipped() if path.name.startswith(family)]
     paths = [path for path in paths if family == "wgmma" or is_executed(read(path).instruction)]
     assert len(paths) > 50, "an empty list would compare nothing"
@@ -114,7 +114,9 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Of every row around arrays that echo; of some of them with the units, whose latency is that of the echo."""
+    """Cycles of all recorded forms with stand-ins for units, and of some forms with the units, which have the same
+    latency.
+    """
     rows = rows_of_wgmma()
     for row in rows:
         check_row(echoing_warpgroup, row)
@@ -123,14 +125,14 @@ def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: C
 
 
 def one_of(hardware: CompiledWarpgroup, rng: Random, n: int = 0) -> tuple[Command, RegisterFile]:
-    """Return a multiplication of any kind, or of so many columns, and its operands."""
+    """Return a multiplication of any kind, or with a given number of columns, and its operands."""
     kinds = [i for i in SHORT if n in (0, i.n)]
     file = drawn(kinds[int(rng.integers(len(kinds)))], rng, 1)
     return multiplication(hardware.config, file.instruction, held(file), 0), file
 
 
 def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Multiplications without accumulators of their own add to the results of the one before."""
+    """A multiplication without own accumulators adds to the result of the previous one."""
     for pattern in (None, stalls(rng)):
         first, file = one_of(hardware, rng)
         added = replace(first, fields=first.fields | {"add": 1}, c=None)
@@ -143,7 +145,7 @@ def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
 def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
     echoing_warpgroup: CompiledWarpgroup, rng: Random
 ) -> None:
-    """Waits for any number of groups that are pending, groups of some multiplications and of none."""
+    """Waits for any number of pending groups. Groups have several multiplications or none."""
     for _ in range(4):
         commands: list[Command] = []
         for _ in range(8):
@@ -164,7 +166,7 @@ def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
 
 
 def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """The group does not wait for a multiplication that ends in the cycle of its commit."""
+    """A commit in the cycle in which a multiplication ends forms a group that does not wait for this multiplication."""
     command, _ = one_of(echoing_warpgroup, rng)
     (alone,) = echoing_warpgroup.run([command])
     for cycle in range(alone.done - 3, alone.done + 4):
@@ -176,7 +178,7 @@ def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: Compile
 
 
 def test_what_no_run_can_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """One that never moves, and accumulators without a multiplication of as many columns before them."""
+    """A stalled run ends with an error, and so does a multiplication without accumulators of equal width before it."""
     with pytest.raises(AssertionError, match="does not end"):
         echoing_warpgroup.run([COMMIT], np.zeros(1, np.uint8))
     first, second = (one_of(echoing_warpgroup, rng, n)[0] for n in (16, 32))
@@ -191,7 +193,7 @@ CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "h200-2026-11-24
 
 
 def operands_of(instruction: Instruction, rng: Random) -> Operands:
-    """Random registers of one instruction, with any nibble and selector."""
+    """Return random registers of an instruction, with any nibbles and selector."""
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
     return random_operands(
         instruction, kind, 1, rng, sparsity_selector=selector, any_nibble=bool(instruction.rule and rng.integers(2))
@@ -199,7 +201,7 @@ def operands_of(instruction: Instruction, rng: Random) -> Operands:
 
 
 def with_result(instruction: Instruction, rng: Random) -> tuple[WarpInstruction, np.ndarray]:
-    """An instruction, and the registers of D that the golden model gives."""
+    """Return an instruction, and the registers of D from the golden model."""
     operands = operands_of(instruction, rng)
     d = to_registers(
         multiply(instruction, "sm_90", gather_warp(instruction, operands.held)), accumulator_fragment(instruction)
@@ -208,7 +210,7 @@ def with_result(instruction: Instruction, rng: Random) -> tuple[WarpInstruction,
 
 
 def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Instructions of all four arrays and ``wgmma`` at once, with every kind of stall: no bit of either changes."""
+    """Concurrent mma on all four arrays and ``wgmma``, with every kind of stall, give the right bits."""
     of_arrays = [[with_result(MMA[place], rng) for place in rng.permutation(len(MMA))] for _ in range(WARPS)]
     told = [[one for one, _ in of_array] for of_array in of_arrays]
     files = [drawn(SHORT[place], rng, 1) for place in rng.integers(len(SHORT), size=12)]
@@ -224,7 +226,7 @@ def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Rand
 
 
 def measured_mma() -> dict[str, dict[tuple[int, int], float]]:
-    """Cycles of an instruction alone on an SM, by warps and accumulators of each."""
+    """Return measured cycles of an mma alone on an SM, by number of warps and of accumulators per warp."""
     with CYCLES.open(encoding="utf-8") as file:
         rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
     found: dict[str, dict[tuple[int, int], float]] = {}
@@ -251,7 +253,7 @@ def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, 
 
 
 def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Independent instructions of one array, and each on the result of the one before; eight warps fill an SM."""
+    """Independent and dependent instructions on one array, and eight warps on an SM, take the measured cycles."""
     instruction = parse(text)
     operands = operands_of(instruction, rng).held
     law = timing(instruction, "sm_90")
@@ -271,7 +273,7 @@ def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
 
 
 def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """With A in registers it leaves the arrays no cycle, and ``mma`` starves beside it, as on an H200."""
+    """A ``wgmma`` with A in registers leaves the arrays no free cycle, so ``mma`` waits, as on an H200."""
     files = (drawn(parse(OF_64_COLUMNS), rng, 1) for _ in range(50))
     file = next(file for file in files if file.a is not None)
     hardware = echoing_warpgroup

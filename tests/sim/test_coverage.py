@@ -1,4 +1,4 @@
-"""Coverage of steps, integer ones and block scales: hand-made steps reach the bins they should and no others."""
+"""Coverage of steps, integers and block scales: directed steps reach the expected bins and no others."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_operations() -> None:
 
 
 def test_legality() -> None:
-    """Every chunk in use is sampled; chunks beyond the instruction hold nibble 0."""
+    """Every chunk of an instruction is sampled. Chunks that it does not use have nibble 0."""
     events = reached(sample(Case(SPARSE, nibbles={0: 0b0001, 3: 0b1111})), "legality")
     nibbles = ("0b0001", "0b0100", "0b0100", "0b1111")
     assert events == {f"rule plain, nibble {nibble}, chunk {chunk}" for chunk, nibble in enumerate(nibbles)}
@@ -67,7 +67,7 @@ def test_a_result_that_does_not_follow_is_a_contradiction() -> None:
 
 
 def native(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return one instruction of one step for each set of formats, sparse by any rule and dense."""
+    """Return one-step instructions for each set of formats: sparse by any rule, and dense."""
     found: dict[tuple[object, ...], Instruction] = {}
     for i in every_instruction():
         one_step = i.stored_k * i.container_bits <= 8 * config.step_bytes
@@ -80,7 +80,7 @@ def native(config: CoreConfig, arch: str) -> list[Instruction]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_is_derived_is_the_golden_models(rng: Random, name: str) -> None:
-    """Every operation of an architecture with every kind of operand: results and derived events agree."""
+    """Every operation with every kind of operand: derived results and events agree with the golden model."""
     config, arch = PRESETS[name], ARCHITECTURES[name]
     for i in native(config, arch):
         coverage = StepCoverage(config)
@@ -100,7 +100,7 @@ def test_what_is_derived_is_the_golden_models(rng: Random, name: str) -> None:
 
 
 def test_exchange() -> None:
-    """A plain nibble that 3:1 multiplexers cannot serve has its slots swapped; both are counted as stored."""
+    """A plain nibble that 3:1 multiplexers do not reach exchanges its slots. Coverage counts the slots as stored."""
     config = PRESETS["rtx-blackwell"]
     i = parse(SPARSE)
     a, b = np.zeros((1, 1, 8), np.uint16), np.arange(16, dtype=np.uint16).reshape(1, 16, 1)
@@ -112,13 +112,13 @@ def test_exchange() -> None:
     assert reached(coverage, "selection of 16 bits") == {f"{chosen} 2", f"{chosen} 5"}
     route = "16-bit units, rule plain, nibble 0b0001, slot"
     assert reached(coverage, "exchange") == {f"{route} 0 of the chunk", f"{route} 1 of the chunk"}
-    # Slot 2 selects unit 1 of its chunk and becomes slot 3; slot 5 selects unit 0 and becomes slot 4.
+    # Slot 2 selects unit 1 of its chunk and is exchanged to slot 3. Slot 5 selects unit 0 and is exchanged to slot 4.
     places = {name.split(",")[0] for name in reached(coverage, "alignment of floats, F = 25")}
     assert places == {"slot 3", "slot 4"}
 
 
 def test_steps_that_no_instruction_asks_for() -> None:
-    """Impossible pairs of formats count only for legality; undefined control codes count for nothing."""
+    """Invalid pairs of formats are counted only for legality. Undefined control codes are not counted."""
     config = PRESETS["ampere"]
     i = parse(SPARSE)
     zeros = (np.zeros((1, 1, 8), np.uint16), np.zeros((1, 16, 1), np.uint16), np.zeros((1, 1, 1), np.uint32))
@@ -146,7 +146,8 @@ Elements = dict[int, int]
 def sample_integers(
     pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, overflow: bool = False, wrong: int = 0
 ) -> tuple[set[str], bool]:
-    """Return the events of one dense step, computed by hand, and whether its result was taken for the right one.
+    """Return the events of a dense step that is computed by hand, and whether coverage took its result for the right
+    one.
 
     `c` is the true accumulator; where it leaves 32 bits, `overflow` says that the step before passed it on. Bits of
     `wrong` are flipped in the result.
@@ -230,7 +231,7 @@ def test_accumulators_beyond_the_range(pair: str, c: int, product: int, clamped:
 
 
 def test_an_accumulator_that_unsigned_products_cannot_pass_on() -> None:
-    """Below the range without a negative product: computed as it stands, but no event."""
+    """A sum below the range without a negative product is computed, but is not counted as an event."""
     assert sample_integers("u8 u8", {3: 1}, {3: 4}, LEAST - 1, overflow=True) == (set(), True)
 
 
@@ -290,7 +291,7 @@ def test_scales_of_a_step(code: int, label: str) -> None:
 
 
 def test_causes_of_nan_beside_a_scale() -> None:
-    """A NaN scale counts where nothing else is NaN; over products that are all zero, too."""
+    """A NaN scale is counted as the cause only if nothing else is NaN, also with products that are all zero."""
     assert reached(sample(Case(MXF8, scale_a={0: 255})), "ue8m0 NaN over a whole step") == {"zero products"}
     for case in (
         Case(MXF8, scale_a={0: 255}, scale_b={0: 255}),

@@ -1,4 +1,4 @@
-"""Coverage of float steps, special cases, rounding and alignment: hand-made steps reach the bins they should."""
+"""Coverage of float steps, special cases, rounding and alignment: directed steps reach the expected bins."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from .coverage_cases import BF16, F16, FP8, HALF, INF, NAN, PRESET_OF, SPARSE, T
 
 ALL_NEGATIVE_ZERO = dict.fromkeys(range(8), -0.0)
 TINY_A = {0: 2.0**-24}
-#: Cases of `special cases`, each with everything it reaches there.
+#: Cases for the covergroup `special cases`, each with all bins that it reaches.
 SPECIALS: list[tuple[Case, set[str]]] = [
     (Case(F16, {0: 1.0}, {0: 1.0}), set()),
     (Case(F16, {0: NAN}, {0: 1.0}), {"NaN in A alone"}),
@@ -38,7 +38,7 @@ SPECIALS: list[tuple[Case, set[str]]] = [
     (Case(SPARSE, {0: 1.0}, {0: 1.0, 3: INF}), {"Inf in an unselected B"}),
     (Case(SPARSE, {0: 1.0}, {0: NAN, 2: 1.0}, nibbles={0: 0b1110}), {"NaN in an unselected B"}),
     (Case(TF32, {0: 1.0}, {0: 1.0, 1: NAN}), {"NaN in an unselected B"}),
-    (Case(TF32, {0: 1.0}, {0: "7f810000", 1: 1.0}, nibbles={0: 0b1100}), set()),  # its low half was selected
+    (Case(TF32, {0: 1.0}, {0: "7f810000", 1: 1.0}, nibbles={0: 0b1100}), set()),  # only the low half is selected
     (Case(HALF, {0: 65504.0}, {0: 1.0}, 65504.0), {"Inf from a finite sum"}),
     (Case(HALF, {0: -65504.0}, {0: 1.0}, -65504.0), {"-Inf from a finite sum"}),
     (Case(F16, {}, {0: 1.0}, 1.0), {"zero in A times a number"}),
@@ -163,7 +163,7 @@ def test_alignment(case: Case, wanted: set[str], source: str) -> None:
 
 
 def test_reachable_distances_are_those_of_every_exponent() -> None:
-    """Of formats with few exponents: all pairs of two products, or one, with every accumulator."""
+    """For formats with few exponents, reachable bins equal those of all products and accumulators, tried one by one."""
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=40, fp8_alignment_bits=40, step_bytes=16)
     operations = tuple(operation for operation in operations_of(config) if operation.result == "f16")
     covergroup = alignment(operations[0].mode, operations)
@@ -189,7 +189,7 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
 
 
 def test_an_accumulator_below_e_zero() -> None:
-    """Where few bits are kept, e_zero is above the smallest accumulators: -116 against -126."""
+    """With few alignment bits, e_zero is above the exponent of the smallest accumulators: -116 and -126."""
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8, step_bytes=16)
     i = parse("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
     zeros = np.zeros((1, 1, 16), np.uint8)

@@ -1,4 +1,4 @@
-"""Groups of bins and Verilator's files: counted, read, merged, and reported."""
+"""Covergroups and Verilator's coverage files: they are counted, read, merged and reported."""
 
 import json
 from collections.abc import Callable
@@ -119,7 +119,7 @@ def test_a_file_gives_back_what_it_was(tmp_path: Path, rng: Random) -> None:
             each.hits += rng.integers(0, 3, each.shape) * rng.integers(0, 1 << 40)
         before = path.stat().st_ino if path.exists() else None
         coverage.write(path)
-        assert path.stat().st_ino != before  # readers meanwhile have the old file
+        assert path.stat().st_ino != before  # concurrent readers still have the old file
         read = Coverage.read(path)
         assert read.to_json() == coverage.to_json()
         for each in coverage:
@@ -130,7 +130,7 @@ def test_a_file_gives_back_what_it_was(tmp_path: Path, rng: Random) -> None:
 
 
 def test_a_file_is_for_readers_too() -> None:
-    """One line for the hits along the last axis; what is missing stands there by name, ten of it."""
+    """A line of the file has the hits along the last axis. At most ten missing bins are listed by name."""
     coverage = StepCoverage(PRESETS["tiny"]).coverage
     text = coverage.to_json()
     rows = sum(each.hits.size // each.shape[-1] for each in coverage)
@@ -178,7 +178,7 @@ def test_a_hundred_percent_means_all() -> None:
     assert "100.0" in Coverage([many]).table()
 
 
-#: What is changed in a file and its group.
+#: Defect of a file and of its covergroup.
 DAMAGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "a hit less": lambda _, record: record["hits"][0].pop(),
     "negative hits": lambda _, record: record["hits"][0].__setitem__(0, -1),
@@ -215,7 +215,7 @@ def test_other_files() -> None:
 
 
 def test_a_covergroup_samples_values() -> None:
-    """The guard decides on a sample, the mask on its elements, and bins with conditions may overlap."""
+    """The guard accepts or rejects a sample, the mask rejects single elements, and bins with conditions may overlap."""
     can_be_negative = Need("Nothing is negative.", lambda operation: operation == "signed")
     bins = (
         Bin("even", lambda s: s["x"] % 2 == 0),
@@ -276,7 +276,7 @@ def test_points(files: tuple[Path, Path]) -> None:
 
 
 def test_merge(files: tuple[Path, Path]) -> None:
-    """Hits add up, wherever the design lay; the order does not matter, and a point without a hit stays."""
+    """Hits are added for any order of files and any source folder. A point without a hit remains."""
     first, second = map(CodeCoverage.read, files)
     merged = first.merge(second)
     assert merged.hits == second.merge(first).hits

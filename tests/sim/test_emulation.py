@@ -1,4 +1,4 @@
-"""Instructions that the assembler emulates: operands widened and split in two, and a final addition."""
+"""Instructions that the assembler emulates: operands are widened and split in two, and C is added at the end."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ SHAPE = (3, 4, 5)
 
 
 def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
-    """Return a datapath that is the golden model and records its calls."""
+    """Return a datapath that computes by the golden model and records its calls."""
 
     def compute(i: Instruction, operands: MatrixOperands) -> NDArray:
         calls.append(i)
@@ -35,7 +35,7 @@ FOUR_BIT = [i for i in every_instruction("mma") if i.a.name in ("s4", "u4")]
 
 @pytest.mark.parametrize("i", FP8, ids=str)
 def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
-    """Equal to the golden model, which chains the steps itself; with special values and any nibble."""
+    """The emulation equals the golden model, which computes the steps itself, with special values and any nibbles."""
     for kind in distributions(i):
         calls: list[Instruction] = []
         given = matrices(i, SHAPE, kind, rng)

@@ -1,4 +1,4 @@
-"""The hardware as a back end: bit-equal to the golden model, in either simulator; models built once and kept."""
+"""The hardware as a back end, in both simulators: equal to the golden model, with models that are built only once."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def of_architecture(arch: str) -> list[Instruction]:
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
-    """Every instruction with every kind of operand; of sparse ones any nibble and selector."""
+    """Every mma with every kind of operand. Sparse instructions have any nibbles and selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
     assert len(cases) > 400
     for i, kind in cases:
@@ -54,7 +54,7 @@ def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
 
 
 def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> MatrixOperands:
-    """Return A, B, C and nibbles of so many tiles, rows and columns, without scales."""
+    """Return A, B, C and nibbles for given numbers of tiles, rows and columns, without scales."""
     tiles, m, n = shape
     container = CONTAINERS[i.container_bits]
     a = random_codes(i.a, kind, (tiles, m, i.stored_k), rng) << i.low_bit(i.a)
@@ -66,7 +66,7 @@ def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random
 
 @pytest.mark.regression
 def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
-    """Native fp8 with its short alignment among them."""
+    """Every wgmma, including native fp8, which keeps fewer alignment bits."""
     for i in every_instruction("wgmma"):
         if i.n == 8:
             for kind in distributions(i):
@@ -87,14 +87,16 @@ def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> Non
 
 
 def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
-    """Return the chunks with a nibble that the rule does not define; a dense instruction has none."""
+    """Return a mask of the chunks with an undefined nibble. A dense instruction has none."""
     if not i.rule:
         return np.zeros((*given.c.shape[:2], 0), np.bool_)
     return ~np.isin(given.nibbles, [*i.rule.legal])
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
-    """More tiles than one push, more rows and columns than the instruction's; operands unchanged."""
+    """More tiles than one call of the simulator, and more rows and columns than the instruction. Operands do not
+    change.
+    """
     i = parse(F16)
     given = matrices(i, (60, 24, 13), "wide", rng)
     before = [operand.copy() for operand in (given.a, given.b, given.c, given.nibbles)]
@@ -110,12 +112,12 @@ def test_many_tiles_and_any_shape(rng: Random) -> None:
 @pytest.mark.parametrize("saturate", [True, False])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
-    """A sum that leaves 32 bits in the first of two steps and comes back in the second."""
+    """A sum exceeds 32 bits in the first of two steps and returns in the second, so only the last step may clamp."""
     i = parse(f"mma.sync.aligned.m16n8k32.row.col.{'satfinite.' * saturate}s32.s8.s8.s32")
     a = np.full((1, 16, 32), 100, np.int8).view(np.uint8)
     b = np.full((1, 32, 8), sign * 100, np.int8)
     b[:, 16:] = -sign * 100
-    b[:, 16:, 0] = sign * 100  # but not in this column
+    b[:, 16:, 0] = sign * 100  # in column 0, the sum does not return
     c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
     result = engine(TINY).multiply(i, MatrixOperands(a, b.view(np.uint8), c))
     assert result.steps == 2 * 16 * 8
@@ -126,7 +128,7 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
 
 
 def one_of_each() -> Iterator[tuple[str, Instruction]]:
-    """Yield sparse instructions without scales for every chunk size, rule and number of steps."""
+    """Yield a sparse instruction without scales for each chunk size, rule and number of steps."""
     seen = set()
     for arch, name in PRESET_OF_ARCHITECTURE.items():
         for i in of_architecture(arch):
@@ -191,7 +193,7 @@ print(Engine(PRESETS["tiny"]).multiply(i, MatrixOperands(a, b, np.zeros((1, 2, 2
 
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str, str]]]:
-    """Two processes build the same unit at once into a new cache."""
+    """Two processes build the same row concurrently into a new cache."""
     folder = tmp_path_factory.mktemp("models") / "cache"
     environment = {**os.environ, "SPTC_CACHE": str(folder)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -214,14 +216,14 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    """The compiled tiny row, from the common cache."""
+    """The compiled row of preset tiny, from the common cache."""
     engine(TINY)
     return cache_folder() / f"row-{fingerprint(TINY, compiled_row.row_driver(TINY))}.so"
 
 
 @pytest.fixture
 def kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with the tiny row, where any build is an error."""
+    """A cache that contains the row of preset tiny, in which a further build is an error."""
     folder = tmp_path / "kept"
     folder.mkdir()
     shutil.copy(model, folder)
@@ -240,12 +242,12 @@ def test_a_kept_model_is_used_again(kept: Path) -> None:
     Engine(TINY)
     assert [*kept.glob("*.so")] == [library]
     assert library.stat().st_mtime_ns == before.st_mtime_ns
-    with pytest.raises(AssertionError, match="built again"):  # what differs is another model
+    with pytest.raises(AssertionError, match="built again"):  # another configuration needs another build
         Engine(replace(TINY, cuts=("reduce",)))
 
 
 def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets of the same datapath share one build; the tiny model stands in for it, and is not run."""
+    """Presets with the same datapath share one build. The row of tiny replaces the built row, and is not run."""
     built = []
 
     def build(of: Libraries, to: Path, control: int | None) -> None:

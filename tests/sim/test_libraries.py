@@ -1,4 +1,4 @@
-"""Libraries of rows with a constant control word: the same results, used only where they pay off."""
+"""Libraries that are specialised for a constant control word: equal results, and use only where they save time."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 
 def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Steps of any operands, metadata and accumulators of one instruction."""
+    """Steps of one instruction with any operands, metadata and accumulators."""
     return any_steps(TINY, control_word(TINY, parse(text), last=True), count, rng)
 
 
@@ -50,7 +50,7 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
 @pytest.mark.regression
 @needs_yosys
 def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of two instructions go through the general row, and so does every step that differs in one bit."""
+    """Steps with different control words are computed by the general row, even if only one bit differs."""
     monkeypatch.setattr(libraries, "WORTH", 1)
     row = CompiledRow(TINY, WORDS)
     one, other = (steps_of(text, 200, rng) for text in SUBJECTS[:2])
@@ -66,7 +66,7 @@ def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest
 
 @needs_yosys
 def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cached library from before an edit is not used; the general library is."""
+    """A cached library from before a change of the sources is not used. The general library is used instead."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 1)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))

@@ -1,4 +1,4 @@
-"""The interface of a row, and the words of a warp's instruction, by the layouts of the hardware."""
+"""Interface of a row, and words of a warp's instruction, compared with the layouts of the hardware."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ for _ in range(2):
 
 
 def say(script: str, argument: str, cache: Path | None = None) -> list[str]:
-    """Run a script in its own process; return the lines that it prints."""
+    """Run a script in its own process, and return the lines that it prints."""
     environment = os.environ if cache is None else {**os.environ, "SPTC_CACHE": str(cache)}
     words = [sys.executable, "-c", script, argument]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -82,26 +82,26 @@ def test_what_is_kept_is_what_the_hardware_says(preset: str, tmp_path: Path) -> 
     assert say(_ASK, preset, tmp_path) == ["False", said, "True"]
     (kept,) = {*tmp_path.glob("*.json")} - {other}
     assert say(_ASK, preset, tmp_path) == ["False", said, "False"]
-    kept.write_bytes(kept.read_bytes()[:-9])  # a damaged one is made again
+    kept.write_bytes(kept.read_bytes()[:-9])  # a damaged file is built again
     assert say(_ASK, preset, tmp_path) == ["False", said, "True"]
     assert say(_ASK, preset, tmp_path) == ["False", said, "False"]
 
 
 def test_a_built_row_runs_without_amaranth(seed: int) -> None:
     engine(PRESETS["tiny"])
-    say(_RUN, str(seed))  # keeps the interface, if nothing did before
+    say(_RUN, str(seed))  # this run stores the interface, if none is stored yet
     assert say(_RUN, str(seed)) == ["False"]
 
 
 @pytest.mark.parametrize("edited", ["first", "later"])
 def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
-    """Sources change before the interface or the library is stored: neither is stored under the old digest."""
+    """If the sources change before the interface or the library is stored, neither is stored under the old digest."""
     if edited == "later":
         say(_ASK, "tiny", tmp_path)
     before = {*tmp_path.glob("*.json")}
     sentence = "the sources of the hardware have changed since this process started: start it again"
     assert say(_EDITED, edited, tmp_path) == [sentence] * 2
-    # The cache stores the digest under the sources.
+    # The cache contains a digest by the state of the sources.
     assert {path for path in tmp_path.iterdir() if path.suffix != ".lock" and path.name != "code"} == before
 
 
@@ -125,7 +125,7 @@ SHORT = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
 LONG = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
 SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
-#: Registers of A, B and C, and what there is beside them.
+#: Registers of A, B and C, and names of further operands.
 CASES = {SHORT: ((2, 1, 2), ()), LONG: ((4, 4, 4), ("e",)), SCALED: ((4, 4, 4), ("e", "scale_a", "scale_b"))}
 
 

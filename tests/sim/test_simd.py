@@ -1,4 +1,4 @@
-"""Sixteen steps at once: every operation of words of any width against Verilator, and rows of every datapath."""
+"""Sixteen steps at once: every operation on words of any width equals Verilator, and so do rows of every datapath."""
 
 import ctypes
 import json
@@ -38,7 +38,7 @@ extern "C" void run(size_t count, const uint32_t* const* steps, uint32_t* const*
 
 
 class Operations(wiring.Component):
-    """Every operation, on words of some widths taken from a step."""
+    """Component with every operation, on words of several widths that are parts of a step."""
 
     def __init__(self, rng: Random, rounds: int = 6) -> None:
         self._rng = rng
@@ -51,7 +51,7 @@ class Operations(wiring.Component):
         super().__init__({"step": In(STEP_BITS), "result": Out(-(-bits // 32) * 32)})
 
     def _word(self) -> tuple[int, int, bool]:
-        """First bit, width and whether it is of signed numbers."""
+        """Lowest bit, width, and whether the word is signed."""
         width = int(self._rng.choice([1, 2, 5, 31, 32, 33, 63, 64, 65, 96, 100, int(self._rng.integers(1, 110))]))
         return int(self._rng.integers(STEP_BITS - width)), width, bool(self._rng.integers(2))
 
@@ -87,7 +87,7 @@ class Operations(wiring.Component):
         ]
 
     def _products(self) -> list[Value]:
-        """Of up to 32 bits, as those of significands and integers are."""
+        """Factors have up to 32 bits, as those of significands and integers."""
         starts = self._rng.integers(STEP_BITS - 16, size=(4, 2))
         return [
             self._cut((int(a), 11 + number, number % 2 == 1)) * self._cut((int(b), 11 + number, number % 2 == 1))
@@ -100,7 +100,7 @@ class Operations(wiring.Component):
 
 
 def steps(rng: Random, count: int) -> np.ndarray:
-    """Random words, of which some are all zeros or all ones, where carries and comparisons go far."""
+    """Random words, some of which are all zeros or all ones, so that carries and comparisons are long."""
     words = rng.integers(0, 1 << 32, (count, STEP_BITS // 32), np.uint32)
     words[rng.random(words.shape) < 0.2] = 0
     words[rng.random(words.shape) < 0.2] = 0xFFFFFFFF
@@ -108,7 +108,7 @@ def steps(rng: Random, count: int) -> np.ndarray:
 
 
 def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.ndarray:
-    """Steps of a row with random bits, except the control word."""
+    """Steps of a row with random bits and a fixed control word."""
     words = rng.integers(0, 1 << 32, (count, step_words(config).total), np.uint32)
     words[:, -1] &= (1 << row_step_layout(config).size % 32) - 1 or 0xFFFFFFFF
     low, width = control_place(config, "row")
@@ -118,14 +118,14 @@ def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.n
 
 
 def netlist(component: wiring.Component, folder: Path) -> dict:
-    """The netlist of a combinational component."""
+    """Write the netlist of a combinational component, and return its path."""
     (folder / "top.il").write_text(to_rtlil(component, "top"), encoding="utf-8")
     run_yosys(folder, f"read_rtlil top.il\nproc\nflatten\n{PREPARED}write_json top.json\n")
     return json.loads((folder / "top.json").read_text(encoding="utf-8"))["modules"]["top"]
 
 
 def computed(library: Path, given: np.ndarray, words: int) -> np.ndarray:
-    """Results of steps, some at a time."""
+    """Return the results of steps, computed in batches."""
     results = np.zeros((len(given), words), np.uint32)
     loaded = ctypes.CDLL(str(library))
     for first in range(0, len(given), LANES):
@@ -179,4 +179,4 @@ def test_rows_of_every_datapath(arch: str, rng: Random, monkeypatch: pytest.Monk
         result = row.run(given)
         assert row._model_for(given) is not row._general
         np.testing.assert_array_equal(result & mask, row._general.run(given) & mask, err_msg=str(instructions[place]))
-        assert len(np.unique(result)) > 300  # of any bits most sums in f16 are NaN or infinite
+        assert len(np.unique(result)) > 300  # with random bits, most f16 sums are NaN or infinite

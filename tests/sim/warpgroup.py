@@ -1,4 +1,4 @@
-"""Random work and stalls for a compiled warpgroup, and the cycles of ``wgmma`` measured on an H200."""
+"""Random instructions and stalls for a compiled warpgroup, and the cycles of ``wgmma`` measured on an H200."""
 
 import csv
 from dataclasses import replace
@@ -23,12 +23,14 @@ __all__ = ["check_row", "drawn", "held", "rows_of_wgmma", "stalls"]
 
 Random = np.random.Generator
 _FILE = Path(sptc.__file__).parent / "recordings" / "cycles" / "wgmma-h200-2026-11-22.csv"
-#: Instructions of a group, and groups of which the first one is not timed.
+#: Number of instructions per group, and number of groups. The first group is not timed.
 _GROUP, _GROUPS = 8, 6
 
 
 def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
-    """Random operands of any distribution, with any nibble and selector, A and B in any place and order."""
+    """Return random operands of any distribution, with any nibbles and selector, and A and B in any location and
+    order.
+    """
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
     return random_register_file(
         instruction, "sm_90", kind, cases, rng, sparsity_selector=selector, any_nibble=bool(rng.integers(2))
@@ -44,7 +46,7 @@ def held(file: RegisterFile) -> HeldOperands:
 
 
 def stalls(rng: Random) -> np.ndarray:
-    """Valid and ready of each cycle: mostly on or mostly off, for some cycles each."""
+    """Return valid and ready of each cycle, which are mostly set or mostly clear for some cycles each."""
     shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
     bits = rng.random((60, 17, 3)) < shares[:, None]
     return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
@@ -65,14 +67,16 @@ def _on_zeros(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str
 
 
 def _interval(hardware: CompiledWarpgroup, one: Command) -> float:
-    """Cycles from one instruction to the next in groups of eight, as it was measured: on the same accumulators."""
+    """Return the cycles per instruction in groups of eight on the same accumulators, as in the measurement."""
     group = [replace(one, c=None)] * _GROUP + [COMMIT, wait(1)]
     done = [of for of in hardware.run([one, *group * _GROUPS]) if of.done >= 0]
     return (done[-1].done - done[_GROUP].done) / (len(done) - 1 - _GROUP)
 
 
 def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
-    """Compare a row: within 0.2 of the interval measured, and exactly the law's but for the start."""
+    """Check that an interval agrees with the measurement within 0.2 of a cycle, and with the model except for the
+    start.
+    """
     (instruction,) = (
         i
         for i in every_instruction("wgmma")

@@ -1,8 +1,8 @@
-"""Netlists of a few gates."""
+"""Netlists of a few gates for tests."""
 
 from sptc.synth.netlist import Netlist
 
-#: A cell: type, ports as (port, wire).
+#: A cell: type, and ports as (port, wire).
 Gate = tuple[str, dict[str, str]]
 
 

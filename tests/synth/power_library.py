@@ -1,12 +1,12 @@
-"""A liberty file of a few cells with tables of power, of round figures."""
+"""Liberty text of a few cells with tables of energy, which contain round numbers."""
 
 from sptc.synth.liberty import Library
 
-#: Of every input in pF, and of the supply in V.
+#: Capacitance of every input pin in pF, and supply voltage in V.
 CAPACITANCE, VOLTAGE = 0.01, 2.0
-#: In pJ, of a rise and of a fall of an output, at no load and at 1 pF.
+#: Energies in pJ of a rise and of a fall of an output, without load and with a load of 1 pF.
 RISE, FALL = (0.25, 1.25), (0.75, 1.75)
-#: Of an edge of the clock inside a register.
+#: Energy in pJ of a clock edge inside a register.
 OF_CLOCK = 0.5
 #: In nW.
 LEAKAGE = 2.0

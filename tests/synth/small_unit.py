@@ -1,4 +1,6 @@
-"""A small unit of the little library, mapped once for a process; tests of the command map the same one."""
+"""A small unit, mapped to the small test library once per process. Tests of the command `sptc energy` use the same
+unit.
+"""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Units on an FPGA, placed and routed: faster with more registers, and its report kept."""
+"""Units that are placed and routed on an FPGA: more registers increase the frequency, and nextpnr's report is kept."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ WORDS = ["area", "--formats", "s8", "--step-bytes", "4", "--rows", "1", "--colum
 
 @pytest.fixture
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registers in two places alone, of which units are placed in a minute."""
+    """Limit the search to two positions of registers, so that all units are placed within a minute."""
     monkeypatch.setattr(frequency, "_CANDIDATES", ("multiply", "reduce"))
 
 

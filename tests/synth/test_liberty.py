@@ -123,7 +123,7 @@ def test_what_it_must_say() -> None:
 
 
 def test_several_files_of_one_corner(library: Library, tmp_path: Path) -> None:
-    """A compressed file with the NAND gates and another with the rest are the whole library."""
+    """A compressed file with the NAND gates, and a second file with all other cells, form the whole library."""
     lines = library.text.splitlines()
     gates, rest = tmp_path / "gates.lib.gz", tmp_path / "rest.lib"
     gates.write_bytes(
@@ -160,7 +160,7 @@ def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> 
 
 
 def test_flip_flops_with_inverted_outputs(library: Library) -> None:
-    """The smaller flip-flop is used, and one that inverts counts with an inverter, whose area is 2."""
+    """The smaller flip-flop is used. A flip-flop with an inverted output counts with an inverter of area 2."""
     for area, name in ((13, "NFLOP"), (15, "FLOP")):
         inverting = (
             f'cell (NFLOP) {{ area : {area}; ff (IQ, IQN) {{ next_state : "!D"; clocked_on : "K"; }} '
@@ -173,7 +173,7 @@ def test_flip_flops_with_inverted_outputs(library: Library) -> None:
 
 
 def test_hostile_text(library: Library, tmp_path: Path) -> None:
-    """Deep groups, long expressions, wide cells and open groups are refused or left out, in linear time."""
+    """Deep groups, long expressions, wide cells and open groups are rejected or ignored, in linear time."""
     path = tmp_path / "deep.lib"
     path.write_text("library (x) {" + "a (b) {" * 60_000)
     with pytest.raises(FileError, match=r"^.*deep\.lib nests groups more than 20 deep$"):

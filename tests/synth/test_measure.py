@@ -1,4 +1,4 @@
-"""A small unit, mapped and measured: its results are the golden model's, and its energy follows what is multiplied."""
+"""Energy of a small mapped unit: results equal the golden model's, and the energy depends on the operands."""
 
 from functools import cache
 
@@ -27,7 +27,7 @@ def measured(instruction: Instruction = SPARSE, distribution: str = "normal", se
 
 @pytest.mark.regression
 def test_a_measurement_repeats_and_others_agree() -> None:
-    assert measured() == measured.__wrapped__()  # which is not kept
+    assert measured() == measured.__wrapped__()  # the uncached function gives the same result
     totals = [measured(seed=seed).total for seed in range(3)]
     assert max(totals) < 1.1 * min(totals)
 

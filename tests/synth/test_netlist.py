@@ -1,4 +1,4 @@
-"""Netlists of parts: their cells and black boxes."""
+"""Netlists of parts of the hardware: their cells and black boxes."""
 
 import re
 from dataclasses import replace
@@ -13,14 +13,14 @@ from sptc.synth.netlist import Netlist, around_units, modules, stages, unit
 
 
 def cells_of(netlist: Netlist, folder: Path) -> dict[str, int]:
-    """Return the types of cells that Yosys finds in the flattened top."""
+    """Return the types of the cells that Yosys finds in the flattened top module."""
     (folder / "netlist.il").write_text(netlist.text)
     printed = run_yosys(folder, "read_rtlil netlist.il\nhierarchy -check -top top\nproc\nflatten\nstat\n")
     return {name: int(count) for count, name in re.findall(r"^ +(\d+)   (\S+)$", printed, re.MULTILINE)}
 
 
 def test_units() -> None:
-    """Equal for equal configurations of any name; different without sparsity or registers."""
+    """Netlists are equal for configurations that differ only in name, and differ without sparsity or registers."""
     config = CoreConfig(name="one", formats=("s8",), step_bytes=4, cuts=("reduce",))
     whole = unit(config)
     assert whole.text == unit(replace(config, name="other")).text
@@ -39,7 +39,9 @@ def test_units() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("sparse", "most"), [(False, 100), (True, 300)], ids=["control", "decoders"])
 def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path: Path) -> None:
-    """Beside them a dense array has its pipeline control; a sparse one the decoders and flags of its rows."""
+    """Around the units, a dense array has only its pipeline control, and a sparse array also decoders and flags of its
+    rows.
+    """
     config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",), sparse=sparse)
     array = around_units(config, "core")
     cells = cells_of(array, tmp_path)

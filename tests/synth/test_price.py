@@ -1,4 +1,4 @@
-"""Measurements, made once for each content and stored completely; sweeps, every point in its place."""
+"""Measurements are made once for each content and stored atomically. Sweeps return all points in order."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from sptc.synth.sweep import Grid, Point, points, sweep
 from sptc.synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 from sptc.tests.synth.netlists import nands
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
@@ -43,7 +43,7 @@ def test_what_is_kept_is_not_measured_again(own_cache: Path, monkeypatch: pytest
 
 
 def test_what_a_measurement_depends_on(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Netlist, recipe, contents of the library and versions of tools, but not the name of a file."""
+    """A measurement depends on netlist, recipe, content of the library and tool versions, but not on a file name."""
     recipe = Recipe(library=library)
     measure(nands(2), recipe)
     renamed = Recipe(library=Library("other.lib", library.text))
@@ -121,7 +121,7 @@ def found(library: Library) -> list[Point]:
 
 
 def test_a_grid() -> None:
-    """The last axis runs fastest; what packed e2m1 needs comes with it."""
+    """The last axis varies fastest. Packed e2m1 implies the scale formats that it needs."""
     grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=False)
     found = points(grid)
     assert [str(point) for point in found[:3]] == [

@@ -1,4 +1,4 @@
-"""Recipes: known netlists have their known area."""
+"""Synthesis recipes: known netlists have their known area."""
 
 import pytest
 from sptc.errors import BackendError
@@ -28,7 +28,7 @@ def test_a_library_without_gate_equivalents(library: Library) -> None:
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "NAND2" not in line))
     measurement = measure(chain(1), Recipe(library=poor))
     assert Recipe(library=poor).amounts == ("area",)
-    assert measurement.amounts == {"area": 11.0}  # two inverters, a NOR2 and another inverter
+    assert measurement.amounts == {"area": 11.0}  # the area of two inverters, a NOR2 and another inverter
     assert measurement.longest == 300.0
 
 
@@ -87,7 +87,7 @@ def test_what_the_technology_lacks(library: Library, registered: Netlist) -> Non
 
 
 def test_the_published_recipe(library: Library) -> None:
-    """Areas compare with published ones only if they come from these commands in this order."""
+    """Areas can be compared with published areas only if Yosys runs these commands in this order."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [
         "read_rtlil netlist.il",

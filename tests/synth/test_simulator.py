@@ -1,4 +1,4 @@
-"""Toggles of random netlists against a gate-by-gate simulation; and their energy, computed by hand."""
+"""Toggle counts of random netlists equal a gate-by-gate simulation. Energies equal hand calculations."""
 
 from collections import Counter
 from itertools import pairwise
@@ -20,7 +20,9 @@ KINDS = ("INV", "NAND2", "NOR2", "XOR2", "BUF")
 
 
 def random_netlist(rng: np.random.Generator) -> MappedNetlist:
-    """Gates behind registers, which are fed by some of the gates, so that there are loops through registers."""
+    """Return a netlist with registers and gates, in which some gates drive registers, so that loops pass through
+    registers.
+    """
     held: list[int | str] = [INPUTS + number for number in range(FLOPS)]
     nets: list[int | str] = [*range(INPUTS), *held, "1"]
     cells: dict[str, tuple[str, dict[str, int | str]]] = {}
@@ -35,7 +37,7 @@ def random_netlist(rng: np.random.Generator) -> MappedNetlist:
 
 
 class Stepped:
-    """A netlist of one stream, whose gates are evaluated one after the other, as simply as possible."""
+    """Simple simulation of a netlist with one stream, in which gates are evaluated one by one."""
 
     def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
         functions = {cell.name: cell.outputs[0] for cell in library.cells}
@@ -86,12 +88,12 @@ def test_toggles_are_those_of_a_netlist_that_is_stepped(words: int, glitches: bo
 
 
 def of_output(load: float) -> float:
-    """Return the internal energy of a toggle of an output at a load."""
+    """Return the internal energy of a toggle of an output with a given load."""
     return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
 
 
 def test_what_toggles_take() -> None:
-    """Pins in a box count where they are driven, and those around it where the box drives them."""
+    """Pins inside a box load the nets around it, and pins around a box load the nets that the box drives."""
     around = MappedNetlist(
         {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})},
         {"step": [0]},

@@ -1,4 +1,4 @@
-"""A small warp, mapped and measured: its results are the golden model's, and its units take what a unit takes."""
+"""Energy of a small mapped warp: results equal the golden model's, and its units take the energy of a single unit."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Compressed matrices in files: files that the package wrote, and foreign files of the same format."""
+"""Compressed matrices in files: files that the package wrote, and files of other software in the same format."""
 
 import itertools
 from pathlib import Path
@@ -15,15 +15,15 @@ from sptc.tensors.quantise import quantise
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import expand, sparsify
 
-# Structure, format and recipe of quantised matrices, one of every width.
+# Granularity, format and recipe of quantised matrices, one of each element width.
 QUANTISED = [
     *(("1:2", "tf32", "plain"), ("2:4", "f16", "plain"), ("2:4", "bf16", "plain"), ("2:4", "e4m3", "plain")),
     *(("2:4", "e4m3", "mx"), ("2:4", "e3m2", "mx"), ("2:4", "e2m1", "mx"), ("2:4", "s8", "plain")),
     *(("4:8", "e2m1", "nvfp4"), ("4:8", "e2m1", "mx"), ("4:8", "s4", "plain"), ("4:8", "u4", "plain")),
 ]
-#: Structures that a format cannot hold.
+#: Granularities that a software format does not support.
 LACKS = {"bitmask": ("1:2", "4:8"), "cutlass3-sm90": ("4:8",)}
-#: What marlin_24 holds: integers with f16 scales.
+#: Combinations that marlin_24 supports: integers with f16 scales.
 MARLIN = [*itertools.product(["2:4"], ["s4", "s8"], ["group", "channel"])]
 
 
@@ -70,7 +70,7 @@ def test_types_come_back(name: str, tmp_path: Path, rng: np.random.Generator) ->
 
 
 def test_a_checkpoint_of_others(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Two layers of a sparse-24-bitmask checkpoint, written here as its library did."""
+    """A sparse-24-bitmask checkpoint with two layers, written by this test in the layout of compressed-tensors."""
     path, tensors, dense = tmp_path / "model.safetensors", {}, {}
     for layer in ("a.q_proj.weight", "a.k_proj.weight"):
         matrix = rng.normal(size=(6, 24)).astype(np.float16).astype(ml_dtypes.bfloat16)
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_others(tmp_path: Path, rng: np.random.Generator) -> Non
 
 
 def test_files_without_text(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Structure from the size of the elements, 4:8 when told."""
+    """Without text metadata, the granularity follows from the element size, except 4:8, which must be given."""
     for granularity, dtype in (("1:2", np.float32), ("2:4", np.float16), ("4:8", np.uint8)):
         dense = rng.integers(0, 16, (64, 512)).astype(dtype)
         compressed = sparsify(dense, granularity, prune=True)

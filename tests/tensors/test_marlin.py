@@ -1,4 +1,4 @@
-"""marlin_24: the arrays that compressed-tensors makes of the same integers, and files with and without text."""
+"""marlin_24: arrays equal those of compressed-tensors for the same integers; files with and without text metadata."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +15,8 @@ from sptc.tensors.software_formats import PackingOptions
 from sptc.tensors.sparsify import expand, sparsify
 
 N, K = np.arange(128).reshape(-1, 1), np.arange(512).reshape(1, -1)
-#: First 16 digits of the SHA-256 of weight_packed and meta, as compressed-tensors 0.10.2 packs `integers`.
+#: First 16 digits of the SHA-256 of weight_packed and meta, as compressed-tensors 0.10.2 packs the result of
+#: `integers`.
 DIGESTS = {4: ("f41d773e81b671b0", "aaeb360eae6991fa"), 8: ("6c4857ed1e3a7ee2", "759e0780cf73639f")}
 
 
@@ -69,7 +70,9 @@ def test_files_of_vllm_have_no_text(fmt: str, recipe: str, tmp_path: Path, rng: 
 
 
 def test_values_that_become_zero_count_as_zero() -> None:
-    """Software quantises before it compresses, so a chunk of small values has the metadata of an empty one."""
+    """Software quantises before it compresses, so a chunk whose values become zero has the metadata of an empty
+    chunk.
+    """
     dense = np.zeros((64, 128))
     dense[:, 0], dense[:, 4:6] = 100, 1e-3
     compressed = sparsify(dense, "2:4")

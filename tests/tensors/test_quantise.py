@@ -1,4 +1,4 @@
-"""Casts against ml_dtypes and the nearest of all codes; recipes against their formulas, number by number."""
+"""Casts equal ml_dtypes and the nearest of all codes. Recipes equal their formulas, number by number."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ WITHOUT_SPECIALS = ("e3m2", "e2m3", "e2m1")
 
 
 def numbers(name: str, rng: np.random.Generator) -> NDArray[np.float32]:
-    """All codes of narrow formats, half-way points and their neighbours, and numbers of every exponent."""
+    """Return all numbers of narrow formats, half-way points with their neighbours, and numbers of every exponent."""
     fmt = FORMATS[name]
     random = rng.integers(0, 1 << 32, 4096, dtype=np.uint32).view(np.float32)
     with np.errstate(all="ignore"):
@@ -41,7 +41,7 @@ def numbers(name: str, rng: np.random.Generator) -> NDArray[np.float32]:
 def test_casts(name: str, rng: np.random.Generator) -> None:
     values = numbers(name, rng)
     if name == "ue8m0":
-        # ml_dtypes rounds values between the two smallest numbers up; the next test covers them.
+        # ml_dtypes rounds values between the two smallest numbers up. The next test covers these values.
         values = np.abs(values)
         values = np.where((values == 0) | ((values > 2.0**-127) & (values < 2.0**-126)), np.float32(1), values)
     saturate = name in WITHOUT_SPECIALS
@@ -59,7 +59,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].bits <= 8 and name != "ue8m0"])
 def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
-    """In exact arithmetic from float64: no code is nearer, and ties go to the even code."""
+    """In exact arithmetic from float64, no other code is nearer, and ties go to the even code."""
     fmt = FORMATS[name]
     table = {code: decode_codes(np.array([code], np.uint8), fmt)[0] for code in range(1 << fmt.bits)}
     finite = {code: Fraction(value) for code, value in table.items() if math.isfinite(value)}
@@ -80,7 +80,7 @@ def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
 def test_roundings_that_are_easily_wrong() -> None:
     smallest = np.array([[0.0, 1e-300, 2.0**-127, 1.49 * 2.0**-127, 1.5 * 2.0**-127, 2.0**-126]])
     assert quantise(smallest, "ue8m0").codes.tolist() == [[0, 0, 0, 0, 1, 1]]
-    value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # through float32 this would be a half-way case, and go to 1
+    value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # in float32, this value would be a half-way case and would become 1
     assert quantise(value, "f16").codes[0, 0] == 0x3C01
     assert np.float16(np.float32(value))[0, 0] == 1
 
@@ -137,7 +137,7 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
 
 
-#: Powers of two of whole matrices. Of some that float32 does not hold the scale is one of its numbers, of others not.
+#: Powers of two by which whole matrices are multiplied. For some powers, float32 cannot represent the scale.
 NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
 POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 
@@ -182,7 +182,7 @@ def test_mx(name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 300)
     emax = {"e4m3": 8, "e5m2": 15, "e3m2": 4, "e2m3": 2, "e2m1": 2}[name]
     values = rng.normal(size=(12, 80)).astype(np.float32) * 2.0 ** rng.integers(-140, 127, (12, 1))
-    values[0] = np.ldexp(values[0], 300)  # beyond any scale, as are those below
+    values[0] = np.ldexp(values[0], 300)  # magnitudes beyond the range of any scale, as in the following rows
     values[1] = np.ldexp(rng.normal(size=80), -1060)
     values[2] = rng.uniform(1, 2, 80).astype(np.float32).astype(np.float64) * 2.0**130
     values[3, 32:64] = 0
@@ -262,7 +262,7 @@ def test_bad_words() -> None:
 
 
 def test_blocks_of_another_length(rng: np.random.Generator) -> None:
-    """Of B, a scale of a sparse instruction covers twice the elements; each block is as if it were alone."""
+    """A block scale of B for a sparse instruction covers twice as many elements. Blocks do not affect each other."""
     values = rng.standard_normal((3, 128)) * 2.0 ** rng.integers(-20, 20, (3, 128))
     whole = quantise(values, "e4m3", recipe="mx", block=64)
     assert (whole.block, whole.scales.shape) == (64, (3, 2))

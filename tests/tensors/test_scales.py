@@ -1,4 +1,4 @@
-"""Layouts of block scales: every scale at the offset that cuBLAS documents, and back."""
+"""Layouts of block scales: every scale is at the offset that cuBLAS documents, and is read back."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Formats of software: round trips for every width, PyTorch's own conversion, and a product computed from registers."""
+"""Software formats: round trips for every width, PyTorch's own conversion, and a product computed from registers."""
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +14,7 @@ from sptc.tensors.compressed import Compressed, NibbleError
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
-# Granularity and type of the stored elements; rows and columns that every format can hold.
+# Granularity and type of the stored elements, and numbers of rows and columns that every format supports.
 KINDS = {
     "tf32": ("1:2", np.float32), "f16": ("2:4", np.float16), "bf16": ("2:4", ml_dtypes.bfloat16),
     "s8": ("2:4", np.int8), "e4m3": ("2:4", ml_dtypes.float8_e4m3fn), "s4": ("4:8", np.int8),
@@ -30,7 +30,7 @@ def random_compressed(kind: str, rng: np.random.Generator, producer: str = "pyto
 
 
 def codes(array: NDArray, four_bits: bool) -> NDArray:
-    """Bits of elements, only the low four for 4-bit elements."""
+    """Return the bits of elements, but only the low four bits of 4-bit elements."""
     raw = array.view(f"u{array.dtype.itemsize}")
     return raw & np.uint8(15) if four_bits else raw
 
@@ -82,7 +82,7 @@ def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
     ],
 )  # fmt: skip
 def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rng: np.random.Generator) -> None:
-    """Registers of a matrix of small integers, in the golden model's instruction, give the dense product."""
+    """Registers of a matrix of small integers give the dense product, computed by the golden model's instruction."""
     text = f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{types}"
     i = parse(text)
     compressed = random_compressed(kind, rng)

@@ -1,4 +1,4 @@
-"""Compression against a chunk-by-chunk reference with the published tables, and its inverse."""
+"""Compression and expansion, compared with a chunk-by-chunk reference that uses published tables."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from sptc.tensors import blocks
 from sptc.tensors.compressed import Compressed, NibbleError, SparsityError, broken, check_nibbles, short_chunks
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
-# Units stored for a chunk in which only the units of the key are not zero, None being a cleared slot.
+# Stored units of a chunk, by the units that are not zero.
 PYTORCH = {(): (2, 3), (0,): (0, 2), (1,): (1, 2), (2,): (2, 3), (3,): (2, 3)}
 CUTLASS3 = {(): (0, 0), (0,): (0, 3), (1,): (1, 3), (2,): (2, 3), (3,): (0, 3)}
 BITMASK = {(): (0, 1), (0,): (0, 1), (1,): (0, 1), (2,): (0, 2), (3,): (0, 3)}
@@ -27,7 +27,7 @@ CASES = [(name, dtype) for name, types in TYPES.items() for dtype in types]
 
 
 def reference(dense: NDArray, name: str, producer: str) -> tuple[NDArray, NDArray]:
-    """Compress one chunk at a time: prune, look the chunk up, copy."""
+    """Reference compression, one chunk at a time: prune the chunk, look up its nibble, and copy the stored elements."""
     width, units = {"1:2": (2, 2), "2:4": (4, 4), "4:8": (8, 4)}[name]
     size, kept = width // units, units // 2
     stored, nibbles = [], []
@@ -55,7 +55,7 @@ def bits(array: NDArray) -> NDArray:
 
 
 def random_matrix(dtype: type, shape: tuple[int, int], rng: np.random.Generator) -> NDArray:
-    """Small numbers with many zeros of both signs and many equal magnitudes."""
+    """Return a matrix of small numbers with many zeros of both signs and many equal magnitudes."""
     low = 0 if np.dtype(dtype).name == "uint8" else -6
     numbers = rng.integers(low, 7, shape) * (rng.random(shape) < rng.random())
     dense = numbers.astype(np.float32)
@@ -73,7 +73,7 @@ def test_pruned(producer: str, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(pruned.nibbles, nibbles, case)
         np.testing.assert_array_equal(bits(pruned.stored), bits(stored), case)
         assert pruned.stored.dtype == dense.dtype, case
-        # A pruned matrix is sparse, and compresses to the same again.
+        # A pruned matrix is sparse, and compressing it again gives the same result.
         again = sparsify(expand(pruned), name, producer=producer)
         np.testing.assert_array_equal(again.nibbles, nibbles, case)
         np.testing.assert_array_equal(again.stored.astype(np.float32), stored.astype(np.float32), case)
@@ -117,7 +117,7 @@ def test_small_blocks_make_no_difference(rng: np.random.Generator, monkeypatch: 
 
 
 def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sptc.tensors.blocks.BLOCK_ELEMENTS", 64)  # four rows at a time
+    monkeypatch.setattr("sptc.tensors.blocks.BLOCK_ELEMENTS", 64)  # blocks of four rows
     dense = np.zeros((50, 16))
     dense[:, ::4] = 1
     crowded = sorted(rng.choice(200, 30, replace=False))
@@ -131,7 +131,7 @@ def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pyte
     assert [(one.row, one.column, one.count) for one in error.first] == first
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert "30 of 200 chunks have more than 2 of 4 elements that are not zero" in str(error)
-    assert np.isnan(sparsify(np.array([[0, np.nan, 0, 1]]), "2:4").stored[0, 0])  # which is kept
+    assert np.isnan(sparsify(np.array([[0, np.nan, 0, 1]]), "2:4").stored[0, 0])  # NaN is stored unchanged
 
 
 def test_undefined_nibbles() -> None:
@@ -151,7 +151,7 @@ def test_undefined_nibbles() -> None:
 
 
 def test_the_zero_nibble_of_empty_chunks(rng: np.random.Generator) -> None:
-    """CUTLASS 3 writes it; it is taken unless values are stored, or the caller is strict."""
+    """CUTLASS 3 writes nibble 0x0 for empty chunks. It is rejected if values are stored or the check is strict."""
     dense = np.zeros((4, 8), np.float32)
     dense[1, 2] = 7
     compressed = sparsify(dense, "2:4", producer="cutlass3")

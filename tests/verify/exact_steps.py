@@ -1,4 +1,4 @@
-"""An independent evaluation of the steps of a trace from codes, in exact integers: the value of every field."""
+"""Independent evaluation of traced steps in exact integers, from codes to the value of every field."""
 
 import re
 from functools import lru_cache
@@ -15,7 +15,7 @@ __all__ = ["check_trace"]
 
 @lru_cache(maxsize=1 << 18)
 def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return signed significand, exponent of its last bit and exponent, or the special value."""
+    """Return signed significand, exponent of its last bit, and exponent of a code, or the name of its special value."""
     top = (1 << fmt.exponent_bits) - 1
     fraction, field = code & (1 << fmt.fraction_bits) - 1, code >> fmt.fraction_bits & top
     negative = bool(fmt.signed and code >> fmt.fraction_bits + fmt.exponent_bits & 1)
@@ -30,7 +30,7 @@ def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
 
 
 def widened(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return the same of the f16 that a code of fp8 becomes."""
+    """Return the fields of the f16 to which an fp8 code is converted."""
     fields = fields_of(code, fmt)
     if isinstance(fields, float) or not fields[0]:
         return fields
@@ -39,13 +39,13 @@ def widened(code: int, fmt: Format) -> tuple[int, int, int] | float:
 
 
 def truncated(significand: int, places: int) -> int:
-    """Return a number shifted left by so many places, or right and truncated toward zero."""
+    """Return a number shifted left by `places` bits, or shifted right and truncated toward zero if negative."""
     magnitude = abs(significand) << places if places >= 0 else abs(significand) >> -places
     return -magnitude if significand < 0 else magnitude
 
 
 def rounded(total: int, unit: int, rounding: str) -> float:
-    """Return a sum in units of two to the power of `unit`, rounded once."""
+    """Return a sum, given in units of 2**unit, rounded once."""
     fmt = FORMATS["f16" if rounding == "RNE-f16" else "f32"]
     bits = 13 if rounding == "RZ-E8M13" else fmt.fraction_bits
     magnitude = abs(total)
@@ -69,7 +69,7 @@ def code_of(value: float, bits: int) -> int:
 
 
 def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int, int, int] | float:
-    """Check a product against its codes; return its term, or the special value."""
+    """Check a traced product against its codes. Return its term or its special value."""
     if i.a.is_integer:
         values = []
         for code, fmt in ((product.a, i.a), (product.b, i.b)):
@@ -104,7 +104,7 @@ def check_term(term: Term, number: tuple[int, int, int], e_max: int, bits: int, 
 
 
 def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
-    """Check that the stated row of B holds the multiplied element."""
+    """Check that the traced row of B contains the multiplied element."""
     if product.selected == "none":
         assert product.b == 0
     elif product.selected.isdigit():
@@ -123,7 +123,7 @@ def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
 
 
 def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[float, int]]) -> None:
-    """Check a step of floats against its codes and block scales."""
+    """Check a traced step of floats against its codes and block scales."""
     p = numerics(i, arch)
     emulated = p.method is Method.EMULATED
     products = [check_product(product, i, emulated) for product in step.products]
@@ -158,7 +158,7 @@ def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[f
 
 
 def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple[int, int, int]) -> list:
-    """Return significand and exponent of the scales of each group of a step."""
+    """Return significand and exponent of the block scales of each group of a step."""
     if i.scale_format is None:
         return []
     assert i.span
@@ -182,7 +182,7 @@ def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple
 
 
 def check_trace(found: OutputTrace, i: Instruction, arch: str, operands: MatrixOperands, place: tuple) -> None:
-    """Check every field of a trace against codes."""
+    """Check every field of a trace against the codes of the operands."""
     tile, row, column = place
     emulated = numerics(i, arch).method is Method.EMULATED
     for step in found.steps:

@@ -1,4 +1,4 @@
-"""Register files of every family with random bits, arrays of archives, and messages about them."""
+"""Random register files of every family, arrays of archives, and error messages about them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ Random = np.random.Generator
 
 
 def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
-    """Random tiles; D is as random, since a file may record anything."""
+    """Return a file of random tiles with random D. A file may contain any D."""
     instruction = parse(text)
     if text == WGMMA:
         shapes = {"a": (cases, 128, 4), "b": (cases, 128), "c": (cases, 128, 2), "d": (cases, 128, 2)}
@@ -51,7 +51,7 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
 
 
 def file_of(text: str, rng: Random, make: MakeTensorMemory, cases: int = 3) -> Any:
-    """Return a file of any family; `make` is the fixture that makes those of tensor memory."""
+    """Return a file of any family. `make` is the fixture that makes files with tensor memory."""
     return make(text, rng, cases=cases) if text.startswith("tcgen05") else random_file(text, rng, cases)
 
 
@@ -61,7 +61,7 @@ def contents(path: Path) -> dict[str, np.ndarray]:
 
 
 def refusal(path: Path) -> str:
-    """Return the message of the error that reading raises: one line that names the file."""
+    """Return the error message of reading a file, which must be one line that names the file."""
     with pytest.raises(sptc.Error) as caught:
         read(path)
     assert type(caught.value) is sptc.FileError

@@ -1,4 +1,4 @@
-"""Campaigns: when they stop, their files, how they resume, and unsuitable folders."""
+"""Campaigns: end of a run, files, resumption, and unsuitable state folders."""
 
 import itertools
 import signal
@@ -20,7 +20,7 @@ from sptc.verify import campaign
 from sptc.verify.campaign import Record, StateFolder, Totals, parameters
 from sptc.verify.shards import Plan, ShardResult
 
-# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
@@ -62,7 +62,7 @@ def test_a_record_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
 def test_ctrl_c_while_a_shard_is_entered(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interruption before or after the entry waits until the entry and its hits are written, once."""
+    """An interruption while a shard is entered is delayed until the entry and its coverage are written, once."""
     write, key = Journal.write, ("ampere", "little")
     hits = {key: (np.array([1]), np.array([3]))}
     for late in (False, True):
@@ -162,7 +162,7 @@ def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
-    """Running shards are still counted; the mismatch with the lowest index is reported."""
+    """Shards that were already running are still counted. The mismatch with the lowest index is reported."""
     monkeypatch.setattr(Engine, "push", faulty_push)
     record = Record(HOPPER, None, sample=False)
     with local_pool(2) as pool:
@@ -177,7 +177,7 @@ def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, f
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock advances by a second at each reading: once at the beginning and before every shard."""
+    """The fake clock advances by a second at each reading: at the start and before every shard."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(HOPPER, None, sample=False)

@@ -1,4 +1,4 @@
-"""Conformance packs: they distinguish every neighbour, name the one that results match, and list those they miss."""
+"""Conformance packs distinguish neighbours, identify the neighbour with given results, and list those they miss."""
 
 import hashlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from sptc.verify.register_file import RegisterFile
 from sptc.verify.replay import replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
-#: Of every method and family, with every sort of neighbour.
+#: Instructions of every method and family. Together they have every kind of neighbour.
 FUSED = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SUBJECTS = [
     (FUSED, "sm_80"),
@@ -42,7 +42,7 @@ SUBJECTS = [
 
 
 def results_of(pack: Pack, model: Model) -> np.ndarray:
-    """Return what a model leaves in registers or tensor memory."""
+    """Return the registers or the tensor memory that a model computes for a pack."""
     file = pack.file
     codes = model.multiply(given_of(file))
     if isinstance(file, RegisterFile):
@@ -120,7 +120,7 @@ def test_words_beside_d(seed: int) -> None:
     pack = choose_pack(subject_named(SUBJECTS[11][0]), "sm_100", seed)
     d = pack.file.d.copy()
     d[0, 5, 300] ^= 1
-    d[0, 5, 0] ^= 0x10000  # above an element of 16 bits
+    d[0, 5, 0] ^= 0x10000  # the bit is above the 16 bits of the element
     verdict = judge(pack, d)
     assert (verdict.right, verdict.differing, verdict.beside) == (False, 0, 2)
 
@@ -141,11 +141,11 @@ def test_a_neighbour_that_is_the_right_model_is_not_counted(monkeypatch: pytest.
 
 
 Members = dict[str, np.ndarray]
-#: What is changed of the arrays of a pack, and what is said of it.
+#: Function that changes the arrays of a pack, and part of the message.
 CHANGES: list[tuple[Callable[[Members], Members], str]] = [
     (lambda m: {key: m[key][:-1] for key in "ABCDE"}, "was changed"),
     (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "D in the pack of .* is not the result"),
-    # An accumulator that is not a number: neither D nor any neighbour changes in count.
+    # An accumulator becomes NaN, so that D is not the result of these operands.
     (lambda m: {"C": with_first(m["C"], 0x7FC00000)}, "D in the pack of .* is not the result"),
     (lambda m: {"D": with_first(m["D"], int(m["D"][0, 0, 0]) ^ 1)}, "D in the pack of .* is not the result"),
     (lambda m: {"conformance": np.array(str(m["conformance"]).replace("F = 24", "F = 23"))}, "was changed"),

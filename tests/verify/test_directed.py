@@ -1,4 +1,6 @@
-"""Directed tiles: registers and matrices agree, metadata is legal, and a few reach the bins that random ones miss."""
+"""Directed tiles: registers agree with matrices, metadata is legal, and a few tiles reach bins that random tiles
+miss.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,7 @@ def of_one_step(config: CoreConfig) -> list[Instruction]:
 
 
 def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> None:
-    """Sample steps with the flags that their rules call for; results are of no interest here."""
+    """Sample steps with the flags of their metadata rules. The results are arbitrary."""
     reader = StepReader(config)
     words = reader.control_words(steps)
     for word in np.unique(words):
@@ -46,7 +48,7 @@ def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> No
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["tiny", "rtx-blackwell", "hopper"])
 def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None:
-    """Of rounding and legality, from some hundred tiles of at most a dozen instructions and a few thousand steps."""
+    """A few hundred tiles reach almost all bins of rounding and legality, in at most a few thousand steps."""
     config = PRESETS[name]
     words = step_words(config)
     coverage = StepCoverage(config)
@@ -104,7 +106,7 @@ def tiny() -> Engine:
 
 
 def test_an_engine_shows_every_batch(tiny: Engine, rng: Random) -> None:
-    """Batches of two-step instructions and of pushed steps, shown to the innermost context only."""
+    """Batches of two-step instructions and of single steps are reported only to the innermost observer."""
     config, engine = TINY, tiny
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     drawn = directed_matrices(i, rng, 1)

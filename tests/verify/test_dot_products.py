@@ -1,4 +1,6 @@
-"""Dot products recorded by others: the shipped files, equal results of the models, and invalid archives."""
+"""Dot products recorded by others: the shipped files, equal results of the models, and messages for invalid
+archives.
+"""
 
 import json
 from dataclasses import replace
@@ -16,7 +18,7 @@ from sptc.verify.replay import replay
 
 SHIPPED, WORDS = shipped_dot_products()
 SETS = read(SHIPPED)
-#: An architecture of a neighbouring generation for each.
+#: Architecture of a neighbouring GPU generation, for each architecture with recorded dot products.
 NEIGHBOURS = {"sm_80": "sm_90", "sm_86": "sm_90", "sm_89": "sm_90", "sm_90": "sm_89", "sm_100": "sm_89"}
 
 
@@ -39,7 +41,7 @@ def test_every_model_gives_the_words_of_a_b200(backend: str) -> None:
 
 
 def test_each_word_depends_on_its_operands() -> None:
-    """No operand of a set is ignored."""
+    """The result depends on every operand of a set."""
     words = {made.name: made for made in read(WORDS)}
     scaled = words["tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X (m128n8k64.f32.e2m1.e2m1.ue8m0)"]
     for field in ("a", "b", "c", "scale_a", "scale_b"):
@@ -62,12 +64,12 @@ def test_the_hardware_gives_every_recorded_output(arch: str) -> None:
 
 
 def test_the_sets_tell_generations_apart() -> None:
-    """Results of a neighbouring generation differ in at least 400 of 5,000."""
+    """With the numerics of a neighbouring GPU generation, at least 400 of 5,000 results differ."""
     for made in SETS:
         i, arch = made.instruction, NEIGHBOURS[made.arch]
         if i.d.name != "f32":
             continue
-        if i.family == "wgmma":  # which no other generation has
+        if i.family == "wgmma":  # no other generation has wgmma
             arch = "sm_120"
             i = parse(f"mma.sync.aligned.m16n8k32.row.col.f32.{i.a.name}.{i.b.name}.f32")
         assert numerics(i, arch) != numerics(made.instruction, made.arch), name_of(made)

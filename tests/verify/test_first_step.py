@@ -1,4 +1,4 @@
-"""The first step from which a result could differ: against every accumulator of f16, one by one."""
+"""First step from which a given result is impossible, compared with a trial of every f16 accumulator."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for 
 
 
 def output_of(rng: Random, special: int | None) -> MatrixOperands:
-    """Return the operands of an output; one of the 32 elements of A and B may be special."""
+    """Return the operands of one output. One of the 32 elements of A and B may be a special value."""
     a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape) for shape in ((1, 1, 16), (1, 16, 1)))
     if special is not None:
         (b if special & 16 else a).flat[special & 15] = rng.choice([np.inf, np.nan])
@@ -28,7 +28,7 @@ def output_of(rng: Random, special: int | None) -> MatrixOperands:
 
 @pytest.mark.parametrize("specials", [(None, None), (3, 18, 12)], ids=["finite", "special"])
 def test_every_accumulator(specials: tuple[int | None, ...], rng: Random) -> None:
-    """The second step of m16n8k16 of sm_80 is m16n8k8, here of each of 65,536 accumulators."""
+    """On sm_80, the second step of m16n8k16 equals an m16n8k8, which is computed for each of 65,536 accumulators."""
     every = np.arange(1 << 16).astype(np.uint16).reshape(1, 1, -1)
     firsts = set()
     for special in specials:

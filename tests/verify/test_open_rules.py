@@ -1,4 +1,5 @@
-"""Rules on which public models of Blackwell differ: the first difference of each path, and packs that tell them apart.
+"""Rules in which public models of Blackwell differ: the first difference for each rule, and packs that distinguish
+them.
 
 `differences.json` has operands on which the golden model and the model of sf-tensor/tcgen05 (commit 8fce64d) differ,
 the first of each path, with both results. Elements are codes; A of a sparse instruction is as stored.
@@ -69,7 +70,7 @@ def test_the_library_has_both_values() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("exponent_floor", [True, False])
 def test_the_hardware_has_both_floors(exponent_floor: bool) -> None:
-    """Sums of four products are not built in hardware."""
+    """The hardware has the rule 'floor' as a parameter. It does not implement sums of four products."""
     config = CoreConfig(
         name="few",
         formats=("bf16", "e4m3"),
@@ -98,7 +99,7 @@ def test_the_default_is_as_recorded_and_modelled() -> None:
 
 @pytest.mark.parametrize(("text", "key"), [(NVFP4, "group"), (BF16, "floor")])
 def test_a_pack_decides_the_rule(text: str, key: str, seed: int) -> None:
-    """A GPU that follows the alternative is told from one that follows the built rule, and named."""
+    """A pack distinguishes a GPU with the alternative rule from one with the rule in use, and names the rule."""
     pack = choose_pack(subject_named(text), "sm_100", seed)
     name = OPEN_RULES[key].name
     assert pack.file.cases <= MOST_CASES

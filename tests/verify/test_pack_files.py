@@ -1,4 +1,4 @@
-"""Operands packed into registers and memory, and unpacked."""
+"""Packed operands of registers and memory are unpacked without loss."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
 
 
 def test_every_instruction_is_there() -> None:
-    """Those of mma and wgmma one by one; of tcgen05 each opcode with each shape and type but for N."""
+    """Packs exist for every mma and wgmma, and for every opcode, shape and type of tcgen05 with the smallest N."""
     subjects = {arch: list(every_subject(arch)) for arch in ARCHITECTURES}
     plain = [(i, arch) for i in every_instruction() for arch in i.architectures]
     assert sum(not subject.opcode for each in subjects.values() for subject in each) == len(plain)

@@ -1,4 +1,4 @@
-"""The script that records a GPU: kernels on an emulated device, each with one defect, and the messages about them."""
+"""Script that records a GPU, run on an emulated GPU with one planted fault after the other, and its messages."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ INTEGER = "tcgen05.mma.cta_group::1.kind::i8 (m128n8k32.satfinite.s32.s8.s8)"
 WARP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf8f6f4.block_scale (m256n16k64.f32.e4m3.e4m3.ue8m0)"
 STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8 (m128n64k64.s32.u8.s8)"
-#: Twenty planted faults: the row and the neighbour that the device follows instead of the model.
+#: Twenty planted faults: the instruction, and the neighbour whose results the emulated GPU returns.
 PLANTED = [
     *((NVFP4, name) for name in ("sums of four products truncated under ue4m3 scales", "F = 34", "F = 36", "L = 32",
                                  "rounding RNE-f32", "scales of A ignored", "scales of B ignored",
@@ -49,7 +49,7 @@ PLANTED = [
 
 @dataclass
 class Neighbour:
-    """A back end that follows the neighbour of a model with a given name; the model, without a name."""
+    """Back end with the results of a named neighbour of the model, or of the model itself without a name."""
 
     name: str
 
@@ -65,7 +65,7 @@ class Neighbour:
 
 @dataclass
 class Device:
-    """A GPU that executes the kernels of the file: PTX, on this package's interpreter."""
+    """Emulated GPU that executes the PTX kernels of the file with this package's interpreter."""
 
     backend: object
     arch: str = "sm_100"
@@ -94,7 +94,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def written(folder: Path, instructions: list[str], name: str = "sm_100") -> ModuleType:
-    """Write the file for some instructions and load it as a module."""
+    """Write the recording script for some instructions, and load it as a module."""
     rows = rows_of(name, instructions)
     path = folder / "record.py"
     path.write_text(script(name, 0, rows, (row.choose(name, 0) for row in rows)), encoding="ascii")
@@ -205,7 +205,7 @@ def test_the_file_needs_python_and_numpy_alone() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["sm_100", "sm_103", "sm_110", "sm_121"])
 def test_the_assembler_takes_every_kernel(tmp_path: Path, name: str) -> None:
-    """One row of each kind, form and result; of sm_100 in every row."""
+    """The assembler accepts one kernel of each kind, form and result, and on sm_100 all kernels."""
     rows = {replace(row.subject.instruction, a=None, b=None) if name != "sm_100" else row: row for row in rows_of(name)}
     for row in rows.values():
         subject, rng = row.subject, np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Register files of every family: they are read back as written, and results equal the instruction's or the GPU's."""
+"""Register files of every family are read back as written, and the models reproduce their results."""
 
 import itertools
 from collections import defaultdict
@@ -89,7 +89,7 @@ def test_the_documented_keys_suffice(tensor_memory_file: MakeTensorMemory, tmp_p
     for text in (TCGEN05, PAIR):
         of_tmem = tensor_memory_file(text, rng)
         images = {"tmem": of_tmem.tmem, "smem": of_tmem.smem}
-        if text == PAIR:  # with the axis of the CTAs in front
+        if text == PAIR:  # the axis of the CTAs precedes the case axis
             images = {name: np.stack([image[:, 0], image[:, 1]]) for name, image in images.items()}
             assert images["tmem"].shape == (2, 3, 128, 512)
         np.savez(tmp_path / "file.npz", instruction=text, idesc=of_tmem.idesc, **of_tmem.addresses, **images)
@@ -118,7 +118,7 @@ def test_run_is_tcgen05_mma(tensor_memory_file: MakeTensorMemory, rng: Random) -
         tmem = file.tmem.copy()
         tmem[..., 256:272] = 0x3C00
         file = replace(file, tmem=tmem, **changes)
-        axis = 1 if text == PAIR else 0  # of the cases, behind that of the CTAs
+        axis = 1 if text == PAIR else 0  # the case axis follows the axis of the CTAs
         images = {"tmem": np.moveaxis(tmem, 0, axis), "smem": np.moveaxis(file.smem, 0, axis)}
         expected = sptc.tcgen05_mma(text, idesc=file.idesc, **images, **file.addresses, **changes)
         np.testing.assert_array_equal(file.run(), np.moveaxis(expected, axis, 0))
@@ -150,7 +150,7 @@ def test_the_policy_reaches_the_instruction(tensor_memory_file: MakeTensorMemory
 
 
 def test_d_and_what_is_beside_it(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    """D and the rest together are all bits of tensor memory, without overlap."""
+    """The masks of D and of the rest of tensor memory cover all bits without overlap."""
     for text in (TCGEN05, PAIR, STATIONARY):
         file = tensor_memory_file(text, rng)
         i, ctas = file.instruction, file.opcode.cta_group
@@ -184,7 +184,9 @@ def test_some_shipped_recordings(rng: np.random.Generator) -> None:
 
 @pytest.mark.regression
 def test_shipped_recordings_are_whole() -> None:
-    """Every sm_90 mma instruction, selector and policy; every recorded wgmma form; every distribution."""
+    """The shipped recordings cover every mma, selector and policy of sm_90, all recorded wgmma forms, and all
+    distributions.
+    """
     found: dict[str, set[tuple[int, str]]] = defaultdict(set)
     words: dict[str, set[str]] = defaultdict(set)
     for path in SHIPPED:
@@ -202,7 +204,7 @@ def test_shipped_recordings_are_whole() -> None:
             assert found[str(instruction)] == expected, str(instruction)
     of_wgmma = {name for name in found if name.startswith("wgmma")}
     assert sum(".sp." in name for name in of_wgmma) == 48
-    # Dense ones: at least one of every type pair and result.
+    # Dense wgmma: at least one instruction of every pair of types and result.
     rows = {(i.a, i.b, i.d, i.satfinite) for i in every_instruction("wgmma") if not i.sparse}
     dense = [parse(name) for name in of_wgmma if ".sp." not in name]
     assert {(i.a, i.b, i.d, i.satfinite) for i in dense} == rows
@@ -212,7 +214,7 @@ def test_shipped_recordings_are_whole() -> None:
 
 @pytest.mark.parametrize("backend", ["golden", "rtl"])
 def test_every_recorded_set(recorded_sets: Iterator[tuple[str, RegisterFile]], backend: str) -> None:
-    """All 354 sets, where the complete recordings are present."""
+    """Replay all 354 recorded sets, if the complete recordings are available."""
     sets, outputs = 0, 0
     for key, file in recorded_sets:
         assert file.d is not None

@@ -1,4 +1,4 @@
-"""Replaying register files: comparisons, places of reported differences, and the tiles that a limit draws."""
+"""Replays of register files: comparisons, positions of reported differences, and tiles that a limit selects."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -
 
 
 def flipped(file: RegisterFile, *places: tuple[int, int, int, int]) -> RegisterFile:
-    """The same file with one bit of D flipped at every (case, thread, register, bit)."""
+    """Return the file with one bit of D inverted at a given (case, thread, register, bit)."""
     assert file.d is not None
     d = file.d.copy()
     for case, thread, register, bit in places:
@@ -55,12 +55,12 @@ def flipped(file: RegisterFile, *places: tuple[int, int, int, int]) -> RegisterF
     return replace(file, d=d)
 
 
-# Instruction; thread, register and bit of D; row, column and bit of the element. Lane 13 is thread 1 of group 3.
+# Instruction; thread, register and bit in D; row, column and bit of the element. Lane 13 is thread 1 of group 3.
 PLACES = [
     (F32, (13, 0, 0), (3, 2, 0)),
     (F32, (13, 3, 31), (11, 3, 31)),
     (F32, (31, 3, 1), (15, 7, 1)),
-    (F16, (13, 1, 5), (11, 2, 5)),  # low half of a register, and high half
+    (F16, (13, 1, 5), (11, 2, 5)),  # bit 5 is in the low half of a register, bit 21 in the high half
     (F16, (13, 0, 16 + 15), (3, 3, 15)),
     (S32, (13, 1, 7), (3, 3, 7)),
     (WGMMA, (2 * 32 + 13, 2, 9), (2 * 16 + 11, 2, 9)),
@@ -87,7 +87,9 @@ def test_a_flipped_bit_is_found(tmp_path: Path, rng: Random) -> None:
 
 
 def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
-    """Outputs are counted, not bits; the first is that of the lowest case, row and column; none without a recording."""
+    """Wrong outputs are counted, not bits. The first one has the lowest case, row and column. Without D, none is
+    counted.
+    """
     places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
     file = recording(F32, 4, rng)
     write(tmp_path / "file.npz", replace(file, d=None))
@@ -100,8 +102,8 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
 
 
-#: Bits that are flipped in one output of the recording, the back end and the golden model, and with whom the back end
-#: differs first, with a recording and without one.
+#: Bits that are inverted in an output of the recording, the back end and the golden model; the model from which the
+#: back end is first reported to differ, with a recorded D and without.
 DISAGREEMENTS = [
     (0, 0, 0, None, None), (1, 0, 0, "recorded", None), (0, 1, 0, "recorded", "golden model"),
     (0, 0, 1, "golden model", "golden model"), (1, 1, 0, "golden model", "golden model"),
@@ -113,7 +115,7 @@ DISAGREEMENTS = [
 def test_recording_back_end_and_golden_model_are_compared(
     kind: str, tensor_memory_file: MakeTensorMemory, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output counts once wherever two of the three differ; without a recording the other two are compared."""
+    """An output counts once if any two of back end, golden model and recording differ. Without D, two are compared."""
     file: Any
     if kind == "registers":
         file = recording(F32, 3, rng)
@@ -135,7 +137,7 @@ def test_recording_back_end_and_golden_model_are_compared(
         results = with_bits(golden), with_bits(computed)
         monkeypatch.setattr(type(file), "run", lambda _, backend, results=results: results[backend != "golden"])
         every = [(with_bits(recorded), first), (None, without)]
-        for d, reference in every[: 1 if kind == "dot products" else 2]:  # which always have a recording
+        for d, reference in every[: 1 if kind == "dot products" else 2]:  # dot products always have a recorded D
             outcome = _replayed(Path("file.npz"), replace(file, d=d), backend)
             case = f"{kind}, {backend}, bits {recorded}, {computed}, {golden}, {'no ' * (d is None)}recording"
             assert outcome.mismatches == (reference is not None), case
@@ -162,7 +164,7 @@ def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch:
 
 @pytest.fixture
 def marked(tmp_path: Path, rng: Random) -> Path:
-    """Seven tiles, of which tile i has 2**i wrong outputs: the mismatches of a replay tell which tiles ran."""
+    """Return a file of seven tiles. Tile i has 2**i wrong outputs, so the sum shows which tiles were replayed."""
     file = recording(F32, 7, rng)
     registers = [(thread, register) for thread in range(32) for register in range(4)]
     places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
@@ -232,7 +234,7 @@ def test_codes_as_numbers() -> None:
 def test_tensor_memory_agrees(
     tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Hopper's datapath, which other tests build, has the same numerics without block scales.
+    # The datapath of hopper has the same numerics without block scales, and other tests build it.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "hopper")
     for text in (TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY, SHIFTED):
         file = tensor_memory_file(text, rng, cases=2)
@@ -246,7 +248,7 @@ def test_tensor_memory_agrees(
 
 
 def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> TensorMemoryFile:
-    """The same file with one bit of D's tensor memory flipped at every (case, CTA, lane, column, bit)."""
+    """Return the file with one bit of D's tensor memory inverted at a given (case, CTA, lane, column, bit)."""
     assert file.d is not None
     d = file.d.copy()
     for *place, bit in places:
@@ -254,7 +256,7 @@ def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> 
     return replace(file, d=d)
 
 
-# Text, types wanted; CTA, lane, column and bit; row and column of the output.
+# Opcode and required types; CTA, lane, column and bit; row and column of the output.
 OUTPUTS = [
     (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
     (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
@@ -283,10 +285,10 @@ def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemor
 def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     for text, place in (
         (TCGEN05, (1, 0, 5, 17, 3)),  # far away
-        (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column behind D
-        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # beside an f16, in its word
+        (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column after D
+        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the upper half of a word with an f16 output
         (PAIR, (1, 1, 5, 511, 0)),
-        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A, as the instruction leaves it
+        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A after the instruction, which shifts it
     ):
         file = tensor_memory_file(text, rng, d="f16")
         write(tmp_path / "file.npz", changed(file, place))

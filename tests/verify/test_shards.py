@@ -1,4 +1,4 @@
-"""Shards of a campaign: the plan, the operands, mismatches and coverage of a shard."""
+"""Shards of a campaign: plan, operands, mismatches and coverage."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
     shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
     assert run_shard(shard, sample=False).mismatches == 0
     monkeypatch.setattr(Engine, "push", faulty_flags)
-    assert run_shard(shard, sample=False).mismatches == 4  # one of every tile
+    assert run_shard(shard, sample=False).mismatches == 4  # one mismatch per tile
     two_steps = Plan(seed=3, architectures=("sm_90",), instructions=(FP8,), tiles=4).shard(0)
     assert run_shard(two_steps, sample=False).mismatches == 2 * 4
     result = reproduce(shard)
@@ -118,7 +118,7 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
 
 
 def test_coverage_of_a_shard_is_its_own() -> None:
-    """What one shard reached is not counted again for the next, in the same process."""
+    """Coverage of one shard is not counted again for the next shard in the same process."""
     shards = [Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
     empty = empty_coverage("hopper")
     assert not any(group.hits.any() for group in empty)

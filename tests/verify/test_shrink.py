@@ -1,4 +1,4 @@
-"""Shrinking of mismatches; neighbours of a model, and tiles that distinguish them."""
+"""Shrinking of mismatches, neighbours of a model, and tiles that distinguish neighbours."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -61,14 +61,14 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
     calls = 0
 
     def fails(candidate: RegisterFile) -> bool:
-        """Two elements of A, one of B, the accumulator and a nibble matter, and one of B only with a third of A."""
+        """Return whether two elements of A, one of B and one accumulator are nonzero, and one nibble is unchanged."""
         nonlocal calls
         calls += 1
         a, b, c = codes_of_a(candidate), codes_of_b(candidate), from_registers(candidate.c, accumulator_fragment(i))
         nibble = i.sparse and unpack_nibbles(candidate.e, i, 0)[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
         return bool(a[0, 3, 1] and a[0, 3, 4] and b[0, 2, 5] and c[0, 3, 5] and not nibble)
 
-    for name in ("a", "b", "c"):  # what matters is not zero to begin with
+    for name in ("a", "b", "c"):  # all codes are nonzero at the start
         if getattr(file, name) is not None:
             getattr(file, name)[...] |= 0x11111111
     small = shrink(file, 3, 5, fails)
@@ -76,7 +76,7 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
     assert np.argwhere(a).tolist() == [[0, 3, 1], [0, 3, 4]]
     assert np.argwhere(b).tolist() == [[0, 2, 5]]
     assert np.argwhere(c).tolist() == [[0, 3, 5]]
-    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # nothing else in shared memory either
+    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # no other nonzero byte
     if i.sparse:
         nibbles = unpack_nibbles(small.e, i, 0)[0]
         assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
@@ -93,7 +93,7 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
 
 def test_bits_that_nothing_should_read_are_kept_if_they_matter(rng: np.random.Generator) -> None:
     file = random_register_file(parse(F16), "sm_90", "mid", 1, rng, sparsity_selector=0)
-    file.e[0, 6] = 0x80  # lanes 2 and 3 of a quad contribute under selector 1
+    file.e[0, 6] = 0x80  # lanes 2 and 3 of a quad have the metadata for selector 1
     small = shrink(file, 0, 0, lambda candidate: bool(candidate.e[0, 6] & 0x80))
     assert small.e[0, 6] == 0x80
     assert not small.a.any()
@@ -139,7 +139,7 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
 
 Random = np.random.Generator
 RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
-#: Types of A and D whose products reach below any floor.
+#: Types of A and D whose products can be smaller than any alignment exponent.
 REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
 
 
@@ -163,7 +163,9 @@ def test_recordings_tell_the_least_exponent(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_family_and_type_was_recorded() -> None:
-    """Of wgmma with fp8 one pair of each result: its floor is below whatever a product reaches."""
+    """Files exist for every family and type. For wgmma with fp8, one pair of types suffices, because no product
+    reaches e_zero.
+    """
     expected = {
         _names(i)
         for i in every_instruction()
@@ -184,7 +186,7 @@ def test_tiles_have_two_products_at_most(rng: Random) -> None:
 
 
 def forms() -> Iterator[tuple[Instruction, str]]:
-    """Yield each instruction of other operands once, with each architecture that has it; n is 8."""
+    """Yield each instruction with different operands once for each architecture that has it, with n = 8."""
     seen = set()
     for i in chain(every_instruction(), *map(instructions_of, every_opcode())):
         for arch in i.architectures:
@@ -217,7 +219,7 @@ def test_every_architecture_is_asked_and_names_are_unique() -> None:
 
 
 def test_reasons_end_where_the_formats_reach() -> None:
-    """Each argument holds for one instruction and not for another."""
+    """Each reason applies to one instruction and not to another."""
     f16, bf16, short = (
         parse(f"mma.sp.sync.aligned.m16n8{rest}")
         for rest in ("k32.row.col.f32.f16.f16.f32", "k32.row.col.f32.bf16.bf16.f32", "k16.row.col.f32.f16.f16.f32")
@@ -233,6 +235,6 @@ def test_reasons_end_where_the_formats_reach() -> None:
     assert "the 8 products" in same_steps(short, p, half)
     assert "the 16 products" in same_steps(f16, p, replace(p, step=32))
     assert same_alignment(f16, p, replace(p, alignment_bits=26)) == ""
-    # From the largest f32 down to the last bit of the least one, or of a product of f16, it is 276 bits.
+    # The largest f32 and the last bit of the smallest f32, or of an f16 product, are 276 bits apart.
     assert same_alignment(f16, replace(p, alignment_bits=275), replace(p, alignment_bits=300)) == ""
     assert "2^-149" in same_alignment(f16, replace(p, alignment_bits=276), replace(p, alignment_bits=300))

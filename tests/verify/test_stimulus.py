@@ -1,4 +1,4 @@
-"""Random operands: their nibbles, values and shapes, and reproducibility by the seed."""
+"""Random operands: nibbles, values, shapes, and reproducibility by the seed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,9 +31,9 @@ Random = np.random.Generator
 
 
 def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
-    """Decode codes in the low bits of unsigned integers, without the package."""
+    """Decode codes in the low bits of unsigned integers, independently of the package."""
     dtype = np.dtype(DTYPES[fmt.name])
-    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet NaNs
         return (codes.astype(f"u{dtype.itemsize}") << fmt.ignored_low_bits).view(dtype).astype(float)
 
 
@@ -74,7 +74,7 @@ def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[
 
 
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
-    """Registers of 32 lanes hold the matrices exactly; the function itself takes every draw."""
+    """The registers of 32 lanes contain exactly the matrices. The test checks every draw."""
     for i in KINDS:
         bits = i.container_bits
         arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
@@ -91,7 +91,7 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
 
 
 def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Operands | RegisterFile]) -> None:
-    """Only and all legal nibbles, or all sixteen if any nibble is allowed."""
+    """Metadata uses all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
     assert i.rule
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
@@ -195,14 +195,16 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
 @pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
 def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
-    """Operands lie where the descriptors say and hold codes of the distribution; every way to hold them occurs."""
+    """Operands are at the addresses of the descriptors, with codes of the distribution. All ways to store them
+    occur.
+    """
     distribution = "extreme" if instruction.a.is_integer else "tiny"
     majors = {True, False} if instruction.container_bits == 16 else {False}
     expected = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
     expected |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
     expected |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
     seen: set[tuple[str, object]] = set()
-    # 60 files at least, and then until chance has shown every way, which takes more than 300 once in a million times.
+    # At least 60 files, and then until every way to store operands has occurred: more than 300 once in a million runs.
     for number in range(300):
         if number >= 60 and seen >= expected:
             break

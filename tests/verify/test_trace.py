@@ -30,7 +30,7 @@ from sptc.verify.trace_golden import golden_traces
 from sptc.verify.trace_hardware import hardware_traces
 from sptc.verify.trace_output import trace
 
-#: Of every method, with each granularity, both multiplexers and both types of result.
+#: Instructions of every method, with all granularities, both kinds of multiplexers, and both types of result.
 SUBJECTS = {
     "fused": ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_90"),
     "spliced": ("mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32", "sm_120"),
@@ -57,7 +57,7 @@ def mid(i: Instruction, rng: np.random.Generator) -> Given:
 
 
 def tiles_of(i: Instruction, arch: str, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return tiles of every distribution, directed ones and any nibbles among them."""
+    """Return tiles of every distribution, including directed tiles and tiles with any nibbles."""
     narrow = replace(i, n=8)
     drawn = [candidates.given for candidates in draw_candidates(narrow, numerics(i, arch), rng, cases)]
     return joined(drawn).matrices
@@ -86,16 +86,16 @@ def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["fused", "grouped", "integer", "emulated"])
 def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Generator) -> None:
-    """Of each method 1,500 outputs and more, drawn anew in every run."""
+    """At least 1,500 random outputs of each method are checked in every run."""
     outputs = 0
     while outputs < 1_500:
         outputs += check(name, rng, 1, 16, 8)
 
 
-# ---- the hardware's own signals
+# ---- signals of the hardware
 
 
-#: Ampere's datapath with few formats, which Amaranth's simulator builds in a second.
+#: The datapath of ampere with few formats, which Amaranth's simulator builds in a second.
 SMALL = replace(PRESETS["ampere"], name="traced", formats=("f16", "s8", "u8"))
 
 
@@ -122,7 +122,7 @@ def test_the_hardware_has_the_same_fields(small_ampere: None, rng: np.random.Gen
 
 
 def of_each_form() -> Iterator[tuple[str, str]]:
-    """An instruction of every set of types, granularity and scales of every architecture."""
+    """One instruction for each set of types, granularity and scales of every architecture."""
     seen = set()
     for arch in ARCHITECTURES:
         for i in every_instruction():
@@ -135,7 +135,7 @@ def of_each_form() -> Iterator[tuple[str, str]]:
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.Generator) -> None:
-    """Three forms of each architecture, drawn anew in every run: Amaranth's simulator takes half a minute for each."""
+    """Three random forms per architecture, because Amaranth's simulator takes half a minute for each."""
     forms = [text for text, of_arch in of_each_form() if of_arch == arch]
     assert len(forms) > 10
     row = WatchedRow(PRESETS[PRESET_OF_ARCHITECTURE[arch]])

@@ -1,4 +1,4 @@
-"""Seeded vectors: written operands give the written results, at every level, in every format and family."""
+"""Seeded vectors: the written operands give the written results, at every level, in every format and family."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def request(text: str = SPARSE, arch: str = "sm_90", **others: Any) -> VectorReq
 
 
 def read_hex(path: Path, table: dict[str, Any]) -> NDArray[np.uint32]:
-    """Read a $readmemh file as words, shape (vectors, words), without the package's writer."""
+    """Read a $readmemh file as words, shape (vectors, words), independently of the package's writer."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
     assert len(lines) == table["count"] == np.prod(table["shape"])
     assert {len(line) for line in lines} == {-(-table["bits"] // 4)}
@@ -73,7 +73,7 @@ def require_manifest(folder: Path) -> dict[str, Any]:
 def test_registers_give_the_results_beside_them(
     text: str, arch: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The register file is replayed; the words of the other format are those in it. Blocks are of one tile."""
+    """The register file is replayed, and the files of the other format contain the same words. Blocks have one tile."""
     monkeypatch.setattr(vectors, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
         check_registers(text, arch, nibbles, tmp_path / nibbles, int(rng.integers(1 << 30)))
@@ -132,7 +132,7 @@ def test_distributions_take_turns() -> None:
     extreme = {0, 0x7F, 0x80, 0xFF, 1}
     for block in blocks:
         for number, a in enumerate(block.matrices.a):
-            assert (set(a.ravel().tolist()) <= extreme) == (number % 2 == 1)  # tiles 0, 4 and 8 begin a block
+            assert (set(a.ravel().tolist()) <= extreme) == (number % 2 == 1)  # tiles 0, 4 and 8 are first in a block
 
 
 def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -142,7 +142,7 @@ def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def agrees(
     config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any, most: int = 0
 ) -> bool:
-    """Tell whether a row of hardware gives the expected results of some steps; every nibble occurs."""
+    """Check that a row of hardware gives the expected results of steps. Return whether every nibble occurs."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
@@ -166,7 +166,7 @@ STEPS = {
     "arch", ["sm_90", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_80", "sm_120"))]
 )
 def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
-    """Chained steps, flags and overflows of the row, which the golden model alone has computed."""
+    """Vectors of a row: chained steps, flags and overflows, computed only by the golden model."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     for text in STEPS[arch]:
         i = parse(text)
@@ -176,7 +176,7 @@ def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) ->
 
 @pytest.mark.regression
 def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> None:
-    """The golden model takes alignment, steps and multiplexers from the configuration, not from the architecture."""
+    """The golden model uses alignment, step length and multiplexers of the configuration, not of the architecture."""
     own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
     config = replace(TINY, cuts=(), **own)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -185,7 +185,7 @@ def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> 
 
 @pytest.mark.parametrize("preset", ["ampere", "hopper", "blackwell", "tiny"])
 def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> None:
-    """The steps of a row after the decoder in front of a unit, with 3:1 multiplexers too."""
+    """Vectors of a unit equal those of a row after the metadata decoder, also with 3:1 multiplexers."""
     config = PRESETS[preset]
     arch = {"ampere": "sm_80", "tiny": "sm_80", "hopper": "sm_90", "blackwell": "sm_120"}[preset]
     stage = MetadataStage(config)
@@ -220,7 +220,7 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
 
 
 def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
-    """The result of a step is the accumulator of the next, and the last one the result of the instruction."""
+    """The result of a step is the accumulator of the next step. The last result is that of the instruction."""
     write_vectors(request(arch="sm_80", level="row", config=TINY, tiles=2), tmp_path)
     manifest = require_manifest(tmp_path)
     assert manifest["tables"][0]["shape"] == [2, 16, 8, 2]

@@ -1,4 +1,4 @@
-"""Plants the fault that ``SPTC_PLANT`` names, in this process and in every one that it starts.
+"""Plant the fault that ``SPTC_PLANT`` names, in this process and in every process that it starts.
 
 This file is imported before anything of the package: by ``sitecustomize`` beside it where that is on ``PYTHONPATH``,
 and by ``tests/conftest.py``. A fault is planted in a module at the moment in which that is imported, before others can
@@ -19,26 +19,26 @@ from types import ModuleType
 
 __all__ = ["NAME", "ROOMS", "room_of"]
 
-#: The fault that is planted; empty without one.
+#: Name of the planted fault. Empty without a fault.
 NAME = os.environ.get("SPTC_PLANT", "")
-#: Files with the faults of a room, by the room.
+#: Files with the faults of each room.
 ROOMS = {
     "rtl": ("proven", "proven_streams", "rtl"), "gemm": ("gemm",), "native": ("native",), "formal": ("formal",),
     "sim": ("sim",),
 }  # fmt: skip
-#: Rooms that compiled models are made from. Their cache knows sources, not faults, so it must not be anyone else's.
+#: Rooms from which compiled models are made. The cache cannot distinguish faults, so each fault needs its own cache.
 _COMPILED = ("rtl",)
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def room_of(name: str) -> str:
-    """Return the room of a fault; faults that a hardware property detects carry the property's name."""
+    """Return the room of a fault. Faults that a hardware property detects have the property's name."""
     first = name.partition(".")[0]
     return first if first in ROOMS else "rtl"
 
 
 class _Planter(MetaPathFinder):
-    """Finds modules as usual, and plants the fault once the faulty module has been executed."""
+    """Finder that loads modules as usual, and plants the fault after the faulty module was executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -52,7 +52,7 @@ class _Planter(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None or not spec.origin:
             return spec
-        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed copy, which has no tests
+        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed package, which has no tests
             return spec
         right = spec.loader.exec_module
 
