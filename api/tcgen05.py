@@ -253,8 +253,8 @@ class _Execution:
         scaled, known = scale_accumulator(c, self.descriptor.instruction.c, self.scale_input_d)
         if not known.all():
             raise OperandError(
-                f"scale_input_d of {self.opcode} must leave no subnormal number in D, not {self.scale_input_d}: no "
-                f"public source states how one is normalised or rounded"
+                f"scale_input_d of {self.opcode} must not be {self.scale_input_d}, which makes an element of D "
+                f"subnormal: no public source states how a subnormal number is normalised or rounded"
             )
         return scaled
 
@@ -269,7 +269,7 @@ def _check_scale_input_d(value: int, opcode: Opcode) -> None:
     number = _integer("scale_input_d", value, opcode)
     if number and not opcode.scales_input_d:
         raise OperandError(
-            f"scale_input_d of {opcode} must be 0, not {shown(number)}; it belongs to kinds f16 and tf32"
+            f"scale_input_d of {opcode} must be 0, not {shown(number)}; only kinds f16 and tf32 have other values"
         )
     if not 0 <= number <= 15:
         raise OperandError(f"scale_input_d of {opcode} must be 0 to 15, not {shown(number)}")
@@ -334,7 +334,7 @@ def placement_of(
     for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
         if isinstance(where, TensorMap) and (where.words() & where_d.words()).any():
-            raise OperandError(f"{name} of {opcode} must lie apart from d in tensor memory; they overlap")
+            raise OperandError(f"{name} of {opcode} must not overlap d in tensor memory")
     return placement
 
 
@@ -344,14 +344,16 @@ def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) 
         lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
         if len(set(lanes.values())) > 1:
             lanes_used = ", ".join(f"{name} at {lane}" for name, lane in lanes.items())
-            raise OperandError(f"the operands of {opcode} in tensor memory must start at one lane, not {lanes_used}")
+            raise OperandError(
+                f"the operands of {opcode} in tensor memory must start at the same lane, not {lanes_used}"
+            )
 
 
 def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescriptor) -> ColumnMask | None:
     if value is None:
         return None
     if not opcode.weight_stationary:
-        raise OperandError(f"{opcode} takes no zero_column_mask; it belongs to '.ws'")
+        raise OperandError(f"{opcode} takes no zero_column_mask, which only '.ws' has")
     number, i = _integer("zero_column_mask", value, opcode), descriptor.instruction
     return decode_column_mask(number, i.m, i.n, descriptor.max_shift, str(opcode))
 

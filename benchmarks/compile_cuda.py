@@ -216,7 +216,7 @@ def main() -> None:
     """Compile all chosen kernels, and write the PTX and the launch description of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--only", default="", help="compile only kernels with this text in architecture and name")
+    parser.add_argument("--only", default="", help="compile only kernels whose architecture and name contain this text")
     chosen = parser.parse_args()
     nvcc = shutil.which("nvcc")
     if not nvcc:
@@ -227,7 +227,7 @@ def main() -> None:
         if chosen.only in name:
             ptx = compile_case(case, nvcc)
             records |= fields(name, ptx, launch(case, seed))
-            print(f"{name}: {len(ptx)} characters", flush=True)
+            print(f"{name}: {len(ptx)} characters of PTX", flush=True)
     np.savez(chosen.file, **records)
 
 

@@ -126,7 +126,7 @@ def main() -> None:
             print(f"{case.name}: {str(error)[:300]}", flush=True)
             continue
         records |= fields(case.name, ptx, launch_of(case, ptx, seed))
-        print(f"{case.name}: {len(ptx)} characters", flush=True)
+        print(f"{case.name}: {len(ptx)} characters of PTX", flush=True)
     np.savez(chosen.file, **records)
 
 

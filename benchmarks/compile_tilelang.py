@@ -238,7 +238,7 @@ def main() -> None:
     """Compile all chosen kernels, and write the PTX and the launch description of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--only", default="", help="compile only kernels with this text in the name")
+    parser.add_argument("--only", default="", help="compile only kernels whose names contain this text")
     chosen = parser.parse_args()
     records: dict[str, np.ndarray] = {}
     for seed, case in enumerate(CASES):
@@ -261,7 +261,7 @@ def main() -> None:
             "tilelang": tilelang.__version__,
         }  # fmt: skip
         records |= fields(case.name, compiled.ptx, launch)
-        print(f"{case.name}: {len(compiled.ptx)} characters", flush=True)
+        print(f"{case.name}: {len(compiled.ptx)} characters of PTX", flush=True)
     np.savez(chosen.file, **records)
 
 

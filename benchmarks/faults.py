@@ -266,7 +266,7 @@ def main() -> int:
         "--tops",
         nargs="+",
         choices=FULL.items,
-        help="inject faults only into these top modules, each with its share of all faults",
+        help="inject faults only into these top modules; each gets as many faults as in a run of all top modules",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of faults and vectors (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default %(default)s)")
@@ -283,7 +283,7 @@ def main() -> int:
         items={top: items for top, items in size.items.items() if top in tops},
     )
     if not any(work(size, chosen.folder)):
-        parser.error("none of these tops belongs to one of these datapaths")
+        parser.error("none of the given top modules belongs to one of the given datapaths")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if chosen.small else chosen.folder
         outcomes, seconds = run(size, chosen.seed, chosen.jobs, folder)

@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument(
         "--along-k",
         action="store_true",
-        help="measure only products with varied K, for few M and N, with operands of zeros",
+        help="measure only products of zeros with varied K, for a few M and N",
     )
     chosen = parser.parse_args()
     try:

@@ -103,7 +103,7 @@ def _torchao_weights(torch: Any, product: "Product", a: Any, result: Any, codes:
     b = (values * scales.view(torch.float8_e4m3fn).float().repeat_interleave(16, 1)).to(a.dtype)
     quantised = NVFP4Tensor.to_nvfp4(b)
     if not torch.equal(quantised.dequantize(a.dtype), b):
-        raise ValueError("NVFP4Tensor holds other numbers")
+        raise ValueError("the conversion to NVFP4Tensor changes the drawn operand")
     return lambda: torch.nn.functional.linear(a, quantised)
 
 

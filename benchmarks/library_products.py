@@ -243,8 +243,10 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write their results")
     parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default %(default)s)")
-    parser.add_argument("--scaled", action="store_true", help="take the products with scales")
-    parser.add_argument("--ways", action="store_true", help="write the ways that are found to the folder")
+    parser.add_argument(
+        "--scaled", action="store_true", help="use the recorded products with scales, not those without"
+    )
+    parser.add_argument("--ways", action="store_true", help="store the identified methods of summation in the folder")
     chosen = parser.parse_args()
     name, every = ("scaled", scaled_products()) if chosen.scaled else ("products", products())
     if chosen.record:

@@ -13,7 +13,7 @@ parser.add_argument(
 )
 parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the operands (default %(default)s)")
 parser.add_argument(
-    "--words", nargs="*", default=[], metavar="WORD", help="compare only instructions with these words in their names"
+    "--words", nargs="*", default=[], metavar="WORD", help="compare only instructions whose names contain these words"
 )
 OPTIONS = parser.parse_args()
 
@@ -170,7 +170,7 @@ def main() -> None:
             if not OPTIONS.json:
                 print(f"{row.model}  {row.arch:6}  {row.outputs:8}  {row.differences:6}  {row.instruction}", flush=True)
                 if row.first:
-                    print(f"    explained by open rules: {row.explained}; first: {row.first}")
+                    print(f"    differences explained by open rules: {row.explained}; first difference: {row.first}")
             if OPTIONS.small and len(rows) % 3 == 0:
                 break
     figures = []
@@ -180,7 +180,7 @@ def main() -> None:
         totals["differences"] = sum(row.differences for row in own)
         figures += [{"name": f"{name}: {key}", "unit": key, "value": value} for key, value in totals.items()]
         if not OPTIONS.json:
-            print(f"{name}: {totals['rows']} rows x outputs {totals['outputs']}, {totals['differences']} differences")
+            print(f"{name}: {totals['rows']} rows, {totals['outputs']} outputs, {totals['differences']} differences")
     if OPTIONS.json:
         print(json.dumps(figures, indent=1))
 

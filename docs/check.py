@@ -77,10 +77,10 @@ def findings(site: Path) -> Iterator[str]:
         if path.stat().st_size > _LARGEST:
             yield f"{name}: {path.stat().st_size} bytes"
         if not page.language:
-            yield f"{name}: says no language"
+            yield f"{name}: does not state its language"
         if page.words < 20:
             yield f"{name}: has {page.words} words without scripts"
-        yield from (f"{name}: picture {picture} has no words" for picture in page.nameless)
+        yield from (f"{name}: picture {picture} has no alternative text" for picture in page.nameless)
         yield from (f"{name}: fetches {address}" for address in page.fetched if urlsplit(address).netloc)
         if page.headings.count(1) != 1:
             yield f"{name}: has {page.headings.count(1)} titles"

@@ -136,10 +136,10 @@ def _instructions(folder: Path) -> Iterator[tuple[str, str]]:
             f"# {_title(first, name)}\n\n"
             f"![Lanes, registers and bits of every operand of {text}]({name}.svg)\n\n"
             f"## Instructions\n\n{_table(['instruction', *first.architectures], rows)}\n"
-            f"## Where every bit is\n\nOf the first of them, as `sptc explain` prints it:\n\n"
+            f"## Position of every bit\n\nOutput of `sptc explain` for the first instruction of the table:\n\n"
             f"```text\n{_printed('explain', text, '--arch', first.architectures[-1])}```\n",
         )
-    words = "A page for each layout of operands; N of `wgmma` and `tcgen05` adds columns, and is drawn at its least."
+    words = "Each page shows one operand layout. For `wgmma` and `tcgen05`, the layout with the smallest N is drawn."
     yield _index("Instructions", words, sorted(layouts))
 
 
@@ -201,7 +201,7 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         f"## {topic}\n\n" + "".join(f"* `{name}`: {_escaped(statement)}\n" for name, statement in members)
         for topic, members in topics.items()
     )
-    yield "proofs.md", f"# What is proved\n\n`sptc prove` proves these properties for every datapath.\n\n{proofs}"
+    yield "proofs.md", f"# Proved properties\n\n`sptc prove` proves these properties for every datapath.\n\n{proofs}"
     record = json.loads((ROOT / "tests" / "regression.json").read_text(encoding="utf-8"))
     done = [entry for entry in record if entry["sources"]]
     skipped = [f"* `{name}`: {reason}" for entry in done for name, reason in entry["skipped"].items()]
@@ -211,7 +211,7 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
     )
     yield (
         "regression.md",
-        "# The regression\n\n"
+        "# Results of the regression\n\n"
         f"The record contains {len(done)} of {len(record)} test files: {sum(e['passed'] for e in done)} tests passed, "
         f"in {sum(e['seconds'] for e in done) / 60:.0f} minutes of one core. The table gives the result of each file "
         "when it last passed, possibly with other sources; `make regression` tests the present sources.\n\n"
@@ -235,7 +235,7 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         "*killed* if the vectors of the benches detect it. It is *equivalent* if a prover shows that it changes no "
         "observed output, and *told apart* if only the prover finds a difference. The vectors detect "
         f"{share:.2%} of the faults that are not equivalent, if every undecided fault changes an output. After a "
-        "change of the hardware or of the vectors of a part, its faults were drawn again.\n\n"
+        "change of the hardware or the vectors of a part, faults of this part were drawn again.\n\n"
         + _table(
             ["datapath", "part", "date", "seed", *verdicts],
             [

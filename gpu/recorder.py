@@ -201,7 +201,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     Path(options.output).write_text(json.dumps(results, separators=(",", ":")), encoding="utf-8")
     failed = sum("error" in row for row in results["rows"])
-    print(f"\n{len(results['rows'])} kernels, {results['as_expected']} as modelled, {failed} not run: {options.output}")
+    counts = f"{len(results['rows'])} kernels: {results['as_expected']} with modelled results, {failed} not run"
+    print(f"\n{counts}; written to {options.output}")
     return 0
 
 

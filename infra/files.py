@@ -104,7 +104,7 @@ def _opened_to_append(path: Path) -> int:
 def _require_replaceable(target: Path) -> None:
     """Raise a `PermissionError` for a read-only file; write permission on its folder would allow its replacement."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
-        raise PermissionError(errno.EACCES, "it is read-only")
+        raise PermissionError(errno.EACCES, "the file is read-only")
 
 
 def _is_kept(path: Path) -> bool:

@@ -49,7 +49,7 @@ class Journal:
             self.require_plain(names & {*self._names(), *(beside or ())})
             strange = names.difference(self._names(), beside or ())
             if strange and (beside is not None or self.file.name not in names):
-                raise FileError(f"{path} holds something else than a {kind} ({min(strange)})")
+                raise FileError(f"{path} is not the folder of a {kind}: it contains {min(strange)}")
             self._open()
             self.task = self._read_task()
         except OSError as error:

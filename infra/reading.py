@@ -57,7 +57,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is no plain file"
+        reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "not a plain file"
         raise FileError(f"{path} {refusal} ({reason})")
     with os.fdopen(descriptor, "rb") as file:
         try:
@@ -125,11 +125,11 @@ def _layout(file: IO[bytes]) -> _Layout:
         raise ValueError(f"version {version[0]}.{version[1]} of the .npy format is not supported")
     start, length = file.tell(), file.read(2 * version[0])
     if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy would read a header of any length
-        raise ValueError(f"its header of {int.from_bytes(length, 'little')} bytes is too long")
+        raise ValueError(f"the header of {int.from_bytes(length, 'little')} bytes is too long")
     file.seek(start)
     shape, fortran, dtype = readers[version](file)
     if len(shape) > _MOST_AXES:
-        raise ValueError(f"it has {len(shape)} axes, more than {_MOST_AXES}")
+        raise ValueError(f"the array has {len(shape)} axes, more than {_MOST_AXES}")
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded")
     if min(shape, default=0) < 0:
@@ -180,12 +180,12 @@ class ArrayFiles:
         seen: set[str] = set()
         for member in members:
             if not member.filename.endswith(_SUFFIX):
-                raise ValueError(f"its member {shown(member.filename)} is no array")
+                raise ValueError(f"the member {shown(member.filename)} is not an array")
             if member.filename in seen:
-                raise ValueError(f"it holds {shown(member.filename)} twice")
+                raise ValueError(f"the archive contains {shown(member.filename)} twice")
             seen.add(member.filename)
         if members and all(member.header_offset for member in members):
-            raise ValueError("its archive has bytes before its first member")
+            raise ValueError("the archive has bytes before its first member")
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
     def read(self, name: str) -> NDArray:
@@ -195,7 +195,7 @@ class ArrayFiles:
             raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")
         if member.file_size > self._left:
             raise ValueError(
-                f"its arrays take more than {_budget() / (1 << 30):g} GiB: set {BUDGET} to another limit in GiB"
+                f"the arrays take more than {_budget() / (1 << 30):g} GiB: set {BUDGET} to another limit in GiB"
             )
         self._left -= member.file_size
         with self._archive.open(member) as file:
@@ -230,12 +230,12 @@ def _check_end(file: BinaryIO) -> None:
     if not end.startswith(_END[0]):
         file.seek(0)
         is_archive = zipfile.is_zipfile(file)
-        raise ValueError("it has bytes behind the end of its archive" if is_archive else "it is no zip archive")
+        raise ValueError("bytes follow the end of the archive" if is_archive else "the file is not a zip archive")
     directory = int.from_bytes(end[12:16], "little")
     if tail[-_END[1] - _LOCATOR_64[1] :].startswith(_LOCATOR_64[0]):
         directory = int.from_bytes(tail[40:48], "little") if tail.startswith(_END_64[0]) else size
     if directory > _DIRECTORY_BYTES:
-        raise ValueError(f"its archive directory of {directory} bytes is too large")
+        raise ValueError(f"the archive directory of {directory} bytes is too large")
     file.seek(0)
 
 
@@ -245,7 +245,7 @@ def read_array(path: Path, refusal: str) -> NDArray:
         layout = _layout(file)
         size = os.fstat(file.fileno()).st_size
         if layout.bytes != size:
-            raise ValueError(f"it has {size} bytes, not {layout.bytes}")
+            raise ValueError(f"the file has {size} bytes, not {layout.bytes}")
         if not math.prod(layout.shape):
             return np.empty(layout.shape, layout.dtype)
         return np.memmap(file, layout.dtype, "r", layout.offset, layout.shape, "F" if layout.fortran else "C")

@@ -33,16 +33,16 @@ class Evidence(Enum):
 
 
 _MEANINGS = {
-    Evidence.RECORDED: "register files of this form, recorded on that GPU, ship with the package, and every bit is "
-    "reproduced",
-    Evidence.MEASURED: "a campaign compared this form with that GPU, and every bit was equal; its record ships with "
+    Evidence.RECORDED: "the models reproduce every bit of register files of the instruction that were recorded on a "
+    "GPU of the architecture",
+    Evidence.MEASURED: "the models gave the bits of a GPU of the architecture in a campaign, whose record ships with "
     "the package",
-    Evidence.RECORDED_ELSEWHERE: "dense dot products of this form, which others recorded on that architecture, are "
-    "reproduced in every bit",
-    Evidence.SPOT_CHECKED_ELSEWHERE: "one to eight result words of this form, which others recorded on that "
-    "architecture, are reproduced",
-    Evidence.MODELLED: "published models of the dense instruction, with a multiplexer for the sparse one; not compared "
-    "with a GPU",
+    Evidence.RECORDED_ELSEWHERE: "the models reproduce dense dot products of the instruction that others recorded on "
+    "a GPU of the architecture",
+    Evidence.SPOT_CHECKED_ELSEWHERE: "the models reproduce one to eight result words of the instruction that others "
+    "recorded on a GPU of the architecture",
+    Evidence.MODELLED: "the instruction follows published models of the dense instruction, and was not compared with "
+    "a GPU",
 }
 
 

@@ -139,31 +139,31 @@ RULES: dict[str, Rule] = {
         Rule(
             "plain",
             _where(lambda i0, i1: i0 != i1),
-            "which wants two different indices (i0 = low two bits, i1 = high two bits)",
+            "which requires two different indices (i0 = low two bits, i1 = high two bits)",
             "PTX ISA 9.7.14.6.1",
         ),
         Rule(
             "ordered",
             _where(lambda i0, i1: i0 < i1),
-            "which wants increasing indices, i0 < i1: 0b0100, 0b1000, 0b1001, 0b1100, 0b1101 or 0b1110",
+            "which requires increasing indices, i0 < i1: 0b0100, 0b1000, 0b1001, 0b1100, 0b1101 or 0b1110",
             "PTX ISA 9.7.14.6.1",
         ),
         Rule(
             "tf32",
             frozenset({0b0100, 0b1110}),
-            "which wants 0b0100 (first element) or 0b1110 (second element)",
+            "which requires 0b0100 (first element) or 0b1110 (second element)",
             "PTX ISA 9.7.14.6.1",
         ),
         Rule(
             "wgmma",
             _where(lambda i0, i1: i0 != i1),
-            "which wants two different indices (i0 = low two bits, i1 = high two bits)",
+            "which requires two different indices (i0 = low two bits, i1 = high two bits)",
             "PTX ISA 9.7.15.6.1",
         ),
         Rule(
             "tcgen05",
             frozenset(nibble(i0, i1) for i0 in (0, 1, 2) for i1 in (1, 2, 3) if i0 != i1),
-            "which wants one of 0b0100, 0b0110, 0b1000, 0b1001, 0b1100, 0b1101 or 0b1110",
+            "which requires one of 0b0100, 0b0110, 0b1000, 0b1001, 0b1100, 0b1101 or 0b1110",
             "PTX ISA 9.7.16, sparse matrices",
         ),
     )

@@ -168,16 +168,16 @@ OPEN_RULES = {
         name="no floor of the largest exponent",
         field="zero_exponent",
         alternative=NO_FLOOR,
-        evidence="built, e_zero: recorded on an H200, and MMA-Sim 2.1.1 for Blackwell; none: the model of "
-        "sf-tensor/tcgen05 (commit 8fce64d), which its authors compared with a B200. Of kinds mxf4 and mxf4nvf4 with "
-        "ue8m0 scales both models have the floor 2**-174, e_zero less F",
+        evidence="value in use, e_zero: recorded on an H200, and MMA-Sim 2.1.1 for Blackwell; alternative, no floor: "
+        "the model of sf-tensor/tcgen05 (commit 8fce64d), which its authors compared with a B200. For kinds mxf4 and "
+        "mxf4nvf4 with ue8m0 scales, both models have the floor 2**-174, which is e_zero less F",
     ),
     "group": OpenRule(
         name="sums of four products truncated under ue4m3 scales",
         field="group",
         alternative=4,
-        evidence="built, 16: MMA-Sim 2.1.1; 4: the model of sf-tensor/tcgen05 (commit 8fce64d), which its authors "
-        "compared with a B200",
+        evidence="value in use, 16: MMA-Sim 2.1.1; alternative, 4: the model of sf-tensor/tcgen05 (commit 8fce64d), "
+        "which its authors compared with a B200",
     ),
 }
 

@@ -247,7 +247,7 @@ def _matrix_a(i: Instruction) -> str:
 
 def _selector(i: Instruction) -> str:
     several = i.sparsity_selectors > 1
-    return f"sparsity selector f, which {'chooses the threads that hold the metadata' if several else 'can only be 0'}"
+    return f"sparsity selector f, which {'selects the threads that hold the metadata' if several else 'can only be 0'}"
 
 
 def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:

@@ -48,7 +48,7 @@ RATES: dict[str, Rates] = {
         {**_GEFORCE, "8": 128, "8 f16": 256, "4": 512},
     ),
 }
-_LIKE_SM_90 = f"the law of {ARCHITECTURE}, applied to another architecture"
+_LIKE_SM_90 = f"the timing model of {ARCHITECTURE}, applied to another architecture"
 
 
 def timing_on(instruction: Instruction, name: str, a_from: str = "registers") -> Timing | None:

@@ -241,7 +241,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
     if sparsity_selector >= instruction.sparsity_selectors:
         raise OperandError(
             f"the selector of {instruction} must be {' or '.join(map(str, range(instruction.sparsity_selectors)))}: "
-            f"no public source states which columns {sparsity_selector} picks"
+            f"no public source states which columns selector {sparsity_selector} selects"
         )
     if column % METADATA_COLUMNS:
         raise OperandError(f"e of {instruction} must start at an even column of tensor memory, not {column}")

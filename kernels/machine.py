@@ -235,7 +235,7 @@ class Machine:
             if operand.name in self.symbols:
                 return np.array([self.symbols[operand.name]], np.uint64).astype(bits)
         name = getattr(operand, "name", type(operand).__name__.lower())
-        raise KernelError(f"the operand '{name}' is not modelled here")
+        raise KernelError(f"the operand '{name}' is not modelled in this position")
 
     def writer(self, operand: Operand, type_: str) -> Writer:
         """Return a function that writes values of a type to a register, for the threads of a mask."""

@@ -79,7 +79,7 @@ class GlobalMemory:
         octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         start, end = self._top, self._top + octets.size
         if end + _ALIGNMENT > self.octets.size:
-            raise KernelError(f"{octets.size} bytes do not fit into what is left of global memory")
+            raise KernelError(f"{octets.size} bytes do not fit into the remaining global memory")
         self.octets[start:end] = octets
         self._starts.append(start)
         self._ends.append(end)

@@ -60,7 +60,7 @@ def _without_comments(text: str) -> str:
 
 def _check_size(space: str, size: int) -> None:
     if size > _MOST_BYTES[space]:
-        raise KernelError(f"{size} bytes of {space} memory; at most {_MOST_BYTES[space]} are possible")
+        raise KernelError(f"the module declares {size} bytes of {space} memory, more than {_MOST_BYTES[space]}")
 
 
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")

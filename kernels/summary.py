@@ -54,7 +54,7 @@ class KernelSummary:
             for opcode, places in opcodes.items():
                 lines = ", ".join(map(str, places[:_SHOWN])) + (", ..." if len(places) > _SHOWN else "")
                 text.append(f"    {len(places):4d} x {opcode}  line {lines}")
-        text += [f"  not modelled: {sentence}" for sentence in self.unmodelled] or ["  all of it is modelled"]
+        text += [f"  not modelled: {sentence}" for sentence in self.unmodelled] or ["  all instructions are modelled"]
         return text
 
 

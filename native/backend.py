@@ -30,7 +30,7 @@ def opened(
         _check(called, handle, called.sptc_choose_kernels(handle, kernels.encode()))
         if numerics is not None:
             if numerics.alignment is not Alignment.TOWARD_ZERO:
-                raise BackendError("back end native aligns toward zero only; the golden model has other roundings")
+                raise BackendError("back end native truncates terms toward zero only; use back end golden")
             numbers = numerics.step, numerics.alignment_bits, numerics.zero_exponent, numerics.group
             _check(called, handle, called.sptc_set_numerics(handle, *numbers, numerics.rounding.value.encode()))
         yield handle

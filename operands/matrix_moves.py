@@ -84,7 +84,7 @@ def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
         first, second = lanes[order[tuple(batch)][place : place + 2]]
         raise OperandError(
             f"{_lane(tuple(batch), first)} and lane {second} of {move} both give the row address "
-            f"{addresses[tuple(batch)][first]}; which row remains is undefined"
+            f"{addresses[tuple(batch)][first]}; which row is stored is undefined"
         )
 
 

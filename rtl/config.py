@@ -64,7 +64,7 @@ class Element:
         natural = max(8, fmt.container_bits) if not fmt.is_integer else fmt.container_bits
         containers = (8, 4) if fmt.name == "e2m1" else (natural,)
         if width and width not in map(str, containers):
-            raise ConfigError(f"formats: {word!r} asks for a container that {name} never takes")
+            raise ConfigError(f"formats: {word!r} names a container width that {name} never has")
         return cls(fmt, int(width) if width else natural)
 
     @property

@@ -50,8 +50,8 @@ class NibbleDecoder(wiring.Component):
             "rule": (In(RuleCode), "Metadata rule of the step; under a code without a rule no nibble is legal."),
             "index0": (Out(2), "Unit index of slot 0, after any exchange."),
             "index1": (Out(2), "Unit index of slot 1, after any exchange."),
-            "select0": (Out(4), "index0 one-hot; zero for an unreachable unit."),
-            "select1": (Out(4), "index1 one-hot; zero for an unreachable unit."),
+            "select0": (Out(4), "One-hot form of index0; zero for an unreachable unit."),
+            "select1": (Out(4), "One-hot form of index1; zero for an unreachable unit."),
             "swap": (Out(1), "The two stored units of A must be exchanged."),
             "legal": (Out(1), "The rule defines the nibble."),
         }

@@ -70,7 +70,7 @@ class OperandSlots(wiring.Component):
             "multiply": (In(1), "A panel is multiplied in this cycle; only while ready."),
         }
         turns = {
-            name: (Out(turn_signature(instruction, awaited=awaited)), "Requests of this operand.")
+            name: (Out(turn_signature(instruction, awaited=awaited)), "Requests of the operand.")
             for name, awaited in operands.items()
         }
         super().__init__(DescribedSignature(ports | turns))

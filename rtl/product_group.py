@@ -51,7 +51,7 @@ class ProductGroup(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        products = "Products of the significands; those of integers have their sign."
+        products = "Products of the significands. Products of integers are signed."
         participates = "A product and both scales are not zero: the exponent counts in e_max, even if the sum cancels."
         ports = {
             "signs": (In(BLOCK_GROUP), "Signs of the products of floats."),

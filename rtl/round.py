@@ -26,8 +26,8 @@ _CUTS = ("reduce", "count", "normalise")
 #: Ports for special values (NaN, infinities) that replace the rounded sum, with their documentation.
 SPECIAL_VALUES = {
     "nan": "The result is NaN.",
-    "positive_inf": "The result is Inf; NaN together with negative_inf.",
-    "negative_inf": "The result is -Inf; NaN together with positive_inf.",
+    "positive_inf": "The result is Inf, or NaN if negative_inf is also set.",
+    "negative_inf": "The result is -Inf, or NaN if positive_inf is also set.",
 }
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 

@@ -39,7 +39,10 @@ class TensorWords(wiring.Component):
         self.arrays = arrays
         ports = {
             "arriving": (In(1), "column and words are valid."),
-            "column": (In(tensor_column_layout()), "Operand and number of the column; its tag is the slot."),
+            "column": (
+                In(tensor_column_layout()),
+                "Operand and number of the column, with the instruction slot as its tag.",
+            ),
             "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each lane."),
             "wide": (In(SLOTS), "Bit n is 1 if slot n has elements of 16 or 32 bits, whose metadata is one column."),
             "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),

@@ -30,7 +30,7 @@ def traits_layout() -> DescribedLayout:
         {
             "ignore": (_LONE_NAN_FRACTION_BITS + EXPONENT_BITS, ignore),
             "lone_nan": (1, "Every special value is NaN. Otherwise a special value with a zero fraction is Inf."),
-            "shorter": (1, "A float with a smaller F than other floats."),
+            "shorter": (1, "The format is a float format with a smaller F than the other float formats."),
         }
     )
 

@@ -81,6 +81,6 @@ def choices_table(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -
         amounts = (f"{amount:.0f}" for amount in choice.measurement.amounts.values())
         rows.append([",".join(choice.cuts) or "none", f"{choice.megahertz:.1f}", *amounts])
     best = fastest(choices)
-    shortfall = "" if best.megahertz >= megahertz else f"; none that was tried reaches {megahertz:g} MHz"
+    shortfall = "" if best.megahertz >= megahertz else f"; no measured unit reaches {megahertz:g} MHz"
     summary = f"--cuts {','.join(best.cuts) or 'none'}: {best.megahertz:.1f} MHz{shortfall}"
     return "\n".join([*heading(recipe), "", *columns(rows), summary])

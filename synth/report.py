@@ -26,7 +26,7 @@ _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "ga
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
 #: Name of the pipeline stage that only selects operands.
 _SELECTING = "select"
-_APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
+_APART = "each stage is synthesised separately, so the sum differs from the flattened unit, optimised across stages"
 
 
 def about(recipe: Recipe) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def heading(recipe: Recipe) -> list[str]:
         lines.append(f"FPGA: {recipe.fpga}, cells before placement{placed if recipe.place else ''}")
     else:
         lines.append("gates: NAND2 of four transistors, static CMOS; depth: gates on the longest path")
-    return [*lines, "pipeline registers taken for wires"] if recipe.combinational else lines
+    return [*lines, "pipeline registers replaced by wires"] if recipe.combinational else lines
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
@@ -172,7 +172,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
     """Return the share of a warpgroup that is not units and, if known, the share of operand selection in the units."""
     first = survey.recipe.amounts[0]
     units = survey.warpgroup[0].amounts[first]
-    line = f"{100 - 100 * units / total[first]:.1f} % of it is beside the units"
+    line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"
     if survey.stages_sum:
         chosen = sum(stage.amounts[first] for stage in survey.stages if stage.name == _SELECTING)
         line += f"; of a unit {100 * chosen / survey.stages_sum[first]:.1f} % selects operands"

@@ -133,8 +133,8 @@ def _native(path: Path, array: NDArray) -> NDArray:
     """Convert elements to native byte order; raise a `FileError` for elements without a type."""
     if array.dtype.kind == "V" and array.dtype.names is None:
         raise FileError(
-            f"{path} does not say which type its elements of {array.dtype.itemsize} bytes have: numpy's files have no "
-            "bfloat16 and float8; a .safetensors file does"
+            f"{path} does not state the type of its elements of {array.dtype.itemsize} bytes: .npy and .npz files "
+            "cannot express bfloat16 and float8, but .safetensors files can"
         )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 

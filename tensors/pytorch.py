@@ -194,7 +194,7 @@ def read_weights(path: Path) -> dict[str, Any]:
             tensors = _tensors(loaded, torch)
             for tensor in (part for whole in tensors.values() for part in _parts(whole, torch)):
                 if tensor.untyped_storage().nbytes() not in sizes or tensor.numel() * tensor.element_size() > size:
-                    raise ValueError(f"the data of a tensor of shape {tuple(tensor.shape)} have another size")
+                    raise ValueError(f"the stored data do not have the size of a tensor of shape {tuple(tensor.shape)}")
         except (FileError, OSError):
             raise
         except Exception as error:  # A damaged file can raise any error of the modules zip, pickle and PyTorch.
@@ -225,20 +225,20 @@ def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
     """Raise an error if a ``.pt`` archive is too short or its pickle creates more than tensors; return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
-        raise ValueError("it is not a zip archive, which PyTorch writes since version 1.6")
+        raise ValueError("the file is not a zip archive, which PyTorch writes since version 1.6")
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError("the members of its archive are compressed")
+            raise ValueError("the members of the archive are compressed")
         if sum(member.file_size for member in members) > size:
-            raise ValueError("the members of its archive are larger than the file")
+            raise ValueError("the members of the archive are larger than the file")
         programs = [member for member in members if member.filename.rpartition("/")[2] == "data.pkl"]
         if len(programs) != 1 or programs[0].file_size > _PROGRAM_BYTES:
-            raise ValueError("its archive does not have exactly one data.pkl of accepted size")
+            raise ValueError("the archive does not have exactly one data.pkl of accepted size")
         program = archive.read(programs[0])
     for opcode, argument, _ in pickletools.genops(program):
         if opcode.name in _OTHER_MAKERS:
-            raise ValueError(f"its pickle has the opcode {opcode.name}, which is not accepted")
+            raise ValueError(f"the pickle has the opcode {opcode.name}, which is not accepted")
         if opcode.name == "GLOBAL" and not _is_of_tensors(str(argument)):
             raise FileError(
                 f"{path} holds an object that is no tensor, {'.'.join(str(argument).split())}: objects are not loaded; "

@@ -56,7 +56,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         + (f" (of {summary['nonzero']} in the matrix)" if "nonzero" in summary else ""),
         f"chunks                          {summary['chunks']:>12}",
         f"chunks with fewer non-zeros     {summary['short_chunks']:>12}",
-        f"chunks with nothing, nibble 0x0 {summary['zero_nibbles']:>12}",
+        f"empty chunks with nibble 0x0    {summary['zero_nibbles']:>12}",
     ]
     undefined = "".join(f"\n  {rule:29} {count:>12}" for rule, count in summary["undefined"].items())
     lines.append(f"chunks with undefined nibbles, by rule{undefined}")

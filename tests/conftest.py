@@ -30,11 +30,17 @@ _LOADED: set[str] = set()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
-    parser.addoption("--waves", type=Path, default=None, metavar="FOLDER", help="write the waves of the benches there")
-    parser.addoption("--rooms", default=None, metavar="ROOMS", help="fail if a module of another room was loaded")
-    parser.addoption("--again", action="store_true", help="prove what is recorded as proved or broken")
-    parser.addoption("--cost", type=Path, default=None, metavar="FILE", help="measure processor time, write it there")
-    parser.addoption("--recordings", type=Path, default=None, metavar="FOLDER", help="replay all recordings from there")
+    parser.addoption(
+        "--waves", type=Path, default=None, metavar="FOLDER", help="write waveforms of the benches to FOLDER"
+    )
+    parser.addoption(
+        "--rooms", default=None, metavar="ROOMS", help="fail if a module of a room that is not in ROOMS was loaded"
+    )
+    parser.addoption("--again", action="store_true", help="repeat proofs whose outcome is recorded")
+    parser.addoption(
+        "--cost", type=Path, default=None, metavar="FILE", help="measure processor time, and write it to FILE"
+    )
+    parser.addoption("--recordings", type=Path, default=None, metavar="FOLDER", help="replay all recordings in FOLDER")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,7 +97,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from sptc.tests.dependencies import rooms_of_modules  # this import loads modules of rooms, too
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
-        print(f"\nrooms that tests/dependencies.py does not know of: {', '.join(sorted(strangers))}")
+        print(f"\nloaded rooms that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 

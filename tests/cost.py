@@ -134,7 +134,7 @@ def main() -> int:
             print(f"{tier} tier")
             print("\n".join(report(total, is_quick=tier == "quick")))
     if not any(tiers.values()):
-        print("no run has left its cost in build/: `make test` does", file=sys.stderr)
+        print("the folder build/ has no costs of a test run: run `make test`", file=sys.stderr)
         return 2
     return 0
 

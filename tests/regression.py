@@ -181,18 +181,22 @@ def main() -> int:
     interruption.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of processes (default: all cores)"
+    )
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
-    parser.add_argument("--again", action="store_true", help="forget what has passed and what is proved")
-    parser.add_argument("--recorded", action="store_true", help=f"go on from {RECORD.relative_to(ROOT)}, too")
-    parser.add_argument("options", nargs="*", help="options for pytest, behind --")
+    parser.add_argument("--again", action="store_true", help="repeat tests that have passed, and recorded proofs")
+    parser.add_argument(
+        "--recorded", action="store_true", help=f"also skip files that passed by {RECORD.relative_to(ROOT)}"
+    )
+    parser.add_argument("options", nargs="*", help="options for pytest, after --")
     chosen = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
     lock = FileLock(FOLDER / "lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        print("a regression is running here already", file=sys.stderr)
+        print("another regression is running in this checkout", file=sys.stderr)
         return 2
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
     if chosen.again:
@@ -213,7 +217,7 @@ def main() -> int:
     try:
         proofs = [prove(chosen.jobs, again=chosen.again)]
     except KeyboardInterrupt:
-        print("interrupted while proving: the next run goes on with what is left", file=sys.stderr)
+        print("interrupted while proving: the next run continues with the remaining proofs", file=sys.stderr)
         return 130
     with ThreadPoolExecutor(chosen.jobs) as pool, tqdm(total=len(files), initial=len(outcomes), unit="file") as bar:
         waiting: set[Future[Outcome]] = {
@@ -239,7 +243,7 @@ def main() -> int:
     print(page.splitlines()[2])
     print(f"see {(FOLDER / 'summary.md').relative_to(ROOT)}")
     if record.read_record(record.RECORD).sources != record.source_digest() == record.read_record(PROVED).sources:
-        print(f"what is proved has changed: copy {PROVED.relative_to(ROOT)} to {record.RECORD.relative_to(ROOT)}")
+        print(f"the record of proofs has changed: copy {PROVED.relative_to(ROOT)} to {record.RECORD.relative_to(ROOT)}")
     return 130 if interrupted else int(any(outcome.failed for outcome in [*proofs, *outcomes]))
 
 

@@ -66,4 +66,4 @@ def test_a_room_that_is_not_known_of_fails_a_run() -> None:
         [*words, "tests/infra/test_diagram.py"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode, done.stdout + done.stderr
-    assert "does not know of: infra" in done.stdout
+    assert "does not list: infra" in done.stdout

@@ -6,19 +6,19 @@ import sptc
 from sptc.errors import NibblePlace
 
 FIELDS = ("batch", "row", "chunk", "lane", "low_bit", "nibble", "rule", "meaning", "column")
-#: Column, and the words that name the place.
+#: Column of tensor memory, and the text that describes the position.
 PLACES = [(None, "(lane 5, bits 7:4)"), (17, "(lane 5, column 17, bits 7:4)"), (0, "(lane 5, column 0, bits 7:4)")]
 
 
 def error(column: int | None) -> sptc.MetadataError:
     place = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
-    return sptc.MetadataError(place, 0b0101, "plain", "which wants two different indices")
+    return sptc.MetadataError(place, 0b0101, "plain", "which requires two different indices")
 
 
 def test_metadata_error() -> None:
     for column, place in PLACES:
         message = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
-        assert str(error(column)) == message + "which wants two different indices"
+        assert str(error(column)) == message + "which requires two different indices"
         assert error(column).column == column
 
 
@@ -33,4 +33,4 @@ def test_copies_keep_every_field() -> None:
             assert name == "batch" or getattr(moved, name) == getattr(given, name)
         assert moved.batch == (1, 2)
     place = NibblePlace(batch=(), row=0, chunk=0, lane=0, low_bit=0)
-    assert sptc.MetadataError(place, 0, "plain", "which wants two different indices").column is None
+    assert sptc.MetadataError(place, 0, "plain", "which requires two different indices").column is None

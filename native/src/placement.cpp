@@ -25,7 +25,7 @@ void check_options(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcod
     check_range("enable_input_d", arguments.enable_input_d, 0, 1);
     if (arguments.scale_input_d && !opcode.shapes->scales_input_d)
         throw Error(SPTC_SUPERFLUOUS, "scale_input_d", suffix, " must be 0, not ", arguments.scale_input_d,
-                    "; it belongs to kinds f16 and tf32.");
+                    "; only kinds f16 and tf32 have other values.");
     check_range(("scale_input_d" + suffix).c_str(), arguments.scale_input_d, 0, 15);
     const bool disables = std::any_of(std::begin(arguments.disable_output_lane),
                                       std::end(arguments.disable_output_lane), [](uint32_t word) { return word != 0; });
@@ -37,7 +37,7 @@ void check_options(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcod
                     "of its eight numbers belong to which CTA.");
     if (!opcode.sparse) require_zero(arguments.e, spelled(opcode) + " is dense and takes no metadata operand e.");
     if (!opcode.weight_stationary)
-        require_zero(arguments.zero_column_mask, spelled(opcode) + " takes no zero_column_mask; it belongs to '.ws'.");
+        require_zero(arguments.zero_column_mask, spelled(opcode) + " takes no zero_column_mask, which only '.ws' has.");
 }
 
 // Checks that all operands in layouts with half of the lanes use the same half.
@@ -52,8 +52,8 @@ void check_alignment(const OpcodeOn &opcode, const Layout &layout,
         lanes_used += (lanes_used.empty() ? "" : ", ") + std::string(name) + " at " + std::to_string(lane);
     }
     if (lanes.size() > 1)
-        refuse_value("the operands of ", spelled(opcode), " in tensor memory must start at one lane, not ", lanes_used,
-                     ".");
+        refuse_value("the operands of ", spelled(opcode), " in tensor memory must start at the same lane, not ",
+                     lanes_used, ".");
 }
 
 // Returns the bit addresses of the elements of A or B in shared memory. The shift of the zero-column mask skips columns
@@ -95,7 +95,7 @@ void check_overlap(const TensorInstruction &placed) {
             for (int32_t word : where->words)
                 if (taken[size_t(word + copy * TENSOR_COLUMNS)])
                     refuse_value(name, " of ", spelled(placed.opcode),
-                                 " must lie apart from d in tensor memory; they overlap.");
+                                 " must not overlap d in tensor memory.");
 }
 
 void place_images(const sptc_tcgen05_operands &arguments, TensorInstruction &placed) {

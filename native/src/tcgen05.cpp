@@ -106,8 +106,9 @@ void Execution::check_accumulator(int64_t image) const {
         for (size_t index = 0; index < placed_.d.words.size(); ++index) {
             uint32_t code = placed_.d.element(tensor(image, cta), index);
             if (!scale_down(code, instruction_.d(), placed_.scale_input_d))
-                refuse_value("scale_input_d of ", spelled(placed_.opcode), " must leave no subnormal number in D, not ",
-                             placed_.scale_input_d, ": no public source states how one is normalised or rounded.");
+                refuse_value("scale_input_d of ", spelled(placed_.opcode), " must not be ", placed_.scale_input_d,
+                             ", which makes an element of D subnormal: no public source states how a subnormal number "
+                             "is normalised or rounded.");
         }
 }
 

@@ -106,7 +106,7 @@ TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address
     const int lane = base_lane("e", address, layout), column = column_of(address);
     if (descriptor.selector >= form.selectors)
         refuse_value("the selector of ", spelled(instruction), " must be ", form.selectors > 1 ? "0 or 1" : "0",
-                     ": no public source states which columns ", descriptor.selector, " picks.");
+                     ": no public source states which columns selector ", descriptor.selector, " selects.");
     if (column % METADATA_COLUMNS)
         refuse_value("e of ", spelled(instruction), " must start at an even column of tensor memory, not ", column,
                      ".");

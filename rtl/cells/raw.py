@@ -16,10 +16,10 @@ PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
 def raw_signature(significand: int) -> DescribedSignature:
     """Return the signature of an unpacked operand, with `significand` bits of significand. All members are outputs."""
     meaning = (
-        "Of a float, with hidden bit; Slot defines the place of the binary point. Of an integer, with the binary point "
-        "below bit 0. Undefined for Inf and NaN, which decide the result by themselves."
+        "Significand. A float's has a hidden bit, and a binary point that Slot defines. An integer's has its binary "
+        "point below bit 0. Undefined for Inf and NaN, which alone determine the result."
     )
-    exponent = Out(EXPONENT_BITS), "Biased by the format's own bias; 1 for subnormals and integers."
+    exponent = Out(EXPONENT_BITS), "Exponent with the format's own bias; 1 for subnormals and integers."
     return _signature(exponent, (Out(signed(significand + 1)), meaning))
 
 

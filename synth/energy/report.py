@@ -17,17 +17,15 @@ __all__ = ["as_dict", "notes", "table", "write_csv"]
 
 #: Notes below every energy report: what the figures include, and how glitches are counted.
 _NOTES = (
-    "fJ of a kept product: half of C V^2 of pins that a toggle charges, and what cells take inside by the library's "
-    "tables; clock and registers included, leakage not; without wires, {}"
+    "fJ per kept product: half of C V^2 of the pins on a net that toggles, and the internal energy of cells by the "
+    "library's tables; clock and registers are included, leakage and wires are not; {}"
 )
 _NOTES_OF_GATES = (
-    "gate equivalents (four transistors) that switch, for a kept product: those of every gate whose output toggles; of "
-    "registers one at each edge of the clock, and three for what they hold; {}"
+    "switched gate equivalents (four transistors) per kept product: the area of every gate whose output toggles; for "
+    "a register, one at each clock edge, and three when its content changes; {}"
 )
 _SETTLED = "without glitches (gates without delay)"
-_IN_TIME = (
-    "with glitches as if every gate took a unit of time and let the shortest pulse pass, which is more than there is"
-)
+_IN_TIME = "with glitches of gates that have one unit of delay and pass the shortest pulse, more than in real hardware"
 
 
 def notes(results: Sequence[Measured], cells: CellLibrary) -> str:
@@ -87,7 +85,7 @@ def _what_if(results: Sequence[Measured]) -> list[str]:
         if result.what_if and settled:
             lines += ["", f"{result.instruction}, {result.operands}, if"]
             for what, taken in result.what_if.items():
-                lines.append(f"  {what}: {'cannot be' if taken is None else _changed(taken / settled)}")
+                lines.append(f"  {what}: {'impossible' if taken is None else _changed(taken / settled)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix on images: rows scattered anywhere, what is refused, and what a real GPU moved."""
+"""``ldmatrix`` and ``stmatrix`` on memory images: rows at random addresses, rejected operands, recordings."""
 
 from importlib import resources
 
@@ -107,7 +107,7 @@ def test_the_last_lane_that_is_read(move: MatrixMove, rng: np.random.Generator) 
 def test_two_rows_at_one_address(rng: np.random.Generator) -> None:
     smem, addresses = _image(rng), _addresses(rng)
     addresses[9] = addresses[4]
-    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row remains is undefined"
+    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row is stored is undefined"
     with pytest.raises(OperandError) as caught:
         sptc.stmatrix(STORE, smem, addresses, _registers(rng, 32, 2))
     assert str(caught.value) == message

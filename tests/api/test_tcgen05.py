@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` through memory and back: every bit is that of the matrices placed there."""
+"""``tcgen05.mma`` on memory images: every bit of the result equals the product of the matrices in the images."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,12 +19,14 @@ OUTPUTS = 1_000_000
 
 
 def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> int:
-    """Compare all of tensor memory after a random instruction; return its outputs, 0 if A cannot lie there."""
+    """Compare all of tensor memory after a random instruction. Return the number of outputs, or 0 if A has no known
+    layout.
+    """
     kind, packed = KINDS[opcode.kind], "mxf4" in opcode.kind
     columns = [n for n in opcode.columns if not kind.scales or m > 64 * opcode.cta_group or n % 64 == 0]  # layout B
     n = columns[-1] if largest else int(rng.choice(columns))
     instructions = [i for i in instructions_of(opcode) if (i.m, i.n) == (m, n)]
-    if a_in == "tensor":  # elements of less than a byte, and few rows with '.ws', are placed by no public source
+    if a_in == "tensor":  # no public source defines A of elements below one byte, or with few rows of '.ws'
         placed = not opcode.weight_stationary or m == 128
         instructions = [i for i in instructions if packed or (i.a.bits >= 8 and (placed or (m, i.a.bits) == (64, 16)))]
         if not instructions:
@@ -55,7 +57,9 @@ def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_shape(kind: str, rng: Random) -> None:
-    """Sparse and dense, of one CTA and of two, each M with the largest N and another, with A in either memory."""
+    """Every M, sparse and dense, for one CTA and a pair, with the largest N and one other N, and with A in either
+    memory.
+    """
     opcodes = [opcode for opcode in every_opcode() if opcode.kind == kind]
     for opcode in opcodes:
         for m in opcode.rows:
@@ -80,7 +84,7 @@ def test_a_million_outputs(kind: str, rng: Random) -> None:
 @pytest.mark.parametrize("head", [WS, DENSE_WS])
 def test_zero_columns(head: str, m: int, rng: Random) -> None:
     given = case(f"{head}.kind::f16", rng, m=m, n=128)
-    mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48  # spans of three and four columns
+    mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48  # spans of 3 and 4 columns
     np.testing.assert_array_equal(given.run(zero_column_mask=mask), given.expected())
     zero = decode_column_mask(mask | 1 << 39, m, 128, 0, "the mask").zero
     assert 40 < zero.sum() < 64
@@ -89,13 +93,13 @@ def test_zero_columns(head: str, m: int, rng: Random) -> None:
 
 
 def test_columns_are_shifted(rng: Random) -> None:
-    """Column 0 of D takes the column of B after as many as the mask skips; without it, the same start further on."""
+    """A shift in the column mask has the same effect as moving the columns of B in shared memory."""
     for m, shift in ((128, 32), (64, 9), (32, 16)):
         given = case(f"{DENSE_WS}.kind::f16", rng, m=m, n=128, options={"max_shift": 32})
         wide = given.run(zero_column_mask=shift << 56)
         moved = given.arguments["smem"].copy()
         rows = np.arange(128 + shift)
-        assert given.arguments["b"] >> 32 & 0x3FFF  # eight columns of B from the next eight
+        assert given.arguments["b"] >> 32 & 0x3FFF  # distance from eight columns of B to the next eight columns
         stride, leading = (given.arguments["b"] >> low & 0x3FFF for low in (32, 16))
         start = given.arguments["b"] & 0x3FFF
         places = 16 * (start + rows[:, None] // 8 * stride + np.arange(2) * leading) + rows[:, None] % 8 * 16
@@ -107,7 +111,7 @@ def test_columns_are_shifted(rng: Random) -> None:
 
 
 def test_negation_of_spliced_halves(rng: Random) -> None:
-    """Where an undefined nibble splices two tf32, the sign is that of the product, as was measured of ``wgmma``."""
+    """If an undefined nibble joins halves of two tf32, negation applies to the product, as measured for ``wgmma``."""
     given = case(f"{SP}.kind::tf32", rng, n=64, any_nibble=True, options={"negate_b": True})
     np.testing.assert_array_equal(given.run(metadata="silicon"), given.expected())
     flipped = given.b ^ np.uint32(1 << 31)
@@ -118,7 +122,7 @@ def test_negation_of_spliced_halves(rng: Random) -> None:
 @pytest.mark.parametrize("head", [SP, SP2, DENSE, DENSE2])
 @pytest.mark.parametrize("kind", ["tf32", "f16", "f8f6f4", "i8"])
 def test_a_is_shifted(head: str, kind: str, rng: Random) -> None:
-    """D uses A before the shift; then each lane of A has the contents of the next one, except the last of a warp."""
+    """D is computed with A before the shift. Each lane then has A of the next lane, except the last lane of 32."""
     m = 128 if head == DENSE2 else 128 * int(head[-1])
     given = case(f"{head}.kind::{kind}.ashift", rng, m=m, n=64, a_in="tensor")
     expected = given.expected()
@@ -147,13 +151,13 @@ def test_scaled_input_d(text: str, rng: Random) -> None:
 
 def test_scaled_half_precision(rng: Random) -> None:
     given = case(F16, rng, n=8, d="f16", distribution="narrow")
-    given.c[0, 0] = 0x3C00  # one; the others are near it
+    given.c[0, 0] = 0x3C00  # the value 1.0; the other accumulators have similar magnitudes
     scaled = (given.c.view(np.float16) / np.float16(8)).view(np.uint16)
     given.arguments["tmem"][0, D_AT] = 0x3C00
     np.testing.assert_array_equal(given.run(scale_input_d=3), given.expected(scaled))
     for subnormal, exponent in ((0x0001, 1), (0x83FF, 15), (0x0400, 1), (0x3C00, 15)):
         given.arguments["tmem"][0, D_AT] = subnormal
-        with pytest.raises(sptc.OperandError, match=rf"must leave no subnormal number in D, not {exponent}: no public"):
+        with pytest.raises(sptc.OperandError, match=rf"must not be {exponent}, which makes an element of D subnorm"):
             given.run(scale_input_d=exponent)
 
 
@@ -171,7 +175,7 @@ def test_batches_broadcast(rng: Random) -> None:
     for text in (F16, F16_2):
         given = [case(text, rng, n=16, options={"sparsity_selector": 1}) for _ in range(3)]
         assert len({(one.arguments["a"], one.arguments["idesc"]) for one in given}) == 1
-        at = given[0].ctas - 1  # where the batch stands
+        at = given[0].ctas - 1  # axis of the batch in the images
         images = {name: np.stack([one.arguments[name] for one in given], at) for name in ("tmem", "smem")}
         np.testing.assert_array_equal(given[0].run(**images), np.stack([one.run() for one in given], at))
         two = images["smem"].take([0, 1], at)
@@ -208,14 +212,14 @@ def test_many_images(rng: Random) -> None:
 def test_the_hardware_gives_the_same(
     text: str, wanted: dict[str, object], rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The datapaths differ only in name; other tests build this one.
+    # The datapaths of sm_100 and sm_120 differ only in name. Other tests build the datapath of sm_120.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
     given = case(text, rng, any_nibble=True, **{"n": 16, **wanted})
     np.testing.assert_array_equal(given.run(backend="rtl", metadata="silicon"), given.expected())
 
 
 def test_a_wrong_map_is_seen(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata of rows 8 to 15 of half the lanes, where those of rows 0 to 7 belong."""
+    """The test detects a metadata map that exchanges rows 0 to 7 with rows 8 to 15 in each half of the lanes."""
     right = Manual.metadata
 
     def exchanged(manual: Manual, base: int) -> TensorMap:

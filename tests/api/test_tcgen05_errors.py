@@ -1,4 +1,4 @@
-"""``tcgen05.mma``: the metadata that each policy takes, and what is refused in which words."""
+"""``tcgen05.mma``: metadata that each policy accepts, and messages for rejected operands."""
 
 import contextlib
 import re
@@ -39,13 +39,13 @@ from .tcgen05_case import (
 Random = np.random.Generator
 
 
-#: The nibbles that the manual defines.
+#: Nibbles that the manual defines.
 LEGAL = {"tcgen05": {4, 6, 8, 9, 12, 13, 14}, "tf32": {4, 14}}
 
 
 @pytest.mark.parametrize(("head", "kind"), [*product((SP, SP2), ("tf32", "f16", "i8", "mxf4.block_scale"))])
 def test_strict_takes_the_defined_nibbles_alone(head: str, kind: str, rng: Random) -> None:
-    """Each of the sixteen, alone among legal ones, in the first chunk of a row, one in the middle and the last."""
+    """With strict metadata, each of the sixteen nibbles is tested in the first, a middle and the last chunk."""
     given = case(f"{head}.kind::{kind}", rng, n=32)
     i, opcode = given.instruction, parse_opcode(given.text)
     selector = given.arguments["idesc"] & 1 if i.sparsity_selectors > 1 else 0
@@ -107,7 +107,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (F16, {"e": None}, r"is sparse and requires the metadata operand e$"),
     (f"{DENSE}.kind::f16", {"e": E_AT}, r"is dense and takes no metadata operand e$"),
     (f"{DENSE}.kind::f16", {"idesc": 1 << 2 | 1 << 4 | 2 << 17 | 8 << 24}, r"a sparse instruction; bit 2 must be 0"),
-    (F16, {"zero_column_mask": 0}, r"takes no zero_column_mask; it belongs to '\.ws'$"),
+    (F16, {"zero_column_mask": 0}, r"takes no zero_column_mask, which only '\.ws' has$"),
     (f"{WS}.kind::f16", {"zero_column_mask": 1 << 56}, r"by 1 columns, but the instruction descriptor allows 0$"),
     (F16, {"b": 1 << 46 | 1 << 52}, r"asks for an absolute leading address, which is not covered; bit 52 must be 0$"),
     (F16, {"idesc": 4.5}, r"^idesc of .* must be an int, not float$"),
@@ -120,7 +120,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (NVF4, {"scale_b": None}, r"is block-scaled and requires scale_b$"),
     (F16, {"enable_input_d": 1}, r"^enable_input_d of .* must be True or False, not 1$"),
     (F16, {"scale_input_d": 16}, r"^scale_input_d of .* must be 0 to 15, not 16$"),
-    (NVF4, {"scale_input_d": 1}, r"^scale_input_d of .* must be 0, not 1; it belongs to kinds f16 and tf32$"),
+    (NVF4, {"scale_input_d": 1}, r"^scale_input_d of .* must be 0, not 1; only kinds f16 and tf32 have other values$"),
     (F16, {"disable_output_lane": [0] * 8}, r"^disable_output_lane of .* must be 4 numbers of 32 bits"),
     (F16_2, {"disable_output_lane": [0] * 8}, r"must be left out: no public source states which of its eight"),
     (NVF4, {"disable_output_lane": [0] * 4}, r"takes no disable_output_lane$"),
@@ -137,8 +137,8 @@ def test_refused(rng: Random) -> None:
         with pytest.raises(sptc.Error) as caught:
             given.run(**changes)
         assert re.search(message, str(caught.value)), str(caught.value)
-    for text, flipped, message in (  # what no source states
-        (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source states which columns [23] picks$"),
+    for text, flipped, message in (  # values that no public source defines
+        (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source .* columns selector [23] selects$"),
         (f"{DENSE}.kind::mxf4.block_scale", 1 << 31, r"asks for K = 96, which is not covered; bit 31 must be 0$"),
         (f"{DENSE2}.kind::mxf4.block_scale", 24 << 24, r"^scale_b must have a multiple of 64 columns, not 16"),
     ):
@@ -155,7 +155,7 @@ def test_refused(rng: Random) -> None:
     ],
 )
 def test_operands_lie_beside_d_on_either_side(text: str, m: int, n: int) -> None:
-    """Each of them may end right before D or begin right behind it, and not a column nearer."""
+    """Each operand may end just before D or begin just after D. An overlap of one column is rejected."""
     opcode = parse_opcode(text)
     i = instruction_for(opcode, {"m": m, "n": n})
     descriptor = InstructionDescriptor(instruction=i, sparsity_selector=i.sparsity_selectors - 1)
@@ -182,7 +182,7 @@ def test_operands_lie_beside_d_on_either_side(text: str, m: int, n: int) -> None
         for d in (last + 1, first - width):
             placed(**{name: 200, "d": d})
         for d in (last, first, first - width + 1):
-            with pytest.raises(sptc.OperandError, match=f"^{name} of .* must lie apart from d in tensor memory; they"):
+            with pytest.raises(sptc.OperandError, match=f"^{name} of .* must not overlap d in tensor memory$"):
                 placed(**{name: 200, "d": d})
 
 
@@ -193,7 +193,7 @@ def test_operands_on_half_of_the_lanes_share_it(rng: Random) -> None:
         ({"d": 16 << 16 | D_AT}, "d at 16, e at 0"),
         ({"d": 16 << 16 | D_AT, "e": 16 << 16 | E_AT, "a": A_AT}, "d at 16, e at 16, a at 0"),
     ):
-        with pytest.raises(sptc.OperandError, match=f"must start at one lane, not {told}$"):
+        with pytest.raises(sptc.OperandError, match=f"must start at the same lane, not {told}$"):
             given.run(idesc=idesc, **changes)
 
 

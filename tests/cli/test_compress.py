@@ -84,7 +84,7 @@ def test_the_summary(cli: CommandLine) -> None:
         "stored elements 12, 3 of them not zero (of 3 in the matrix)",
         "chunks 6",
         "chunks with fewer non-zeros 5",
-        "chunks with nothing, nibble 0x0 4",
+        "empty chunks with nibble 0x0 4",
     ]
     assert lines[6:9] == ["plain 4", "ordered 4", "tcgen05 4"]
     assert lines[9].endswith("y.npz (natural)")

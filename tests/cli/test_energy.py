@@ -1,4 +1,4 @@
-"""``sptc energy``: its table, its JSON, its CSV, and what it refuses."""
+"""``sptc energy``: table, JSON, CSV, and rejected options."""
 
 import csv
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ DENSE = "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
 
 @pytest.fixture(scope="module", autouse=True)
 def _mapped_once() -> Iterator[None]:
-    """Map a datapath once to gates and once to the cells of these tests, which differ in what they run through it."""
+    """Map a datapath only once to gates and once to the cells of these tests, since the tests differ only in
+    operands.
+    """
     netlists: dict[tuple[CoreConfig, bool, bool], MappedNetlist] = {}
 
     def mapped(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
@@ -44,7 +46,7 @@ def words(cli: CommandLine) -> list[str]:
 
 
 def actions(path: str, column: str) -> dict[tuple[str, str], float]:
-    """Return the sums of a column of a CSV file, by instruction and operands."""
+    """Return the sums of one column of a CSV file, by instruction and operands."""
     found: dict[tuple[str, str], float] = {}
     for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()):
         key = row["action"], row["operands"]
@@ -96,7 +98,9 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_matrices(words: list[str], cli: CommandLine) -> None:
-    """Pruned for the sparse instruction, as they are for the dense one; M and N are not of whole tiles."""
+    """Matrices are pruned for the sparse instruction and for the dense one. M and N are not multiples of the tile
+    size.
+    """
     rng, words = np.random.default_rng(0), words[:-2]
     np.save("a.npy", rng.standard_normal((20, 96)))
     np.save("b.npy", rng.standard_normal((96, 11)))
@@ -112,7 +116,7 @@ def test_matrices(words: list[str], cli: CommandLine) -> None:
 @pytest.mark.regression
 def test_gate_equivalents(words: list[str], cli: CommandLine) -> None:
     printed = cli.text(*words[2:], SPARSE, "--csv", "gates.csv")
-    assert "gate equivalents (four transistors) that switch" in printed
+    assert "switched gate equivalents (four transistors) per kept" in printed
     zeros, normal = (float(line.split()[2]) for line in printed.splitlines() if line.startswith(SPARSE))
     assert 0 < zeros < normal
     assert actions("gates.csv", "gate_equivalents")[SPARSE, "normal"] == pytest.approx(normal, abs=0.06)
@@ -160,7 +164,9 @@ def test_a_datapath_that_does_not_select_takes_less(words: list[str], cli: Comma
 
 @pytest.mark.regression
 def test_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
-    """It takes nothing where all operands are zero, and nothing is compared with that."""
+    """A unit without registers takes no energy if all operands are zero, so zeros are not compared with the dense
+    unit.
+    """
     printed = cli.text(*words, SPARSE, DENSE, "--cuts", "none", "--what-if")
     assert "s8, normal: a kept product takes" in printed
     assert "s8, zeros: a kept product takes" not in printed

@@ -52,7 +52,7 @@ def test_show(cli: CommandLine) -> None:
     (kernel,) = cli.json("show", "matmul.ptx")["kernels"]
     assert (kernel["name"], kernel["target"], kernel["block"]) == ("matmul", "sm_90a", [32])
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in kernel["opcodes"]["tensor cores"]
-    assert cli.text("show", "matmul.ptx").splitlines()[-1] == "  all of it is modelled"
+    assert cli.text("show", "matmul.ptx").splitlines()[-1] == "  all instructions are modelled"
     Path("matmul.ptx").write_text(recorded("triton.small.mma").ptx.replace("aligned.m8n8.x4", "aligned.m16n16.x4"))
     assert "not modelled: line " in cli.text("show", "matmul.ptx")
 

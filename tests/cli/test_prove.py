@@ -134,7 +134,7 @@ def test_a_run_is_printed_cycle_by_cycle(cli: CommandLine) -> None:
 @pytest.mark.usefixtures("broken")
 def test_the_first_that_is_broken_ends_it(cli: CommandLine) -> None:
     output = cli.text("broken.always", "broken.late", "--first", "--jobs", "1", status=1)
-    assert re.fullmatch(r"0 proved, 1 broken; 2 not asked; \d+ s of work", output.splitlines()[-1])
+    assert re.fullmatch(r"0 proved, 1 broken; 2 not tried; \d+ s of work", output.splitlines()[-1])
     report = cli.json("broken", "--first", "--jobs", "1", status=1)
     assert (len(report["proofs"]), report["failed"]) == (1, 1)
 

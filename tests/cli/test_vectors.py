@@ -276,7 +276,9 @@ def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
         return any(not passes for passes, _ in runs)
 
     survivors = [fault for fault in netlist.faults if not is_found(fault.number)]
-    print(f"{len(netlist.faults) - len(survivors)} of {len(netlist.faults)} found; {[*map(str, survivors)]}")
+    print(
+        f"{len(netlist.faults) - len(survivors)} of {len(netlist.faults)} faults detected, not {[*map(str, survivors)]}"
+    )
     assert len(netlist.faults) >= FAULTS
     config = PRESETS["tiny"]
     pipeline = step_pipeline(config, "sm_80", unit_step_layout(config))

@@ -1,4 +1,4 @@
-"""The site: what is made from code, what a check of it finds, the glossary, and the page on kernels."""
+"""The site: generated pages, problems that the check of the site finds, the glossary, and the page on kernels."""
 
 import re
 import sys
@@ -25,7 +25,7 @@ def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_public_name_is_on_the_site() -> None:
     text = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    # The function and its module share the name of their package.
+    # For these names, the function is documented under its module, because the package has the same name.
     assert [name for name in sptc.__all__ if f":: sptc.{name}\n" not in text] == ["gemm", "tilelang", "triton"]
     assert ":: sptc.gemm.multiply.gemm\n" in text
     for compiler in ("tilelang", "triton"):
@@ -100,14 +100,14 @@ def test_the_check_finds(tmp_path: Path) -> None:
         (
             ('<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
             ('<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
-            ('<img src="picture.svg">', "picture picture.svg has no words"),
+            ('<img src="picture.svg">', "picture picture.svg has no alternative text"),
             ('<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
             ("<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
             ("<h1>Another</h1>", "has 2 titles"),
             ("<p>" + 500_000 * "x" + "</p>", "bytes"),
         )
     ):
-        wrong = tmp_path / f"wrong-{number}.html"  # a name of its own, since what was read is kept
+        wrong = tmp_path / f"wrong-{number}.html"  # each page has a new name, because pages are cached by name
         wrong.write_text(PAGE.format(content), encoding="utf-8")
         (found,) = check.findings(tmp_path)
         assert found.startswith(f"{wrong.name}: "), said

@@ -1,4 +1,4 @@
-"""Ways of real fp8, fp4 and tf32 kernels: group scales, orders of scales, conversions, mixed formats, dense kernels."""
+"""Methods of summation of fp8, fp4 and tf32 kernels: group scales, scale orders, conversions, mixed formats."""
 
 from fractions import Fraction
 from typing import Any
@@ -27,7 +27,7 @@ M, N, K = 8, 6, 512
 
 @pytest.fixture(autouse=True)
 def few_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Form few ways of stream-K, and try few ways beside the one that is found."""
+    """Limit the number of stream-K ways and of other ways that the search tries."""
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
     monkeypatch.setattr("sptc.gemm.search._TRIED_BESIDE", 250)
 
@@ -42,7 +42,7 @@ def group_scales(rng: Random, columns: int = N) -> dict[str, np.ndarray]:
 
 
 def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, scaling: str) -> np.ndarray:
-    """Add the scaled partial sums with one rounding of an exact number for each operation of `scaling`."""
+    """Add the scaled partial sums in exact arithmetic, with one rounding for each operation of `scaling`."""
     order, addition = scaling.split(", ")
     result = np.zeros(parts[0].shape, np.float32)
     for m, n in np.ndindex(*result.shape):
@@ -62,7 +62,7 @@ def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, s
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("scaling", GROUP_SCALINGS)
 def test_group_scales(rng: Random, scaling: str) -> None:
-    """Each arithmetic rounds as fractions do, and is found; with one output of another arithmetic, none is exact."""
+    """Each arithmetic of group scales equals exact fractions and is found. If one output differs, no way is exact."""
     (a, b), scales, promote = fp8(rng), group_scales(rng), int(rng.choice([2, 4]))
     words: dict[str, Any] = {"instruction": FP8, "promote": promote, "backend": "native"}
     chain = 32 * promote
@@ -81,7 +81,9 @@ def test_group_scales(rng: Random, scaling: str) -> None:
 
 
 def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
-    """Of products halfway between two numbers of float32, an addend below the last bit of float64 decides."""
+    """If a product is halfway between two float32 numbers, an addend below the last bit of float64 determines the
+    rounding.
+    """
     significand = 1 + (2 * rng.integers(0, 2048, 200) + 1) * 2.0**-12
     x = (significand * rng.choice([-1, 1], 200)).astype(np.float32)
     y = np.float32(1 + 2.0**-12) * 2.0 ** rng.integers(-20, 20, 200).astype(np.float32)
@@ -90,11 +92,13 @@ def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
     expected = [exactly(Fraction(one) * Fraction(other), Fraction(addend)) for one, other, addend in operands]
     np.testing.assert_array_equal(fused(x, y, z), expected)
     once_more = (x.astype(np.float64) * y + z).astype(np.float32)
-    assert (once_more != fused(x, y, z)).any()  # rounded to float64 first
+    assert (once_more != fused(x, y, z)).any()  # the sum is rounded to float64 first
 
 
 def test_shapes_of_group_scales(rng: Random) -> None:
-    """Scales for 128 columns or all rows, as epilogue scales, in a batch, of a vector, and of exchanged factors."""
+    """Group scales for 128 columns or for all rows, as epilogue scales, in a batch, for a vector, and for exchanged
+    factors.
+    """
     (a, b), scales = fp8(rng), group_scales(rng, 1)
     words: dict[str, Any] = {"instruction": FP8, "backend": "native"}
     whole = {"group_scale_a": scales["group_scale_a"], "group_scale_b": scales["group_scale_b"].repeat(N, 1)}
@@ -157,7 +161,7 @@ def test_order_of_scales(rng: Random, order: str) -> None:
 
 
 def rounded(x: np.ndarray, conversion: str) -> np.ndarray:
-    """Round float32 to 10 fraction bits by exact arithmetic: ties away from zero, or to even."""
+    """Round float32 to 10 fraction bits in exact arithmetic, with ties away from zero or to even."""
     significand, exponent = np.frexp(x.astype(np.float64))
     scaled = significand * 2048
     whole = np.rint(scaled) if conversion == "cvt.rn" else np.sign(scaled) * np.floor(np.abs(scaled) + 0.5)
@@ -180,13 +184,13 @@ def test_conversions_to_tf32(rng: Random) -> None:
     special = np.float32([[np.nan, np.inf, -np.inf, 3.4e38, 1e-45, 0, -0.0, 1.0005]])
     eye = np.eye(8, dtype=np.float32)[:, 7:]
     kept = sptc.gemm(special, eye, instruction=TF32, convert_a="cvt.rna", nan="keep")
-    assert np.isnan(kept).all()  # since 0 x Inf is NaN
+    assert np.isnan(kept).all()  # 0 x Inf is NaN
     with pytest.raises(Error, match=r"^convert_a is for factors in tf32, not those of wgmma"):
         sptc.gemm(*fp8(rng), instruction=FP8, convert_a="cvt.rna")
 
 
 def test_mixed_formats(rng: Random) -> None:
-    """The types of the arrays name the formats of A and of B, whichever is the sparse one."""
+    """The types of the arrays determine the formats of A and B, whether A or B is sparse."""
     a, b = fp8(rng, E4M3, E5M2)
     a[:, ::2] = 0
     y = sptc.gemm(a, b, backend="native")
@@ -202,7 +206,7 @@ def test_mixed_formats(rng: Random) -> None:
 
 
 def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
-    """As `torch._scaled_mm` multiplies any matrix; what is equal by construction is named."""
+    """A dense kernel, such as `torch._scaled_mm`, may multiply a sparse matrix. Ways with equal bits are reported."""
     a, b = fp8(rng)
     a[:, ::2] = 0
     for result, promote in (("f32", 4), ("bf16", 0)):
@@ -232,7 +236,9 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(6))
 def test_other_numerics(rng: Random, number: int) -> None:
-    """Golden model and C++ agree on any F, step and rounding; the bits differ from the architecture's."""
+    """Golden model and C++ library agree for any F, step length and rounding. The bits differ from the
+    architecture's.
+    """
     name = (FP8, TF32, HALF, SPARSE, MXFP8, BF16)[number]
     arch = "sm_120" if name == MXFP8 else "sm_90"
     own = sptc.numerics(arch, name)
@@ -255,7 +261,7 @@ def test_other_numerics(rng: Random, number: int) -> None:
 def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
     a, b = rng.standard_normal((16, 64)).astype(np.float32), rng.standard_normal((64, 8)).astype(np.float32)
     changed = sptc.numerics("sm_90", TF32).replace(alignment_bits=12)
-    assert changed.zero_exponent == -120  # the floor follows F
+    assert changed.zero_exponent == -120  # the exponent floor depends on F
     y = sptc.gemm(a, b, instruction=TF32, numerics=changed)
     found = sptc.identify(a, b, y, instruction=TF32, result="f32", numerics=changed)
     assert (found.exact, found.instructions_alike) == (True, ())
@@ -288,7 +294,7 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
             r"^wgmma.* cannot have these numerics, which belong to another kind",
         ),
         ({"numerics": 17}, r"^numerics must be a record that sptc.numerics returned, not 17$"),
-        ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"aligns toward zero only"),
+        ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"truncates terms toward zero only"),
     ):
         with pytest.raises(Error, match=message):
             sptc.gemm(np.sign(a), np.sign(b), **{**words, **given})

@@ -1,4 +1,4 @@
-"""Whole products: every back end and format against a chain of single instructions, and the errors that are told."""
+"""Whole products: every back end and format is compared with a chain of instructions, and the errors are checked."""
 
 import sqlite3
 from contextlib import closing
@@ -39,7 +39,7 @@ def saved(folder: Path, name: str, matrix: np.ndarray) -> Source:
 
 
 def prepared(folder: Path, a: np.ndarray, b: np.ndarray, way: Way, *choices: Choices, **words: Any) -> Problem:
-    """Prepare the product of two matrices in a new folder, with the matrices beside it."""
+    """Prepare the product of two matrices in a new folder, next to the files of the matrices."""
     (folder / "given").mkdir(parents=True)
     (folder / "product").mkdir()
     sources = saved(folder / "given", "a", a), saved(folder / "given", "b", b)
@@ -79,7 +79,7 @@ SCALED = "mma.sp::ordered_metadata.sync.aligned"
     ],
 )
 def test_block_scales(tmp_path: Path, rng: Random, text: str) -> None:
-    """The golden model computes nearly the product of what the recipes made of both matrices."""
+    """The golden model computes nearly the product of the dequantised matrices."""
     problem = made(tmp_path, text, (48, 50, 300), rng, arch="sm_120", dense=True)
     _, (block,) = computed(problem)
     share = {name: errors.total / errors.total_reference for name, errors in block.errors.items()}
@@ -92,18 +92,18 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
     problem = made(tmp_path, INSTRUCTIONS[name], (19, 11, 200), rng, backends=("rtl", "golden"), dense=True)
     d, (block,) = computed(problem)
     assert (d.shape, block.outputs, block.mismatches, block.first) == ((19, 11), 209, 0, None)
-    if not problem.way.parsed.a.is_integer:  # whose numbers are divided by scales
+    if not problem.way.parsed.a.is_integer:  # float numbers are divided by scales
         function = sptc.gemm(problem.a.read(), problem.b.read(), way=problem.way, prune=True)
         np.testing.assert_array_equal(d, function)
     assert set(block.errors) == {"arithmetic", "whole", "dense"}
-    # The arithmetic is nearly right; pruning loses much, and quantising alone less.
+    # The arithmetic is nearly exact. Pruning causes a large error, and quantisation a smaller one.
     arithmetic, whole, dense = (block.errors[kind].total for kind in ("arithmetic", "whole", "dense"))
     assert arithmetic <= 0.003 * block.errors["arithmetic"].total_reference
     assert arithmetic < dense < whole < block.errors["whole"].total_reference
 
 
 def test_blocks_join(tmp_path: Path, rng: Random) -> None:
-    """Several blocks both ways, the last ones partial, give what numpy gives where f16 is exact."""
+    """A product of several blocks along M and N, with partial last blocks, equals numpy's where f16 is exact."""
     a = rng.integers(-4, 5, (150, 64))
     a[:, 2::4] = 0
     a[:, 1::4] = 0
@@ -158,7 +158,7 @@ def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
 
 
 def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -> None:
-    """Its instructions are half as long, and there are twice as many in a chain."""
+    """The dense instruction has half of the K, so each chain has twice as many instructions."""
     problem = made(tmp_path, F16, (9, 7, 5 * 32), rng, split_k=(2, 3), promote=1, dense=True)
     _, (block,) = computed(problem)
     a, b = problem.a.read(), problem.b.read()
@@ -180,7 +180,9 @@ def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Ran
 
 
 def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random) -> None:
-    """Factors times powers of two give the same sums, and a unit and errors that are times the same power."""
+    """Factors multiplied by powers of two give the same sums. The unit and the errors are multiplied by the same
+    power.
+    """
     a, b = half_empty(rng)
     found = {}
     for power in (0, 100, -100):
@@ -231,7 +233,7 @@ def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     wanted, path = {"format": "f16"}, tmp_path / "product"
     dealing = StreamK(workers=2, rows=64, columns=8)
     problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)
-    blocks = [compute_block(problem, index) for index in (2, 0)]  # in the order in which processes may finish
+    blocks = [compute_block(problem, index) for index in (2, 0)]  # processes may finish in this order
     folder = ProductFolder(path, wanted)
     folder.begin(problem)
     for block in blocks:
@@ -257,5 +259,5 @@ def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
         with pytest.raises(FileError, match=message):
             ProductFolder(path, wanted)
     (path / "mine.txt").write_text("", encoding="utf-8")
-    with pytest.raises(FileError, match=r"holds something else than a product \(mine\.txt\)$"):
+    with pytest.raises(FileError, match=r"is not the folder of a product: it contains mine\.txt$"):
         ProductFolder(path, wanted)

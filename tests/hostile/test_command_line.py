@@ -94,7 +94,9 @@ def _late(number: int, frame: object) -> None:
 
 
 def _too_late(number: int, frame: object) -> None:
-    raise AssertionError(f"no end {PATIENCE} seconds after an interruption, or this machine is too slow")
+    raise AssertionError(
+        f"the command did not end within {PATIENCE} seconds of an interruption, or this machine is too slow"
+    )
 
 
 class Lines:

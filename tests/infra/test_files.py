@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all."""
+"""Files are written completely or not at all."""
 
 import errno
 import os
@@ -124,7 +124,7 @@ def test_a_read_only_file_is_kept(tmp_path: Path) -> None:
     other.write_bytes(b"new")
     path.chmod(0o444)
     for work in (lambda: write_whole(path, b"new"), lambda: require_writable(path), lambda: move_whole(other, path)):
-        with pytest.raises(FileError, match=r"x cannot be written \(it is read-only\)$"):
+        with pytest.raises(FileError, match=r"x cannot be written \(the file is read-only\)$"):
             work()
     assert path.read_bytes() == b"precious"
     assert {entry.name for entry in tmp_path.iterdir()} == {"x", "y"}
@@ -137,7 +137,7 @@ def test_a_pipe_that_nobody_reads_yet(tmp_path: Path, capfd: pytest.CaptureFixtu
     writer = threading.Thread(target=write_whole, args=(pipe, b"late"))
     writer.start()
     said = ""
-    while not said.endswith("\n"):  # the line may be written in several parts
+    while not said.endswith("\n"):  # the line may arrive in several parts
         said += capfd.readouterr().err
     assert said == f"sptc: {pipe} is a pipe without a reader: waiting for a reader\n"
     assert pipe.read_bytes() == b"late"

@@ -1,4 +1,4 @@
-"""Journals: entries are complete or absent, whichever process dies; and unsuitable folders."""
+"""Journals: entries are complete or absent if a process dies, and unsuitable folders are rejected."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from sptc.errors import FileError
 from sptc.infra.journal import Journal
 
-#: Writes pairs of entries until it is killed, and says so once there are some.
+#: Program that writes pairs of entries until it is killed, and prints a line once some are written.
 WRITER = """\
 import itertools, pathlib, sys
 from sptc.infra.journal import Journal
@@ -25,7 +25,7 @@ for number in itertools.count(first, 2):
     journal.write({number: "x" * (number % 5000), number + 1: "x" * (number % 5000)})
     print(number, flush=True)
 """
-#: Holds a folder, with a forked process that outlives it.
+#: Program that holds a journal folder, and forks a process that outlives it.
 HOLDER = """\
 import os, pathlib, sys, time
 from sptc.infra.journal import Journal
@@ -84,7 +84,9 @@ def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path, rng:
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    """Also within one process; a killed process holds no lock, even if its forked child is alive."""
+    """A journal has one holder at a time, also within a process. A killed process holds no lock, even if its child is
+    alive.
+    """
     message = rf"^{tmp_path} is in use by another work$"
     with closing(Journal(tmp_path, "work")), pytest.raises(FileError, match=message):
         Journal(tmp_path, "work")
@@ -112,7 +114,7 @@ def test_others_can_read_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database(tmp_path: Path) -> None:
-    """Any overwritten page or truncation is reported in one sentence, or no entry is lost."""
+    """After any overwritten page or truncation, either an error is reported in one sentence, or no entry is lost."""
     entries: dict[int, object] = dict.fromkeys(range(40), "x" * 300)
     with closing(Journal(tmp_path / "whole", "work")) as journal:
         journal.begin("task")
@@ -140,7 +142,7 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     statements += ["CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM task; END", "CREATE VIEW v AS SELECT 1"]
     statements += ["CREATE INDEX i ON entries (content)", "CREATE TABLE other (x)"]
     statements += ["UPDATE task SET content = '{'", "UPDATE entries SET content = '['"]
-    for number, statement in enumerate(statements):  # the second view would never end
+    for number, statement in enumerate(statements):  # the second view is an endless computation
         with closing(Journal(tmp_path / str(number), "work")) as journal:
             journal.begin("task")
             journal.write({3: "three"})
@@ -157,12 +159,12 @@ def test_folders_that_will_not_do(tmp_path: Path) -> None:
     for name, message in (
         ("file", r"cannot hold the state of a work \(File exists\)$"),
         ("file/below", r"cannot hold the state of a work \(Not a directory\)$"),
-        ("else", r"holds something else than a work \(thesis\.tex\)$"),
+        ("else", r"is not the folder of a work: it contains thesis\.tex$"),
     ):
         with pytest.raises(FileError, match=message):
             Journal(tmp_path / name, "work")
     assert [path.name for path in (tmp_path / "else").iterdir()] == ["thesis.tex"]
-    with pytest.raises(FileError, match=r"^/proc cannot hold the state of a work|^/proc holds something else"):
+    with pytest.raises(FileError, match=r"^/proc cannot hold the state of a work|^/proc is not the folder of a work"):
         Journal(Path("/proc"), "work")
     (tmp_path / "folder" / "work.lock").mkdir(parents=True)
     with pytest.raises(FileError, match=r"cannot hold the state of a work \(unable to open database file\)$"):
@@ -187,7 +189,7 @@ def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the size of a file and on the time of a query, which no schema should reach."""
+    """Limits for the size of a file and for the time of a query, which a damaged schema must not exceed."""
     with closing(Journal(tmp_path, "work")) as journal:
         journal.write({1: "one"})
         monkeypatch.setattr("sptc.infra.journal._MOST_CALLS", 3)
@@ -203,7 +205,7 @@ def test_what_may_stand_beside(tmp_path: Path) -> None:
     (tmp_path / "ours").write_text("")
     Journal(tmp_path, "work", {"ours"}).close()
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(FileError, match=r"holds something else than a work \(thesis\.tex\)$"):
+    with pytest.raises(FileError, match=r"is not the folder of a work: it contains thesis\.tex$"):
         Journal(tmp_path, "work", {"ours"})
     Journal(tmp_path, "work").close()
 

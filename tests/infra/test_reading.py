@@ -24,7 +24,7 @@ def array_bytes(header: str = HEADER, data: bytes = bytes(24), version: tuple[in
     return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + data
 
 
-#: What stands where an array should, and what is said of it.
+#: Invalid contents of an array member, with part of the expected message.
 NO_ARRAYS = {
     "nothing": (b"", "EOF"),
     "garbage": (bytes(range(200)), "magic string"),
@@ -40,8 +40,8 @@ NO_ARRAYS = {
     "a negative shape": (array_bytes(HEADER.replace("(2, 3)", "(-2, -3)")), "shape"),
     "too few bytes": (array_bytes(data=bytes(23)), "."),
     "trailing bytes": (array_bytes(data=bytes(25)), "."),
-    "70 axes": (array_bytes(HEADER.replace("(2, 3)", f"({'1, ' * 70})"), bytes(4)), "it has 70 axes"),
-    "a header of gigabytes": (b"\x93NUMPY\2\0" + b"\xff" * 4 + b" " * 99, "its header of 4294967295 bytes is too long"),
+    "70 axes": (array_bytes(HEADER.replace("(2, 3)", f"({'1, ' * 70})"), bytes(4)), "the array has 70 axes"),
+    "a header of gigabytes": (b"\x93NUMPY\2\0" + b"\xff" * 4 + b" " * 99, "the header of 4294967295 bytes is too long"),
 }
 
 
@@ -71,7 +71,7 @@ def whole(**options: object) -> bytes:
 
 
 def patched(offset: int, value: bytes) -> bytes:
-    """An archive with other bytes in both headers of its member, counted from the version that is needed."""
+    """Archive in which bytes of both headers of its member are replaced, counted from the version that is needed."""
     data = bytearray(whole())
     for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
         place = data.index(mark) + start + offset
@@ -121,12 +121,12 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
         archive.writestr("x.npy", array_bytes())
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("x.npy", array_bytes())
-    with pytest.raises(FileError, match=r"^\S+ is nothing \(it holds 'x.npy' twice\)$"):
+    with pytest.raises(FileError, match=r"^\S+ is nothing \(the archive contains 'x.npy' twice\)$"):
         read_all(path)
 
 
 def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget covers what is read from one file; a member that is not read costs nothing."""
+    """The memory budget covers the arrays that are read from one file. A member that is not read costs nothing."""
     path = tmp_path / "x.npz"
     np.savez(path, a=np.zeros(6000, np.uint8), b=np.zeros(6000, np.uint8))
     monkeypatch.setenv("SPTC_ARCHIVE_GIB", str(7000 / 2**30))
@@ -143,7 +143,7 @@ def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claiming(path: Path, name: str, size: int) -> None:
-    """Let an archive's directory state a wrong unpacked size of a member."""
+    """Let an archive's directory state a wrong uncompressed size of a member."""
     data = bytearray(path.read_bytes())
     place = data.rindex(name.encode()) - 46
     assert data[place : place + 4] == b"PK\1\2"
@@ -154,7 +154,7 @@ def claiming(path: Path, name: str, size: int) -> None:
 def test_members_that_expand(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.zeros(1 << 22, np.uint8), b=np.array(1))
-    assert read_all(path)["a"].size == 1 << 22  # no more than deflate can
+    assert read_all(path)["a"].size == 1 << 22  # the ratio is possible for deflate
     claiming(path, "a.npy", 1 << 29)
     with read_arrays(path, "is nothing") as archive:
         assert archive.read("b") == 1
@@ -182,7 +182,7 @@ def test_arrays_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None
 
 @pytest.fixture
 def few_digits() -> Iterator[None]:
-    """Restore Python's limit on the digits of an integer, which hardware tests lift."""
+    """Restore Python's limit on the digits of an integer, which hardware tests remove."""
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
     yield
@@ -201,8 +201,8 @@ def test_no_json() -> None:
 def test_what_is_no_plain_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, reason in (
-        (tmp_path / "pipe", "it is no plain file"),
-        (Path("/dev/zero"), "it is no plain file"),
+        (tmp_path / "pipe", "not a plain file"),
+        (Path("/dev/zero"), "not a plain file"),
         (tmp_path, "Is a directory"),
         (tmp_path / "none", "No such file or directory"),
         (Path("a\0b"), "embedded null byte"),

@@ -1,4 +1,4 @@
-"""Tensor memory: every map equals the manual's formulas; and errors."""
+"""Tensor memory: every map equals the manual's formulas, and invalid addresses are rejected."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def assert_same(found: TensorMap, expected: TensorMap, what: str) -> None:
 
 
 def forms() -> Iterator[tuple[Opcode, Instruction]]:
-    """Yield one instruction of each opcode, M, three N, width of A and width of D."""
+    """Yield one instruction of each opcode and M, for three values of N, with all widths of A and D."""
     for opcode in every_opcode():
         found: dict[tuple[int, ...], Instruction] = {}
         columns = {opcode.columns[0], opcode.columns[len(opcode.columns) // 2], opcode.columns[-1]}
@@ -40,7 +40,7 @@ def forms() -> Iterator[tuple[Opcode, Instruction]]:
 
 
 def test_every_map_is_that_of_the_manual() -> None:
-    """At bases away from zero, with each selector and scale ID, on either half of the lanes."""
+    """Maps are compared at addresses other than zero, with each selector and scale ID, in both halves of the lanes."""
     for opcode, i in forms():
         layout, ids = layout_for(opcode, i.m), range(0, 4, i.scale_size or 4)
         assert layout.rows * layout.cta_group == i.m
@@ -96,7 +96,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: a_map(D, instruction("mxf8f6f4.block_scale", "e3m2"), 0), r"^a of .* no public source .* where a 6-bit"),
     (lambda: metadata_map(F, F16, 0, 8 << 16), r"^e must start at lane 0 or 16 .* in layout F, not 8$"),
     (lambda: scale_map("scale_b", 96, 1, 0, 0, 2), r"^scale_b must have a multiple of 64 columns, not 96: no public"),
-    (lambda: metadata_map(D, F16, 2, 0), r"^the selector of .* must be 0 or 1: no public source .* columns 2 picks$"),
+    (
+        lambda: metadata_map(D, F16, 2, 0),
+        r"^the selector of .* must be 0 or 1: no public .* columns selector 2 selects$",
+    ),
     (lambda: metadata_map(D, F16, 0, 5), r"^e of .* must start at an even column of tensor memory, not 5$"),
     (lambda: metadata_map(D, F16, 0, 1 << 16), r"^e must start at lane 0 "),
     (lambda: scale_map("scale_a", 128, 1, 0, 509), r"^scale_a at column 509 .* reaches column 512"),

@@ -1,4 +1,4 @@
-"""Small kernels of a few instructions: single threads, warps, barriers, and what a launch refuses."""
+"""Small kernels of a few instructions: single threads, warps, barriers, and launches that are rejected."""
 
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,9 @@ WORDS = 64
 
 
 def text(body: str, parameters: int = 2, head: str = "") -> str:
-    """Return a kernel in which %rd1 points to the thread's word of the first argument, %rd2 to that of the last."""
+    """Return a kernel in which %rd1 points to the thread's word of the first array, and %rd2 to its word of the last
+    array.
+    """
     declared = ", ".join(f".param .u64 p{i}" for i in range(parameters))
     return f"""
 .version 8.7
@@ -40,7 +42,7 @@ def text(body: str, parameters: int = 2, head: str = "") -> str:
 
 
 def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDArray[np.uint32]:
-    """Run a kernel of one CTA whose body gets a word per thread in %r1 and returns a word per thread in %r2."""
+    """Run a kernel of one CTA. The body reads one word per thread in %r1 and returns one word per thread in %r2."""
     result = np.zeros(source.size, np.uint32)
     program = text(f"ld.global.u32 %r1, [%rd1];\n{body}\nst.global.u32 [%rd2], %r2;")
     after: NDArray[np.uint32] = run_kernel(program, 1, threads, [source.view(np.uint32), result], **options).after(
@@ -50,7 +52,7 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
 
 
 def test_variables_of_the_module() -> None:
-    """Constants with values, and a counter in global memory that starts at zero."""
+    """The module has constants with values, and a counter in global memory that starts at zero."""
     head = """
 .const .align 4 .b32 table[4] = {0x10, 2, 30, -4};
 .visible .global .align 4 .u32 counter;
@@ -116,7 +118,7 @@ def test_integers(body: str, function: Any, rng: Random) -> None:
 
 
 def test_floats_are_rounded_once(rng: Random) -> None:
-    """A fused multiply-add of random bits, against exact integers; and f16 in pairs."""
+    """Fused multiply-adds of random bits equal exact integer arithmetic, also for pairs of f16."""
     x = (rng.integers(0, 1 << 32, WORDS, dtype=np.uint32) & np.uint32(0x87FFFFFF)) + np.uint32(0x38000000)
     results = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
     from fractions import Fraction
@@ -163,7 +165,7 @@ def test_threads_of_a_warp_exchange(rng: Random) -> None:
 
 
 def test_paths_part_and_meet(rng: Random) -> None:
-    """Threads diverge in a loop whose trip count is the thread's number."""
+    """Threads diverge in a loop whose number of iterations is the number of the thread."""
     body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
     body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
     number = np.arange(WORDS)
@@ -171,7 +173,7 @@ def test_paths_part_and_meet(rng: Random) -> None:
 
 
 def test_a_barrier_and_shared_memory(rng: Random) -> None:
-    """One warp writes late, the other reads after the barrier; without the barrier it would read zeros."""
+    """One warp writes late, and the other warp reads after the barrier. Without the barrier, it would read zeros."""
     words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
     head = ".shared .align 4 .b8 buffer[256];"
     body = """
@@ -245,7 +247,9 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(barrier: str, orders
 
 @pytest.mark.parametrize("_", range(4))
 def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
-    """Chains, grids, and now and then a conflict; in the second text something stands between the instructions."""
+    """Chains and grids of mma, with a few register conflicts. The second kernel has another instruction between the
+    mma.
+    """
 
     def registers(count: int, low: int, high: int) -> str:
         low, high = (0, 32) if rng.random() < 0.05 else (low, high)
@@ -257,7 +261,7 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
         a, b, c = registers(4, 0, 8), registers(2, 8, 12), registers(4, 12, 32)
         d = c if rng.random() < 0.7 else registers(4, 12, 32)
         run.append(f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {d}, {a}, {b}, {c};")
-    # A chain whose accumulators between nothing else reads.
+    # A chain with intermediate accumulators that no other instruction reads.
     accumulators = ["{%x12, %x13, %x14, %x15}", "{%y0, %y1, %y2, %y3}", "{%y4, %y5, %y6, %y7}"]
     for c, d in pairwise([*accumulators, "{%x16, %x17, %x18, %x19}"]):
         a, b = registers(4, 0, 8), registers(2, 8, 12)
@@ -298,7 +302,7 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
         ("mul.wide.u64 %rd3, %rd1, %rd2;", "^line 18: 'mul.wide.u64' is not modelled"),
         ("call (%r1), f, (%r2);", "^line 18: 'call' is not modelled$"),
         ("L: L: bra L;", "^line 18: a second label has the name 'L'$"),
-        (".local .b8 w[999999];", "^line 18: 999999 bytes of local memory; at most 524288 are possible$"),
+        (".local .b8 w[999999];", "^line 18: the module declares 999999 bytes of local memory, more than 524288$"),
         ("add.u32 %r1, %r2;", "^line 18: 'add.u32' is not modelled: it has 1 source operands$"),
         ("mbarrier.init.b64 %r1, 1;", "^line 18: mbarrier.init.b64: its operands do not fit the instruction$"),
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
@@ -346,7 +350,7 @@ def test_what_a_launch_refuses() -> None:
         ({"entry": []}, "the module has no kernel \\[\\]; it has kernel"),
         (
             {"ptx": program.replace(".visible", ".shared .b8 w[999999]; .visible")},
-            "999999 bytes of shared memory; at most 232448",
+            "declares 999999 bytes of shared memory, more than 232448",
         ),
         ({"ptx": program.replace(".visible", ".shared .b8 w[many]; .visible")}, "'many' is no number of elements"),
         ({"grid": 1 << 31}, r"a grid has at most 2147483647 x 65535 x 65535 CTAs, not \(2147483648, 1, 1\)"),

@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` through the C interface: all of tensor memory, or the error message, equal to the golden model's."""
+"""``tcgen05.mma`` through the C interface: all of tensor memory, or the error message, equals the golden model's."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ SWIZZLES = ("none", "32B", "64B", "128B")
 
 
 def every_text() -> Iterator[Opcode]:
-    """Every opcode, with ``.ashift`` too where it may stand."""
+    """Yield every opcode, also with ``.ashift`` where it is accepted."""
     for opcode in every_opcode():
         yield opcode
         if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
@@ -32,7 +32,7 @@ OPCODES = list(every_text())
 
 
 def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
-    """Return a random instruction of an opcode, and operands wherever it takes them.
+    """Return a random instruction of an opcode, with operands in random memories and at random addresses.
 
     `fixed` are its attributes, and ``sparsity_selector``, that are not random.
     """
@@ -69,7 +69,7 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
                 str(opcode), rng, a_in="tensor" if in_tensor else "shared", swizzles=(swizzles[0], swizzles[1]),
                 options=options, any_nibble=bool(rng.integers(2)), **expected,
             )  # fmt: skip
-        except OperandError:  # what no source states, or the widest A beside other operands
+        except OperandError:  # values that no public source defines, or the widest A next to other operands
             continue
 
 
@@ -89,7 +89,9 @@ def random_options(one: Case, rng: Random) -> dict[str, Any]:
 
 
 def mended(options: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments without causes of errors: undefined metadata, subnormal numbers in D, too far a shift."""
+    """Return arguments without causes of errors: undefined metadata, subnormal numbers in D, or a shift that is too
+    large.
+    """
     mask = {"zero_column_mask": options["zero_column_mask"] & (1 << 56) - 1} if "zero_column_mask" in options else {}
     return {**options, "metadata": "silicon", "scale_input_d": 0, **mask}
 
@@ -111,7 +113,7 @@ def numbers_of(one: Case) -> dict[str, int]:
 
 
 def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
-    """Compare the library with the golden model; tell whether the instruction was computed."""
+    """Compare the library with the golden model. Return whether the instruction was computed."""
     expected = outcome(one.run, **arguments)
     result = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
     if isinstance(expected, str) or isinstance(result, str):
@@ -125,7 +127,7 @@ def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_random_cases(opcode: Opcode, rng: Random) -> None:
-    """Of each number of rows, so of each layout, and of each selector; of scales also those of more than 96 columns."""
+    """Every M (so every layout) and every selector is compared, also with block scales of more than 96 columns."""
     for m in opcode.rows:
         selectors = next(i for i in instructions_of(opcode) if i.m == m).sparsity_selectors
         fixed = [{"sparsity_selector": selector} for selector in range(selectors)]
@@ -146,7 +148,7 @@ def test_many_cases(opcode: Opcode, kernels: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [F16, F16_2, MXF8, f"{DENSE_WS}.kind::i8", f"{WS}.kind::tf32"])
 def test_spoilt_numbers(text: str, rng: Random) -> None:
-    """Every bit of the instruction descriptor flipped, and random addresses: the same result or the same message."""
+    """Every bit of the instruction descriptor is inverted, and addresses are random: results or messages are equal."""
     one = case(text, rng, n=64)
     numbers = [name for name in ("d", "e", "a", "b", "scale_a", "scale_b") if name in one.arguments]
     changes = [{"idesc": one.arguments["idesc"] ^ 1 << bit} for bit in range(32)]
@@ -160,7 +162,7 @@ def test_spoilt_numbers(text: str, rng: Random) -> None:
 
 
 def test_wrong_options(rng: Random) -> None:
-    """Of the words that Python has for an operand that is left out, C has zero; and copies that differ."""
+    """Values of operands that Python omits are zero in C. Copies of operands with different contents are rejected."""
     sparse, dense = case(f"{SP}.kind::i8", rng, n=32), case(DENSE2 + ".kind::f16", rng, n=32)
     pair = case(f"{DENSE2}.kind::mxf4.block_scale", rng, m=128, n=64, a_in="tensor")
     changes: list[tuple[Case, dict[str, Any]]] = [
@@ -179,7 +181,7 @@ def test_wrong_options(rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [f"{WS}.kind::f16", f"{DENSE_WS}.kind::i8"])
 def test_shifts_of_columns(text: str, rng: Random) -> None:
-    """Up to what the instruction descriptor allows, of 32 rows at most 16 columns, of others 32."""
+    """Shifts of B up to the limit in the instruction descriptor: at most 16 columns for M = 32, else 32 columns."""
     for m in parse_opcode(text).rows:
         most = 16 if m == 32 else 32
         for allowed in (0, 8, 16, 32):
@@ -192,7 +194,9 @@ def test_shifts_of_columns(text: str, rng: Random) -> None:
 @pytest.mark.parametrize("text", [F16, F16_2])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_images(text: str, threads: int, rng: Random) -> None:
-    """Images with their own shared memory, or one for all; in place; and the first that is refused leaves all alone."""
+    """Images have separate or common shared memory, or are updated in place. After a rejected image, none is
+    changed.
+    """
     one = case(text, rng, n=16)
     pair = one.ctas == 2
     axis = one.ctas - 1
@@ -236,7 +240,7 @@ def test_operands(rng: Random) -> None:
         (lambda o: setattr(o.smem, "bytes", 100), 8, "descriptor a reaches byte "),
         (lambda o: setattr(o, "a", 1 << 40), 9, "a must be a 32-bit address of tensor memory, not 1099511627776."),
         (lambda o: setattr(o, "d", 512), 9, "d must be an address of lane 0 to 127 and column 0 to 511"),
-        (lambda o: setattr(o, "zero_column_mask", 1), 10, "takes no zero_column_mask; it belongs to '.ws'."),
+        (lambda o: setattr(o, "zero_column_mask", 1), 10, "takes no zero_column_mask, which only '.ws' has."),
         (lambda o: setattr(o, "metadata", 3), 9, "metadata must be 0 to 2, not 3."),
         (lambda o: setattr(o, "enable_input_d", 2), 9, "enable_input_d must be 0 to 1, not 2."),
     ]
@@ -257,7 +261,9 @@ def test_operands(rng: Random) -> None:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_texts(opcode: Opcode, rng: Random) -> None:
-    """Every text is spelled as by the parser, whatever the order of its qualifiers; spoilt ones are refused alike."""
+    """Texts are normalised as by the Python parser, for any order of qualifiers. Invalid texts give the same
+    message.
+    """
     collectors = [f"collector::{'b2' if opcode.weight_stationary else 'a'}::{use}" for use in ("lastuse", "discard")]
     words = [word for word in KINDS[opcode.kind].scales if KINDS[opcode.kind].scales[word] == opcode.scale_size]
     for collector in ("", *collectors):
@@ -306,7 +312,7 @@ WHOLE = [("tf32", "tf32"), ("f16", "bf16"), ("f8f6f4", "e5m2"), ("i8", "s8")]
     [*((*row, place) for row in WHOLE for place in ("shared", "tensor")), ("f8f6f4", "e2m1", "shared")],
 )
 def test_nibbles_that_software_writes(tail: str, a: str, a_in: str, rng: Random) -> None:
-    """A nibble of zero is accepted only where its chunk stores zeros, of either sign."""
+    """A nibble of zero is accepted only if its chunk stores zeros of either sign."""
     one = case(f"{SP2}.kind::{tail}", rng, n=32, a=a, a_in=a_in)
     image = "smem" if a_in == "shared" else "tmem"
     sign = {"tf32": 0x80000000, "bf16": 0x80008000, "e5m2": 0x80808080}.get(a, 0)

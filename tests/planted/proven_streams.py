@@ -108,7 +108,7 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
 #: Ports that are replaced by other values inside a component.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("commits.order", "rtl.commits", "Commits",
-     "A group is finished when its last panel is multiplied, not when that is delivered.",
+     "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
      lambda self: {"delivered": self.multiplied}),
 ]  # fmt: skip
 for _row in READS:
@@ -117,26 +117,28 @@ for _row in READS:
 
 #: Assignments that are added after a component's own ones: name of the fault, component and description.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
-    ("warp.order", "rtl.warp", "Warp", "Results of the core are taken whether the registers are free or not.",
+    ("warp.order", "rtl.warp", "Warp", "Results of the core are accepted although the result registers are occupied.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
-    ("validity.warp", "rtl.warp", "Warp", "Flags of 16-bit elements are put where those of smaller ones belong.",
+    ("validity.warp", "rtl.warp", "Warp", "Flags of 16-bit elements are stored at the positions for narrower elements.",
      lambda self, m: [m.submodules["core"].i.payload.tag.wide.eq(0)]),
     ("fetch.both", "rtl.operand_fetch", "OperandFetch",
-     "Core matrices of A are handed on as they lie, MN-major ones too.",
+     "MN-major core matrices of A are not transposed.",
      lambda self, m: [self.core_matrix.rows.eq(Cat(self.memory.data))]),
     ("accumulators.contents", "rtl.accumulators", "Accumulators",
-     "Contents are offered once they are asked for, not once they are there.",
+     "Accumulators are offered when they are requested, before they arrive.",
      lambda self, m: [self.c.valid.eq(named(m, "kept") != 0)]),
-    ("wgmma.order", "rtl.tensor_cores", "TensorCores", "The descriptor of A is handed on as that of B.",
+    ("wgmma.order", "rtl.tensor_cores", "TensorCores", "The descriptor of A is used for B.",
      lambda self, m: [m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)]),
-    ("wgmma.progress", "rtl.tensor_cores", "TensorCores", "A that has arrived goes on to be awaited.",
+    ("wgmma.progress", "rtl.tensor_cores", "TensorCores",
+     "The arrival of A is not noticed, so the instruction waits forever.",
      lambda self, m: [m.submodules["slots"].a.arrived.eq(0)]),
     ("wgmma.shared", "rtl.warpgroup", "Owners",
-     "Results go to the warpgroup whose multiplication is offered when they are multiplied, not to whose it is.",
+     "Results go to the warpgroup that offers a multiplication in the cycle in which their panel is multiplied.",
      lambda self, m: [m.submodules["panels"].entry.eq(self.owner)]),
-    ("tcgen05.results", "rtl.tcgen05", "Tcgen05", "The results of the second array are written for the first one, too.",
+    ("tcgen05.results", "rtl.tcgen05", "Tcgen05",
+     "The results of the second array are also written to the lanes of the first array.",
      lambda self, m: [m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)]),
-    ("tcgen05.progress", "rtl.tcgen05", "Tcgen05", "Of B only the first panel is read.",
+    ("tcgen05.progress", "rtl.tcgen05", "Tcgen05", "Only the first panel of B is read.",
      lambda self, m: [m.submodules["requests_b"].last.eq(0)]),
 ]  # fmt: skip
 for _row in DRIVES:
@@ -148,10 +150,10 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores its sparsity selector.",
      lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),
     ("accumulators.order", "rtl.accumulators", "_overlap",
-     "Only the very columns that are due are waited for, not those that overlap them.",
+     "A read waits for pending results of equal columns, but not of overlapping columns.",
      lambda accumulators, right, a, b: a == b),
     ("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs",
-     "Of two elements in a register only the upper one is negated.",
+     "Only the upper one of two elements in a register is negated.",
      lambda panel_operands, right, self: Cat(Const(0, 16), right(self)[16:])),
 ]  # fmt: skip
 for _row in COMPUTES:

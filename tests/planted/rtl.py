@@ -149,22 +149,23 @@ def _(placement: Any, change: Change) -> None:
 #: Ports that are replaced by other values inside a component.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
-     "A column's order takes `wide` for `sparse` and the other way round.",
+     "The component that reorders a column exchanges its inputs `wide` and `sparse`.",
      lambda self: {"wide": self.sparse, "sparse": self.wide}),
     ("rtl.order.dense", "rtl.order", "RowOrder",
-     "Dense steps are given the metadata at the input, not that of the first two units.",
+     "A dense step uses the metadata at the input instead of the nibble for the first two units.",
      lambda self: {"sparse": Const(1)}),
     ("rtl.reduce.groups", "rtl.reduce", "ReduceStage",
-     "Sums of groups of 4-bit integers are added whatever the elements are.",
+     "Sums of groups of 4-bit integers are added for all element formats.",
      lambda self: {"integer_groups": Const(1)}),
     ("rtl.operand_fetch.slot", "rtl.operand_fetch", "OperandFetch",
-     "What arrives of A bears the tag of another instruction.", lambda self: {"a_tag": ~self.a_tag}),
+     "Core matrices of A arrive with the tag of the other instruction slot.", lambda self: {"a_tag": ~self.a_tag}),
     ("rtl.tensor_core.panels", "rtl.tensor_core", "TensorCore",
-     "An instruction begins although a panel waits for the other arrays.", lambda self: {"panel_waits": Const(0)}),
+     "An `mma` begins although a panel of `wgmma` waits for the other arrays.", lambda self: {"panel_waits": Const(0)}),
     ("rtl.life_cycle.wait", "rtl.life_cycle", "LifeCycle",
-     "After a wait one group more is taken to be finished than it says.",
+     "After a wait, one more group counts as finished than the wait guarantees.",
      lambda self: {"pending": (self.pending - (self.pending != 0))[:3]}),
-    ("rtl.life_cycle.shape", "rtl.life_cycle", "LifeCycle", "Multiplications of another N count as of the same shape.",
+    ("rtl.life_cycle.shape", "rtl.life_cycle", "LifeCycle",
+     "Multiplications with different N count as multiplications of the same shape.",
      lambda self: {"last_panel": Const(0, 5)}),
 ]  # fmt: skip
 for _row in READS:
@@ -174,18 +175,18 @@ for _row in READS:
 #: Assignments that are added after a component's own ones: name of the fault, component and description.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
-     "Results of instructions are offered where those of panels are, too.",
+     "Results of `mma` also appear at the output for results of panels.",
      lambda self, m: [self.panel_result.valid.eq(m.submodules["warp"].o.valid)]),
     ("rtl.tensor_cores.length", "rtl.tensor_cores", "TensorCores",
-     "Panels of B of a dense instruction are read as long as those of a sparse one.",
+     "Panels of B of a dense instruction are read with the length of a sparse instruction.",
      lambda self, m: [m.submodules["requests_b"].short.eq(0)]),
-    ("rtl.warpgroup.results", "rtl.warpgroup", "Owners", "Of several warpgroups all results go to the first.",
+    ("rtl.warpgroup.results", "rtl.warpgroup", "Owners", "The results of all warpgroups go to the first warpgroup.",
      lambda self, m: [m.submodules["panels"].entry.eq(0)]),
     ("rtl.tcgen05.port", "rtl.tcgen05", "Tcgen05",
-     "Panels of B of a dense instruction are read as long as those of a sparse one.",
+     "Panels of B of a dense instruction are read with the length of a sparse instruction.",
      lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)]),
     ("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05",
-     "A is read from tensor memory even where it is in shared memory, and kept for what it is not.",
+     "A is also read from tensor memory if it is in shared memory, and overwrites the right A.",
      lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)]),
 ]  # fmt: skip
 for _row in DRIVES:
@@ -194,16 +195,16 @@ for _row in DRIVES:
 
 #: Functions with one expression that run in place of another: name of the fault, function and description.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
-    ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 are given the metadata of rows 0 to 7.",
+    ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 use the metadata of rows 0 to 7.",
      lambda warp, right, self, held, row, step: right(self, held, row % 8, step)),
     ("rtl.multiply.register", "rtl.multiply", "MultiplyStage._registered",
-     "The floor of e_max passes by the register behind the products.",
+     "The lower limit of e_max bypasses the pipeline register after the products.",
      lambda multiply, right, self, m, value: value if value.shape() == multiply._EXPONENT else right(self, m, value)),
     ("rtl.tensor_core.pace", "rtl.tensor_core", "RegisterCycles",
-     "The register file delivers a dense instruction's operands as slowly as a sparse one's.",
+     "The register file takes the cycles of a sparse instruction for a dense instruction.",
      lambda tensor_core, right: right(of_mma={**right().of_mma, (False, False): 6})),
     ("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles",
-     "The register file is a cycle faster than it was measured.", lambda tensor_cores, right: right(wide=17)),
+     "The register file is one cycle faster than measured.", lambda tensor_cores, right: right(wide=17)),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)

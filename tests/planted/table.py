@@ -128,14 +128,16 @@ def main() -> int:
     """Search a test for each fault, print the table, and return the exit status."""
     everything = {name: found for room in ROOMS for name, found in faults(room).items()}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="faults (default: all)")
-    parser.add_argument("--results", type=Path, default=ROOT / "build" / "planted.json", help="what was found so far")
-    parser.add_argument("--again", action="store_true", help="ask again for what was asked before")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of faults (default: all)")
+    parser.add_argument("--results", type=Path, default=ROOT / "build" / "planted.json", help="file of results")
+    parser.add_argument("--again", action="store_true", help="also search for faults that have a result")
     parser.add_argument("--seed", type=int, default=0, help="seed of random tests (default %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="searches at a time (default: all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="number of parallel searches (default: all cores)"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - everything.keys():
-        parser.error(f"there is no fault {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
+        parser.error(f"there is no fault {', '.join(sorted(unknown))}; the faults are {', '.join(everything)}")
     wanted = options.names or list(everything)
     results = {} if options.again else read(options.results)
     last = {name: found.test for name, found in read(FOUND).items() if not (found.test or _HANGS).startswith(_HANGS)}
@@ -161,11 +163,11 @@ def main() -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             return 130
     lost = [name for name in wanted if results[name].test is None]
-    print(f"{len(wanted) - len(lost)} of {len(wanted)} faults are seen by quick tests")
+    print(f"{len(wanted) - len(lost)} of {len(wanted)} faults are detected by quick tests")
     for name in lost:
-        print(f"no quick test sees {name}: {everything[name].mistake}")
+        print(f"no quick test detects {name}: {everything[name].mistake}")
     for test in sorted(broken):
-        print(f"left out, since it fails without a fault too: {test}")
+        print(f"not used, because it also fails without a fault: {test}")
     return int(bool(lost))
 
 

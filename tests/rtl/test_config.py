@@ -1,4 +1,4 @@
-"""Configurations: errors and their messages, derived values, and the presets against the numerics."""
+"""Configurations: errors with messages, derived values, and presets compared with the numerics."""
 
 import dataclasses
 import gc
@@ -28,17 +28,17 @@ def test_what_is_accepted() -> None:
     assert [config("s4", step_bytes=value).slots for value in (40, 64)] == [80, 128]  # without scales
     for word, least in (("f16", 20), ("tf32", 20), ("bf16", 14), ("e4m3", 8), ("e2m1", 8), ("e5m2", 8), ("s8", 8)):
         assert config(word, alignment_bits=least, fp8_alignment_bits=8).alignment_bits == least
-    assert config("f16", block_alignment_bits=24).block_alignment_bits == 24  # there are no groups
+    assert config("f16", block_alignment_bits=24).block_alignment_bits == 24  # the configuration has no groups
     for cuts in ((), ("select",), ("align", "round"), CUTS):
         assert config(cuts=cuts).latency == len(cuts)
 
 
-#: What is refused: fields, and the beginning of the message, which is a regular expression.
+#: Rejected fields, and a regular expression for the beginning of the message.
 REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({name: value}, f"{name} must be an integer from 1 to 256, not {re.escape(repr(value))}$")
       for name in ("rows", "columns", "step_bytes") for value in (0, -4, "4", 4.0, None)),
     *(({"step_bytes": value}, f"step_bytes must be a multiple of 4, not {value}$") for value in (1, 2, 6, 18, 33)),
-    # With groups of 16 4-bit elements the rest would be left out of the sum; a step carries scales for four.
+    # Groups have 16 4-bit elements, so a rest would be missing in the sum. A step has scales for only four groups.
     *(({"formats": (word,), "scales": scales, "step_bytes": value},
        f"step_bytes must be a multiple of 8 .*groups of 16, not {value}$")
       for word, scales in (("e2m1/4", ("ue8m0",)), ("s4", ()), ("u4", ())) for value in (4, 12, 20)),
@@ -49,12 +49,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({"formats": value}, "formats") for value in ((1,), (None,), (("f16",),), (b"f16",))),
     *(({"formats": ("f16", word)}, f"formats: {re.escape(repr(word))} is no element format$")
       for word in ("f64", "", "F16", "f32", "s32", "ue8m0", "ue4m3", "/4", " f16")),
-    *(({"formats": (word,)}, f"formats: {word!r} asks for a container that {word.partition('/')[0]} never takes$")
+    *(({"formats": (word,)}, f"formats: {word!r} names a container width that {word.partition('/')[0]} never has$")
       for word in ("f16/8", "e2m1/16", "e2m1/2", "s8/4", "e4m3/x", "e4m3/-8", "bf16/32", "f16/16/16", "tf32/19",
                    "e3m2/6", "e2m3/6")),
     *(({"formats": words}, r"formats must be a tuple without repetitions, not \(")
       for words in (("f16", "f16"), ("s8", "f16", "s8"), ("f16", "f16/16"), ("e2m1/8", "e2m1"))),
-    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # a list could not be held by a cache
+    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # a list cannot be a key of a cache
       for value in (None, 1, "ue8m0", ["ue8m0"], {"ue8m0"})),
     ({"formats": ("e4m3",), "scales": ("ue8m1",)}, r"scales must be among ue8m0, ue4m3, not \('ue8m1',\)$"),
     *(({"formats": words, "scales": ("ue8m0",)},
@@ -138,7 +138,9 @@ def test_codes_are_places() -> None:
 
 
 def test_slots() -> None:
-    """A step of 32 bytes holds 8 tf32, 16 f16, 32 bytes or 64 4-bit elements; a slot serves the ones that reach it."""
+    """A step of 32 bytes has 8 tf32, 16 f16, 32 bytes or 64 4-bit elements. A product slot serves the formats that
+    reach it.
+    """
     made = config("tf32", "f16", "e4m3", "s4", "e2m1/4", scales=("ue8m0",))
     assert [made.slots_of(element) for element in made.elements] == [8, 16, 32, 64, 64]
     assert (made.slots, made.term_slots, made.chunks) == (64, 32, 16)
@@ -184,14 +186,16 @@ def alignment_of(made: CoreConfig, instruction: Instruction, rules: Numerics) ->
 
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_a_preset_computes_as_its_architecture(arch: str) -> None:
-    """Multiplexers, and of native instructions length of a step, alignment, floor of the exponent and rounding."""
+    """A preset has the multiplexers of its architecture, and the step length, alignment, floor and rounding of its
+    numerics.
+    """
     made = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     assert made.mux == MUX_OF_ARCHITECTURE[arch]
     native = 0
     for instruction in (i for a, i in CASES if a == arch):
         rules = numerics(instruction, arch)
         if rules.method is Method.EMULATED or not made.holds(instruction):
-            # The assembler emulates fp8 by f16, and 4-bit integers by 8-bit ones from sm_90 on.
+            # The assembler emulates fp8 by f16 and, from sm_90 on, 4-bit integers by 8-bit integers.
             assert made.step_bytes == 32
             assert instruction.family == "mma"
             assert instruction.a.name in ("e4m3", "e5m2", "s4", "u4"), instruction
@@ -218,7 +222,7 @@ def test_every_format_of_a_preset_is_used() -> None:
             used[PRESET_OF_ARCHITECTURE[arch]].add(Element(fmt, instruction.container_bits))
     for name in set(PRESETS) - {"tiny", "blackwell"}:
         assert set(PRESETS[name].elements) <= used[name], name
-    # The mma of sm_100 has no kinds; its datapath is that of sm_120, which tcgen05 uses whole.
+    # The mma of sm_100 has no kinds. Its datapath equals that of sm_120, and tcgen05 uses all of it.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
 
 
@@ -226,4 +230,4 @@ def test_every_format_of_a_preset_is_used() -> None:
 def test_an_unknown_mux() -> None:
     with pytest.raises(ValueError, match=r"^mux must be 'mux4' or 'mux3', not 'mux2'$"):
         NibbleDecoder("mux2")
-    gc.collect()  # Amaranth warns when it meets the half-made component, so let that be here
+    gc.collect()  # Free the component that was not elaborated here, while Amaranth's warning is off.

@@ -1,4 +1,4 @@
-"""Surveys: parts that add up, and the area of sparsity, stages and formats."""
+"""Area surveys: parts add up to the whole, and the area of sparsity, stages and formats is right."""
 
 import json
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_the_table(made_up: Survey) -> None:
     assert "\nsparsity, against the dense unit: +10.0 % gates, +10.0 % depth\n" in text
     assert "\nsparsity, against the dense array: +10.3 % gates\n" in text
     assert "  formats = s8,u8  scales = none  " in text
-    assert "the sum is not the flattened unit" in text
+    assert "the sum differs from the flattened unit" in text
 
 
 @pytest.mark.regression
@@ -126,7 +126,7 @@ def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path:
     assert "FLOP" not in measurement.unit.cells
     assert (measurement.core, measurement.array, measurement.whole) == (None, None, None)
     assert measurement.unit.longest > registered.unit.longest
-    assert "\npipeline registers taken for wires\n" in table(measurement)
+    assert "\npipeline registers replaced by wires\n" in table(measurement)
     plot_survey(measurement, tmp_path / "unit.svg")
     assert "least: a unit" in (tmp_path / "unit.svg").read_text()
 

@@ -46,7 +46,7 @@ def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert result["unit"]["delay"] == pytest.approx(1e6 / clock["achieved"])
     assert "nextpnr" in result["versions"]
     assert main([*WORDS, "--for-frequency", "1000"]) == 1
-    assert "none that was tried reaches 1000 MHz" in capsys.readouterr().out
+    assert "no measured unit reaches 1000 MHz" in capsys.readouterr().out
 
 
 def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

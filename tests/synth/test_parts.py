@@ -1,4 +1,4 @@
-"""The parts of a warpgroup: each once, with its count in the hardware, and none missing."""
+"""Parts of a warpgroup: each part occurs once in the list, with its number of instances, and none is missing."""
 
 import gc
 from dataclasses import replace
@@ -42,7 +42,7 @@ def test_every_part_is_in_the_hardware() -> None:
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
-        if place in places:  # which are alike
+        if place in places:  # modules with this position are equal
             return
         places.add(place)
         if place in hierarchy._NAMES:
@@ -50,7 +50,7 @@ def test_every_part_is_in_the_hardware() -> None:
                 enter(part, hierarchy._place(f"{place}.{name}"))
 
     enter(Warpgroup(replace(TINY, rows=4, columns=4)), "")
-    gc.collect()  # what was not elaborated warns when it goes
+    gc.collect()  # free components that were never elaborated, while their warnings are off
     assert hierarchy._NAMES.keys() <= places
 
 
@@ -69,18 +69,20 @@ def test_what_they_take() -> None:
     assert all(part.amounts["gates"] > 0 for part in others)
     assert measurement.warpgroup_sum["gates"] == sum(part.amounts["gates"] for part in measurement.warpgroup)
     beside = 100 - 100 * units.amounts["gates"] / measurement.warpgroup_sum["gates"]
-    assert f"\n{beside:.1f} % of it is beside the units\n" in table(measurement)
+    assert f"\n{beside:.1f} % of the area is outside the units\n" in table(measurement)
 
 
 def module(name: str, *others: str) -> str:
-    """Return a module with one register, a helper of its own, and a cell of each of some other modules."""
+    """Return a module with one register, its own helper module, and one cell for each of some other modules."""
     cells = [f"cell \\{name}.{other} \\{other}\nend\n" for other in ("helper", *others)]
     helper = f"module \\{name}.helper\nwire width 1 input 0 \\i\ncell $not $1\nend\nend\n"
     return f"module \\{name}\nwire width 1 input 0 \\i\ncell $dff $1\nend\n{''.join(cells)}end\n{helper}"
 
 
 def test_a_small_hierarchy_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two arrays of two units: all modules of a kind are one part, with its own helpers and without others' insides."""
+    """In two arrays of two units, modules of a kind form one part, with their helper modules and without other
+    parts.
+    """
     text = module("top", "tensor_cores") + module("top.tensor_cores", "fetch", "core_0", "core_1")
     text += module("top.tensor_cores.fetch")
     for core in ("top.tensor_cores.core_0", "top.tensor_cores.core_1"):

@@ -1,4 +1,4 @@
-"""Files of matrices: they are read back, mapped where possible, and every error is one sentence."""
+"""Files of matrices: they are read back and mapped where possible, and every error is one sentence."""
 
 import sys
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_numpys_own_files(tmp_path: Path) -> None:
         (np.ones((2, 2), complex), "must hold floats or integers, not complex128"),
         (np.ones((2, 2), bool), "must hold floats or integers, not bool"),
         (np.ones((2, 2, 2)), r"must have two axes, not shape \(2, 2, 2\)"),
-        (np.ones((2, 2), ml_dtypes.bfloat16), "does not say which type its elements of 2 bytes have"),
+        (np.ones((2, 2), ml_dtypes.bfloat16), "does not state the type of its elements of 2 bytes"),
         (np.array([[{}]], object), "is no whole .npy file"),
     ):
         np.save(path, array, allow_pickle=True)

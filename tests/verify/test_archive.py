@@ -1,4 +1,4 @@
-"""Invalid register files are refused in one line that names the file, and are closed."""
+"""Invalid register files are rejected in one line that names the file, and are closed."""
 
 import gc
 import io
@@ -29,7 +29,7 @@ from sptc.tests.verify.register_files import (
 )
 from sptc.verify.register_file import read, write
 
-#: Keys that a file of an instruction must have.
+#: Keys that a file of each family must have.
 OF_MMA, OF_TCGEN05 = "instruction selector A B C E", "instruction idesc tmem smem d a b e"
 REQUIRED = {
     SPARSE: OF_MMA, NVFP4: f"{OF_MMA} scale_a scale_b scale_ids", WGMMA: f"{OF_MMA} b_descriptor",
@@ -61,7 +61,7 @@ STRING_WANTED = r"must be a 0-d string, not "
 INTEGER_WANTED = r"must be a 0-d integer, not "
 TMEM = r"tmem must be a uint32 array of shape \[case, 128, 512\], not "
 OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 of shape "
-#: Text of the instruction, key, what is made of its value, and words of the message.
+#: Text of the instruction, key, function that changes the value, and part of the message.
 Defect = tuple[str, str, Callable[[Any], Any], str]
 DEFECTS: list[Defect] = [
     (SPARSE, "instruction", np.bytes_, "instruction " + STRING_WANTED + r"\|S"),
@@ -186,13 +186,13 @@ def header(text: bytes) -> bytes:
 
 
 def damaged(path: Path, whole: bytes, landmark: bytes, offset: int, bits: int) -> None:
-    """Change bits of a byte behind a landmark: in the archive's directory, or in compressed data."""
+    """Invert bits of a byte after a landmark: in the archive's directory, or in compressed data."""
     octets = bytearray(whole)
     octets[octets.index(landmark) + offset] ^= bits
     path.write_bytes(octets)
 
 
-#: How a file is made, of a good one, and words of the message.
+#: Function that makes a file from the bytes of a valid one, and part of the message.
 NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: None, "does not exist"),
     (lambda path, _: path.mkdir(), UNREADABLE),
@@ -201,7 +201,7 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: path.write_bytes(b"\x80\x04]\x94."), UNREADABLE),  # a pickle
     (lambda path, _: path.write_bytes(single_array()), "single array, not an .npz register file"),
     (lambda path, _: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
-    (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .its member 'notes.txt' is no array.$"),
+    (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .the member 'notes.txt' is not an array.$"),
     (lambda path, _: archive(path, "A.npy", b"hello"), UNREADABLE + r" \(EOF"),
     (lambda path, _: archive(path, "A.npy", header(b"{'descr': '<u4', 'shape': (3,")), "readable"),
     (lambda path, _: archive(path, "A.npy", header(ENORMOUS)), "readable"),
@@ -210,8 +210,8 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
         for share in (0.001, 0.1, 0.5, 0.9, 0.999)
     ),
     (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 16, 0xFF), UNREADABLE),  # the checksum
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 8, 0x01), UNREADABLE),  # the flag of encryption
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 10, 0x05), UNREADABLE),  # the compression method
+    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 8, 0x01), UNREADABLE),  # the encryption flag is set
+    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 10, 0x05), UNREADABLE),  # compression method 5
     (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 6, 0xFF), UNREADABLE),  # the version
     (lambda path, whole: damaged(path, whole, b"instruction.npy", 40, 0xFF), UNREADABLE),  # compressed data
 ]
