@@ -1,4 +1,4 @@
-"""Evaluate a graph for every assignment of its inputs, 64 assignments in parallel. Solvers are slow with products."""
+"""Evaluate a graph for every assignment of its inputs, 64 in parallel. SMT solvers would be slow for multipliers."""
 
 from pathlib import Path
 

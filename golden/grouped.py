@@ -52,7 +52,7 @@ def grouped_step(
     finite_c = c if special is None else finite_part(c)
 
     # e_max = max(exponents of the groups, exp(c), e_zero). A group whose sum cancels to zero counts in the maximum; a
-    # group without a non-zero product does not.
+    # group without a nonzero product does not count.
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
     significands = np.where(np.isnan(scales.significands), 0, scales.significands)
     participates = (products != 0).any(axis=1) & (significands != 0)

@@ -157,7 +157,7 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by number in one transaction, replacing older entries; errors as for :meth:`begin`."""
+        """Write entries by number in one transaction, replacing older entries. Raise the errors of :meth:`begin`."""
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
 

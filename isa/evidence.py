@@ -62,7 +62,7 @@ class Form:
 class Source:
     """File of recordings or published results, with the level of evidence that it supports."""
 
-    level: Evidence  #: Level of evidence that the results in the file support
+    level: Evidence  #: Level of evidence for the instruction that the results in the file support
     file: str  #: Path of the file of results, relative to ``recordings/``
 
 

@@ -57,7 +57,7 @@ class Rule:
 
     name: str  #: Name of the rule, a key in :data:`RULES`
     legal: frozenset[int]  #: Metadata nibbles that are legal under the rule
-    meaning: str  #: Statement of the rule in words, as part of a message
+    meaning: str  #: Text that states the rule, for error messages
     source: str  #: Section of the PTX manual that states the rule
 
 

@@ -148,7 +148,7 @@ def at_line(ins: Instruction) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel."""
+    """A parameter of a kernel: its name, type, size and offset in parameter space."""
 
     name: str
     type: str  #: PTX type of one element of the parameter

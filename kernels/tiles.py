@@ -1,4 +1,4 @@
-"""Find tiles in shared memory whose layout, written by a copy, differs from the ``wgmma`` descriptor for reading them.
+"""Find tiles in shared memory that a copy wrote in another layout than the ``wgmma`` descriptor that reads them has.
 
 A descriptor without swizzle describes core matrices: eight rows of 16 bytes, one after the other. If a copy wrote
 longer rows there, two things follow: rows of a core matrix are neighbours in global memory, and a part of the tile is

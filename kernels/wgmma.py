@@ -36,7 +36,7 @@ class _RegisterFences:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
-        #: Line of the last register write that no fence follows, or 0 if a fence follows, or -1 before the first fence.
+        #: Line of the last register write without a later fence. 0: a fence followed. -1: there was no fence yet.
         self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:

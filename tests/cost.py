@@ -1,4 +1,5 @@
-"""What the tests cost in processor time: ``python tests/cost.py`` says so of the last runs, and what is over budget.
+"""Processor time of the tests: ``python tests/cost.py`` prints the costs of the last runs, and tests that are over
+budget.
 
 A run with ``--cost FILE`` (``make test`` and ``make regression`` pass it) measures each test, each fixture that several
 tests share, and each process as a whole; processes that a test starts and waits for are included: compilers, Yosys,
@@ -19,39 +20,39 @@ import pytest
 __all__ = ["Cost", "CostPlugin", "report"]
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Where the tiers leave their costs.
+#: File with the cost of the last quick run, and folder with the costs of the last regression.
 QUICK, REGRESSION = ROOT / "build" / "cost" / "quick.json", ROOT / "build" / "regression" / "latest"
-#: Processor seconds beyond which a quick test, what tests share, and the quick tier are over budget.
+#: Budgets in processor seconds: for a quick test, for a shared fixture, and for the whole quick tier.
 MOST_OF_TEST, MOST_OF_SHARED, MOST_OF_TIER = 5.0, 30.0, 600.0
-#: Tests that the summary lists.
+#: Number of tests that the report lists.
 LISTED = 15
 
 
 @dataclass
 class Cost:
-    """Processor seconds of a run."""
+    """Processor time of a test run in seconds."""
 
-    #: Of each test by its name, without the fixtures that it shares with other tests.
+    #: Processor seconds by test name, without shared fixtures.
     tests: dict[str, float] = field(default_factory=dict)
-    #: Of each fixture that serves several tests, by its folder or file and its name.
+    #: Processor seconds by shared fixture: its folder or file, and its name.
     shared: dict[str, float] = field(default_factory=dict)
-    #: Of all processes of the run, imports and collection included.
+    #: Processor seconds of all processes of the run, including imports and collection.
     processes: float = 0.0
 
     def add(self, other: "Cost") -> None:
-        """Add the cost of another process."""
+        """Add the cost of another process to this cost."""
         self.tests |= other.tests
         self.shared = dict(Counter(self.shared) + Counter(other.shared))
         self.processes += other.processes
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of this process and of those that it has waited for."""
+    """Return the processor time in seconds of this process and of its finished child processes."""
     return sum(os.times()[:4])
 
 
 class CostPlugin:
-    """Measures a run of pytest, workers included, and writes its cost to a file as JSON."""
+    """Pytest plugin that measures a run, workers included, and writes its cost to a file as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,7 +61,7 @@ class CostPlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Measure a test, its set-up and its end."""
+        """Measure a test, including its set-up and its end."""
         start, self._in_fixtures = _processor_seconds(), 0.0
         try:
             return (yield)
@@ -69,7 +70,7 @@ class CostPlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
-        """Measure what several tests share; a fixture that asks for another is charged without it."""
+        """Measure a fixture that several tests share, without the fixtures that it requests itself."""
         start, before = _processor_seconds(), self._in_fixtures
         try:
             return (yield)
@@ -81,31 +82,31 @@ class CostPlugin:
                 self._in_fixtures += seconds
 
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add what a worker measured."""
+        """Add the cost that a worker process has measured."""
         if cost := getattr(node, "workeroutput", {}).get("cost"):
             self._cost.add(Cost(**cost))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Hand the cost to the process that the workers belong to, or write it."""
+        """In a worker, send the cost to the main process. In the main process, write the cost to the file."""
         if hasattr(session.config, "workeroutput"):
             self._cost.processes = _processor_seconds()
             session.config.workeroutput["cost"] = asdict(self._cost)
         else:
-            # Workers are children and have reported their cost; without workers all children belong to tests.
+            # With workers, the children have reported their cost. Without workers, all children belong to tests.
             is_alone = not self._cost.processes
             self._cost.processes += _processor_seconds() if is_alone else sum(os.times()[:2])
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_text(json.dumps(asdict(self._cost)), encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the cost."""
+        """Print the cost of the run."""
         terminalreporter.section("processor seconds")
         for line in report(self._cost, is_quick=True):
             terminalreporter.write_line(line)
 
 
 def report(cost: Cost, *, is_quick: bool) -> Iterable[str]:
-    """Yield lines with the cost of folders, the dearest tests, and what is over budget."""
+    """Yield report lines: costs of folders, the tests with the highest cost, and tests that are over budget."""
     names = cost.tests | cost.shared
     folders: Counter[str] = Counter()
     for name, seconds in names.items():
@@ -124,7 +125,7 @@ def report(cost: Cost, *, is_quick: bool) -> Iterable[str]:
 
 
 def main() -> int:
-    """Print what the last runs of both tiers cost; return 2 if there is none."""
+    """Print the costs of the last runs of both tiers. Return 2 if there was no run."""
     tiers = {"quick": [QUICK] * QUICK.exists(), "regression": sorted(REGRESSION.glob("*.cost"))}
     for tier, paths in tiers.items():
         total = Cost()

@@ -1,4 +1,4 @@
-"""What a test file depends on: rooms of the house, by what it and its helpers import, and a digest of all that.
+"""Dependencies of a test file: the rooms that it and its helpers import, and a digest of all files that it could read.
 
 A room is taken whole, with every room that its files import, and with files that are no Python: so a test is run again
 when anything changes that it could reach. One that starts processes could reach them all.
@@ -17,26 +17,27 @@ from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, 
 __all__ = ["EVERYTHING", "digest_of", "needs", "rooms_of_modules"]
 
 TESTS = ROOT / "tests"
-#: Words of a test that starts a program of its own: it could import anything.
+#: Words in a test that starts a program, which could import anything.
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
-#: Words of one that reads what stands in no room.
+#: Words in a test that reads files outside all rooms.
 _READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
-#: Words of one to which comments and docstrings matter: of properties they are what a command prints.
+#: Words in a test that depends on comments or docstrings. The docstring of a property is the statement that `sptc
+#: prove` prints.
 _READS_DOCSTRINGS = ("module.__doc__", ".statement", *_READS_FILES)
-#: What stands in no room: texts, scripts, benchmarks.
+#: Name for files outside all rooms: pages, scripts, benchmarks.
 _OUTSIDE = "outside"
 #: Folders of data, by the room whose files read them.
 _DATA = {"isa": ("recordings",), "cli": ("fusesoc",)}
-#: Rooms whose modules another room imports by their names in a table (`api/backends.py`).
+#: Rooms whose modules another room imports by names in a table (`api/backends.py`).
 _BY_NAME = {"api": {"sim/engine", "native"}}
-#: Every room, and what stands in none.
+#: All rooms, and files outside all rooms.
 EVERYTHING = frozenset({*MAY_IMPORT, _OUTSIDE})
-#: Files that decide what is installed, or how tests run.
+#: Files that determine what is installed, or how tests run.
 _ALWAYS = ("pyproject.toml", "setup.py", "tests/conftest.py", "tests/dependencies.py", "errors.py", "__init__.py")
 
 
 def needs(file: Path) -> frozenset[str]:
-    """Return the rooms that a test file could reach, and `_OUTSIDE` if it could reach files outside of all rooms."""
+    """Return the rooms that a test file could use, and `_OUTSIDE` if it could read files outside all rooms."""
     texts = [path.read_text(encoding="utf-8") for path in modules(file)]
     if file.parent == TESTS or any(word in text for text in texts for word in _READS_FILES):
         return EVERYTHING
@@ -48,7 +49,7 @@ def needs(file: Path) -> frozenset[str]:
 
 
 def digest_of(file: Path) -> str:
-    """Return a digest of the files that a test file could reach; comments count only if it reads them."""
+    """Return a digest of the files that a test file could read. Comments count only if the test reads them."""
     digest = hashlib.sha256()
     texts = [path.read_text(encoding="utf-8") for path in modules(file)]
     is_read = file.parent == TESTS or any(word in text for text in texts for word in _READS_DOCSTRINGS)
@@ -60,7 +61,7 @@ def digest_of(file: Path) -> str:
 
 
 def modules(file: Path) -> list[Path]:
-    """Return a test file, the set-up of its folder, and the helpers among the tests that these import."""
+    """Return a test file, the conftest of its folder, and all helpers in `tests/` that these files import."""
     found, waiting = set(), {file, *file.parent.glob("conftest.py")} - {TESTS / "conftest.py"}
     while waiting:
         path = waiting.pop()
@@ -73,13 +74,15 @@ def modules(file: Path) -> list[Path]:
 
 
 def _helpers(parts: list[str]) -> Iterator[Path]:
-    """Yield the files of a module among the tests, whose last part may be one of its names."""
+    """Yield the files of a module in `tests/`. The last part of `parts` may be a name in the module."""
     for place in (TESTS.joinpath(*parts), TESTS.joinpath(*parts[:-1])):
         yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists())
 
 
 def _rooms(name: str) -> set[str]:
-    """Return the rooms of a name: of what the root exports those that it comes from, of errors and the version none."""
+    """Return the rooms of a name. A public name of the root belongs to the rooms that define it. Errors belong to no
+    room.
+    """
     room = charged(name)
     if room in MAY_IMPORT and room:
         return {room}
@@ -95,7 +98,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _of_fixtures(texts: Iterable[str]) -> list[str]:
-    """Return what is imported by the set-up of all tests, and by those of its fixtures that a test names."""
+    """Return the imports of tests/conftest.py at module level, and of those of its fixtures that the texts name."""
     text = (TESTS / "conftest.py").read_text(encoding="utf-8")
     kept = [
         node
@@ -107,19 +110,19 @@ def _of_fixtures(texts: Iterable[str]) -> list[str]:
 
 @cache
 def _reached(room: str) -> frozenset[str]:
-    """Return a room and all that its files import, and theirs."""
+    """Return a room and all rooms that its files import, directly or indirectly."""
     found, waiting = set(), {room}
     while waiting:
         room = waiting.pop()
         found.add(room)
-        # Importing an error or the version loads the package, but depends on nothing that it loads.
+        # Importing an error or the version loads the package, but does not depend on the loaded modules.
         names = {name for path in files_of(room) if room for name in imports_of(path) if _is_ours(name)}
         waiting |= ({of for name in names for of in _rooms(name)} | _BY_NAME.get(room, set())) - found
     return frozenset(found)
 
 
 def _files(rooms: frozenset[str], file: Path) -> Iterator[Path]:
-    """Yield the files of rooms, and those beside a test that are no tests."""
+    """Yield the files of rooms, and the files in the folder of a test that are not tests."""
     yield from (ROOT / name for name in _ALWAYS)
     yield from (path for path in _below(file.parent) if file.parent != TESTS and not path.name.startswith("test_"))
     for room in rooms - {_OUTSIDE, ""}:
@@ -130,7 +133,7 @@ def _files(rooms: frozenset[str], file: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield every file in a folder and its folders."""
+    """Yield every file in a folder and in its subfolders."""
     for place, names, files in os.walk(folder):
         names[:] = sorted(n for n in names if not n.startswith(".") and n not in ("build", "dist", "__pycache__"))
         names[:] = [name for name in names if not name.endswith(".egg-info")]
@@ -139,14 +142,14 @@ def _below(folder: Path) -> Iterator[Path]:
 
 @cache
 def _content(path: Path, is_read: bool, changed: int, size: int) -> bytes:
-    """Return the digest of a file as it is since it was last changed: of its bytes, or of its code alone."""
+    """Return the digest of a file, of its bytes or of its code only. The digest is cached until the file changes."""
     if path.suffix == ".py" and not is_read and not path.is_relative_to(TESTS):
         return code_digest([path]).encode()
     return hashlib.sha256(path.read_bytes()).digest()
 
 
 def rooms_of_modules(names: Iterable[str]) -> frozenset[str]:
-    """Return the rooms of modules of the package, as of those that a process has imported.
+    """Return the rooms of imported modules, given by module name.
 
     The root is none, nor is a package that only says what its rooms have in common.
     """

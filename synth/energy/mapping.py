@@ -40,7 +40,7 @@ def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> Mapp
 
 
 def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return the netlist of one unit of an array, mapped module by module. Errors are those of :func:`mapped_row`."""
+    """Return the netlist of one unit of an array, mapped module by module. Raise the errors of :func:`mapped_row`."""
     return _mapped(unit(config), library, by_module=True)
 
 

@@ -1,4 +1,4 @@
-"""Operands for energy measurements, from random distributions or matrices, as steps in an array's order."""
+"""Operands for energy measurements, from random distributions or matrices, in the order in which an array computes."""
 
 import re
 from collections.abc import Callable

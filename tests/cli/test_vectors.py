@@ -146,7 +146,7 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
     (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
     (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
-    assert manifest["configuration"]["name"] == "hopper"  # the preset of the architecture by default
+    assert manifest["configuration"]["name"] == "hopper"  # by default, the preset of the architecture
 
 
 def test_hex_says_what_it_is(cli: CommandLine) -> None:

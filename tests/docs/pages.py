@@ -1,4 +1,4 @@
-"""The pages of the README and the site, cut into blocks, and how a reader would run them."""
+"""Pages of README and site, split into code blocks, and functions that run the blocks as a reader would."""
 
 import io
 import re
@@ -17,9 +17,9 @@ PAGES = [
     ROOT / "README.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "generated" not in path.relative_to(ROOT).parts),
 ]
-#: Languages of blocks that a reader runs, and of those that show what was printed.
+#: Languages of blocks that are run, and the language of blocks that show output.
 RUN, SHOWN = ("python", "sh"), "text"
-#: A remark before a block says what a test must know: `slow`, `shown`, `not run: why`, or code that prepares files.
+#: A comment in front of a block controls the test: `slow`, `shown`, `not run: reason`, or code that prepares files.
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^>]*?)\s*-->\n)?^```(?P<language>\S+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -28,11 +28,11 @@ _SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILI
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page, or code before one that no reader sees."""
+    """A code block of a page, or hidden code in front of a block."""
 
-    language: str  #: Word behind the opening fence
+    language: str  #: Word after the opening fence
     text: str  #: Text between the fences
-    mark: str = ""  #: Remark in front of the block
+    mark: str = ""  #: Comment in front of the block
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -45,7 +45,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_page(page: Path, *, slow: bool) -> int:
-    """Run the blocks of a page in this folder, one after the other; return how many lines were compared.
+    """Run the blocks of a page in the current folder, one after the other. Return the number of compared lines.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def _run(block: Block, page: Path, names: dict[str, Any]) -> str:
 
 
 def _call(line: str) -> None:
-    """Run a command of a page; behind it may stand where its output goes, or its exit status."""
+    """Run a command of a page. A redirection of its output, or its exit status, may follow the command."""
     command, _, remark = line.partition("  # ")
     command, _, target = command.partition(" > ")
     word, *words = shlex.split(command)
@@ -91,6 +91,6 @@ def _call(line: str) -> None:
 
 
 def _is_printed(line: str, printed: str) -> bool:
-    """Tell whether a line was printed, up to dots that stand for the rest of it."""
+    """Return whether a line was printed. Dots in the line stand for any text."""
     start, dots, _ = line.strip().partition("...")
     return any(of.strip().startswith(start) if dots else of.strip() == line.strip() for of in printed.splitlines())

@@ -1,4 +1,4 @@
-"""Every block of README and site, and every notebook, runs as it stands there and prints what stands below."""
+"""All code blocks of README and site, and all notebooks, run unchanged and print the output that the pages show."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from sptc.cli.main import command_parser
 from sptc.tests.docs.pages import PAGES, ROOT, RUN, SHOWN, blocks_of, run_page
 from sptc.tests.kernels.recorded import recorded
 
-#: Blocks of these are no commands: programs and descriptions that other tests take, words for Sphinx, pictures of text.
+#: Languages of blocks that are not commands, and the tests that check these blocks.
 ELSEWHERE = {
     "c": "tests/native/test_build.py",
     "yaml": "tests/test_fusesoc.py and tests/test_action.py",
@@ -29,8 +29,8 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
-#: Pages whose blocks search ways to sum, simulate the hardware or write its Verilog, which takes seconds each: they are
-#: run in the regression.
+#: Pages with blocks that take seconds, because they search for ways, simulate the hardware or write Verilog. Only the
+#: regression runs them.
 DEAR = {
     "docs/explanation/result", "docs/guides/is-my-kernel-exact", "docs/guides/python", "docs/guides/tensors",
     "docs/guides/trace", "docs/guides/vectors", "docs/guides/ways", "docs/guides/what-went-wrong",
@@ -62,7 +62,7 @@ def test_dear_blocks(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_blocks_of_every_page_can_be_run() -> None:
-    """Commands are words that the command line knows, and programs are Python; their results are checked above."""
+    """Commands have known options, and programs are valid Python. Other tests compare the output."""
     assert {name_of(page) for page in PAGES} >= DEAR
     for page in PAGES:
         for block in blocks_of(page):
@@ -86,17 +86,17 @@ def test_every_block_is_run_or_says_why_not() -> None:
         assert text.count("\n```") == 2 * (shown - text.count("<!-- set-up")), name_of(page)
 
 
-#: What a block holds that the base install cannot run, and the extra that brings it.
+#: Patterns of text in a block that needs an extra, and the name of the extra.
 EXTRAS = {
     r"\btorch\b|\.pt\b": "torch", r"safetensors|ml_dtypes": "tensors", r"\bimport triton\b": "triton",
     r"sptc (area|sweep|energy)\b|--(svg|plot) ": "area", r"sptc prove\b": "formal", r"sptc gpu verify\b": "cuda",
 }  # fmt: skip
-#: Extras that bring others.
+#: Extras that include other extras.
 BRINGS = {"torch": {"tensors"}}
 
 
 def unnamed_extras(text: str) -> list[tuple[str, str]]:
-    """Return the first line of each block that needs an extra which the text above it does not name, and that extra.
+    """Return the first line of each block that needs an extra, and the extra, if the text above does not name it.
 
     The text above is what stands between it and the heading or block before it.
     """
@@ -132,7 +132,7 @@ def test_the_jobs_of_the_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_output_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that shows what is not printed is found, as is a command that ends otherwise."""
+    """The test detects a page that shows wrong output, and a command with an unexpected exit status."""
     monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"
     page.write_text("```sh\nsptc presets\n```\n\n```text\nhopper ...\n```\n", encoding="utf-8")
@@ -150,7 +150,9 @@ MOST_BYTES = 250_000
 
 
 def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
-    """Yield the texts and block diagrams that cells show; matplotlib's pictures differ from version to version."""
+    """Yield the texts and block diagrams in cell outputs. Pictures of matplotlib differ between versions, and are
+    omitted.
+    """
     for number, cell in enumerate(notebook["cells"]):
         for output in cell.get("outputs", []):
             texts = {"text": output.get("text", "")} | output.get("data", {})

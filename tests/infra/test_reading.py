@@ -154,7 +154,7 @@ def claiming(path: Path, name: str, size: int) -> None:
 def test_members_that_expand(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.zeros(1 << 22, np.uint8), b=np.array(1))
-    assert read_all(path)["a"].size == 1 << 22  # the ratio is possible for deflate
+    assert read_all(path)["a"].size == 1 << 22  # the compression ratio is possible for deflate
     claiming(path, "a.npy", 1 << 29)
     with read_arrays(path, "is nothing") as archive:
         assert archive.read("b") == 1

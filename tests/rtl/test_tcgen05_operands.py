@@ -248,7 +248,7 @@ def test_every_array_gets_what_the_maps_say(
     tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]
     panels = deque((one, place) for one in work for place in range(one.panels))
-    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # separate memory of accumulators
+    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # memory of the accumulators
     accumulators = model.copy()
 
     async def tensor_memory(ctx) -> None:

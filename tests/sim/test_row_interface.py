@@ -101,7 +101,7 @@ def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
     before = {*tmp_path.glob("*.json")}
     sentence = "the sources of the hardware have changed since this process started: start it again"
     assert say(_EDITED, edited, tmp_path) == [sentence] * 2
-    # The cache contains a digest by the state of the sources.
+    # The folder `code` of the cache contains digests of sources.
     assert {path for path in tmp_path.iterdir() if path.suffix != ".lock" and path.name != "code"} == before
 
 
