@@ -67,7 +67,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
-    """Return the bytes of a file; errors as :func:`opened`, and a `FileError` if it has more than `limit` bytes."""
+    """Return the bytes of a file. Raise the errors of :func:`opened`, or a `FileError` for more than `limit` bytes."""
     with opened(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -133,7 +133,7 @@ def _layout(file: IO[bytes]) -> _Layout:
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded")
     if min(shape, default=0) < 0:
-        raise ValueError(f"shape {shape}")
+        raise ValueError(f"the shape {shape} has a negative size")
     return _Layout(shape, fortran, dtype, file.tell())
 
 
@@ -240,7 +240,7 @@ def _check_end(file: BinaryIO) -> None:
 
 
 def read_array(path: Path, refusal: str) -> NDArray:
-    """Map the array of an ``.npy`` file into memory, read-only; errors as :func:`read_arrays`."""
+    """Map the array of an ``.npy`` file into memory, read-only. Raise the errors of :func:`read_arrays`."""
     with opened(path) as file, _refused(path, refusal):
         layout = _layout(file)
         size = os.fstat(file.fileno()).st_size

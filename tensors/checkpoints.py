@@ -204,7 +204,7 @@ def read_compressed(
     except Error as error:
         raise FileError(f"{path}: {error}") from None
     except (KeyError, ValueError, ArithmeticError) as error:
-        raise FileError(f"{path}: its text metadata is not understood ({error})") from None
+        raise FileError(f"{path}: the text metadata is not understood ({error})") from None
 
 
 def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:

@@ -156,7 +156,7 @@ def _open_npz(path: Path) -> TensorFile:
             metadata = {str(key): str(value) for key, value in text.items()}
             types = dict(json.loads(metadata.pop(_TYPES, "{}")))
         except (ValueError, TypeError, RecursionError):
-            raise FileError(f"{path}: its member {_METADATA} is not a JSON object") from None
+            raise FileError(f"{path}: the member {_METADATA} is not a JSON object") from None
     else:
         types = {}
 

@@ -120,14 +120,14 @@ def test_text_that_is_wrong(tmp_path: Path) -> None:
     assert file.metadata["element_format"] in FORMATS
     for change, message in (
         ({"software_format": "cutlass2"}, "states the format cutlass2, not tilelang"),
-        ({"granularity": "3:4"}, "its text metadata is not understood"),
+        ({"granularity": "3:4"}, "the text metadata is not understood"),
         ({"dtype": "nothing"}, "'nothing' is not an element type"),
         ({"dtype": "float32"}, "elements of type float32 cannot be stored as float8_e4m3fn"),
-        ({"element_format": "e9m9"}, "its text metadata is not understood"),
-        ({"block": "many"}, "its text metadata is not understood"),
+        ({"element_format": "e9m9"}, "the text metadata is not understood"),
+        ({"block": "many"}, "the text metadata is not understood"),
         ({"block": "16"}, r"scales must have the shape \(32, 2\), not \(32, 1\)"),
         ({"instruction": "mma"}, "x.npz: "),
-        ({"scale_layout": "64x8"}, "its text metadata is not understood"),
+        ({"scale_layout": "64x8"}, "the text metadata is not understood"),
         ({"scale_layout": "128x4"}, r"32 x 1 scales in blocks of 128 x 4 take 512 bytes, not 32 uint8"),
         ({"scale_format": "f16"}, "scales of f16 cannot be stored as uint8"),
     ):
