@@ -29,8 +29,8 @@ class Error(ValueError):
 class InstructionError(Error):
     """Error in a PTX instruction: the instruction does not parse, or an architecture does not support it."""
 
-    text: str = ""  #: Instruction text that cannot be parsed; empty for all other errors
-    choices: str = ""  #: Numbered list of the instructions that match the search words; empty for other errors
+    text: str = ""  #: Instruction text that cannot be parsed, or empty for all other errors
+    choices: str = ""  #: Numbered list of the instructions that match the search words, or empty for other errors
 
 
 class KernelError(Error):
@@ -38,7 +38,7 @@ class KernelError(Error):
 
     @property
     def line(self) -> int | None:
-        """Number of the faulty line in the PTX text, counted from 1; None if the error has no line."""
+        """Number of the faulty line in the PTX text, counted from 1, or None if the error has no line."""
         match = re.match(r"(?:deadlock: .*? at )?line (\d+)", str(self))
         return int(match[1]) if match else None
 
@@ -63,15 +63,15 @@ class FileError(Error):
 class NibblePlace:
     """Position of a metadata nibble in the matrix, and in the register or tensor memory that holds the nibble."""
 
-    batch: tuple[int, ...]  #: Index of the nibble along the leading (batch) axes; empty if there is no batch
+    batch: tuple[int, ...]  #: Index of the nibble along the leading (batch) axes, or empty if there is no batch
     #: Row of A and chunk of the nibble within that row.
     row: int
     chunk: int
-    #: Thread whose metadata register holds the nibble, or lane of tensor memory that holds it; and lowest bit of the
+    #: Thread whose metadata register holds the nibble, or lane of tensor memory that holds it, and lowest bit of the
     #: nibble.
     lane: int
     low_bit: int
-    column: int | None = None  #: Column of tensor memory; None if registers hold the metadata
+    column: int | None = None  #: Column of tensor memory, or None if registers hold the metadata
 
     def __str__(self) -> str:
         batch = self.batch[0] if len(self.batch) == 1 else self.batch

@@ -24,7 +24,7 @@ class Backend(Protocol):
     """Protocol: methods that every back end must implement."""
 
     def make_ready(self, arch: str) -> None:
-        """Prepare the back end for an architecture; the first call may be slow, for example to compile the hardware.
+        """Prepare the back end for an architecture. The first call may be slow, for example to compile the hardware.
 
         Raises
         ------
@@ -86,7 +86,7 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of all back ends; then names of the back ends that model every architecture.
+#: Names of all back ends, and names of the back ends that model every architecture.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 
@@ -119,7 +119,7 @@ def backend(name: str | Backend) -> Backend:
 
 
 def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Instruction | None, arch: str) -> Backend:
-    """Return a back end that uses the given numerics for an instruction; the same back end if `numerics` is None.
+    """Return a back end that uses the given numerics for an instruction, or the same back end if `numerics` is None.
 
     Raises
     ------

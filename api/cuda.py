@@ -12,7 +12,7 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend:
-    """Back end that executes instructions on the GPU; see :class:`sptc.api.backends.Backend`."""
+    """Back end that executes instructions on the GPU. See :class:`sptc.api.backends.Backend`."""
 
     def make_ready(self, arch: str) -> None:
         """Do nothing: GPU kernels load fast, and a process that forks workers must not use the GPU."""

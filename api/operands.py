@@ -43,7 +43,7 @@ class Places(Protocol):
 
     @property
     def columns(self) -> NDArray[np.intp] | None:
-        """Tensor-memory column of each metadata nibble; None if registers hold the metadata."""
+        """Tensor-memory column of each metadata nibble, or None if registers hold the metadata."""
 
     @property
     def low_bits(self) -> NDArray[np.intp]:
@@ -57,14 +57,14 @@ def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exc
 
 
 def describe(value: object) -> str:
-    """Return the type of a rejected operand as text for a message; for an array, the text also gives the shape."""
+    """Return the type of a rejected operand as text for a message. For an array, the text also gives the shape."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return type(value).__name__
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether a value is a Python or numpy integer; a bool and a ``timedelta64`` are not."""
+    """Return whether a value is a Python or numpy integer, but not a bool or a ``timedelta64``."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
 
 

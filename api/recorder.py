@@ -8,7 +8,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Back end that records operands and passes them to another back end; see :class:`sptc.api.backends.Backend`.
+    """Back end that records operands and passes them to another back end. See :class:`sptc.api.backends.Backend`.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Recorder:
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute a product by the recorded back end; record operands and product."""
+        """Compute a product by the recorded back end. Record operands and product."""
         product = self.computes.multiply(instruction, arch, operands)
         self.operands.append(operands)
         self.products.append(product)

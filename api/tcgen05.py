@@ -45,7 +45,7 @@ __all__ = ["placement_of", "tcgen05_mma"]
 #: Smallest value of a shared-memory descriptor, since bit 46 of each is set. A smaller value of operand A is a
 #: tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Number of memory images computed at once; the tensor memory of one CTA takes 256 KiB.
+#: Number of memory images computed at once. The tensor memory of one CTA takes 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -175,7 +175,7 @@ def tcgen05_mma(
 def _images(
     opcode: Opcode, placement: Placement, tmem: object, smem: object
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Check images of tensor and shared memory; return them with the axis of a CTA pair after the batch axes."""
+    """Check images of tensor and shared memory. Return them with the axis of a CTA pair after the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -204,7 +204,7 @@ class _Execution:
     disabled: NDArray[np.bool_] | None
 
     def run(self, block: dict[str, Any]) -> NDArray[np.uint32]:
-        """Execute ``tcgen05.mma`` on a block of memory images; return tensor memory after the instruction."""
+        """Execute ``tcgen05.mma`` on a block of memory images. Return tensor memory after the instruction."""
         opcode, instruction = self.opcode, self.descriptor.instruction
         batch = len(block["tmem"])
         tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
@@ -361,7 +361,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 def _shared(
     name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
 ) -> SharedMap:
-    """Return the index map of A or B to shared memory; the map of B leaves out the first `shift` columns."""
+    """Return the index map of A or B to shared memory. The map of B leaves out the first `shift` columns."""
     i = descriptor.instruction
     if name == "a":
         fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a
@@ -394,7 +394,7 @@ def _scales(
 
 
 def _check_copies(opcode: Opcode, placement: Placement, tmem: NDArray[np.uint32]) -> None:
-    """Raise unless all copies of an operand are equal; no public source states which copy the hardware reads."""
+    """Raise unless all copies of an operand are equal. No public source states which copy the hardware reads."""
     for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
         for copy in where.copies[1:] if isinstance(where, TensorMap) else ():

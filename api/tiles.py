@@ -23,7 +23,7 @@ _CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Compute D by a function that executes one instruction; large matrices need several instructions.
+    """Compute D by a function that executes one instruction. Large matrices need several instructions.
 
     `execute` runs one instruction on each case of a batch. Operands that came from registers and shared memory are
     passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
@@ -41,7 +41,7 @@ def multiply_held(execute: Execute, instruction: Instruction, arch: str, operand
 
 
 def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
-    """Return all values as a tuple; None if any value is None."""
+    """Return all values as a tuple, or None if any value is None."""
     present = tuple(value for value in values if value is not None)
     return present if len(present) == len(values) else None
 

@@ -32,7 +32,7 @@ class RegisterBackend:
         self._compile, self._execute = _TOPS[name]
 
     def make_ready(self, arch: str) -> None:
-        """Compile the top-level module; raise a `BackendError` if the simulator or a compiler is missing."""
+        """Compile the top-level module. Raise a `BackendError` if the simulator or a compiler is missing."""
         self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -88,11 +88,11 @@ class Tcgen05Backend:
     """Back end of top-level module `Tcgen05`: tensor cores of a CTA or CTA pair of sm_100 execute ``tcgen05.mma``."""
 
     def make_ready(self, arch: str) -> None:
-        """Compile the tensor cores; raise a `BackendError` if the simulator or a compiler is missing."""
+        """Compile the tensor cores. Raise a `BackendError` if the simulator or a compiler is missing."""
         tcgen05()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Execute the instruction on the memory images of each case; the hardware is reset before each case."""
+        """Execute the instruction on the memory images of each case. The hardware is reset before each case."""
         if "tcgen05" not in tops_of(instruction, arch):
             raise refusal("tcgen05", instruction, arch)
         images = operands.held

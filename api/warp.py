@@ -277,7 +277,7 @@ def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, 
 
 
 def _scale(name: str, value: ScaleOperand | None, instruction: Instruction) -> tuple[Registers, int, int] | None:
-    """Check one block-scale operand of an ``mma``; return its data, byte id and thread id."""
+    """Check one block-scale operand of an ``mma``. Return its data, byte id and thread id."""
     if instruction.scale_size is None:
         if value is not None:
             raise OperandError(f"{instruction} has no block scales and takes no {name}")

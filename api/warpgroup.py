@@ -115,8 +115,8 @@ def wgmma(
         if parsed.sparse:
             nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
-        # The sign of B is applied after the multiplexer, which combines halves of two tf32 elements if the nibble is
-        # undefined; measured on an H200.
+        # The sign of B is applied after the multiplexer, as measured on an H200. If a nibble is undefined, the
+        # multiplexer combines halves of two tf32 elements.
         if imm_scale_a != imm_scale_b:
             stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         matrices = MatrixOperands(
@@ -141,7 +141,7 @@ def wgmma_chain(
     backend: str | Backend = "golden",
     **immediates: Any,
 ) -> Registers:
-    """Compute consecutive dense ``wgmma`` on the same accumulators; the result equals repeated calls of :func:`wgmma`.
+    """Compute consecutive dense ``wgmma`` on the same accumulators. The result equals repeated calls of :func:`wgmma`.
 
     Models compute all as one product; other back ends execute each instruction.
 

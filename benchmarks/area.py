@@ -1,4 +1,4 @@
-"""Area and delay of units compared with published units of equal numbers of products; overhead of sparsity in arrays.
+"""Area and delay of units, compared with published units of equal numbers of products; and overhead of sparsity.
 
 ``python benchmarks/area.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) synthesises every unit
 with the recipe of ``sptc area --liberty``, several times with its ports in another order, since ABC's heuristics
@@ -34,7 +34,7 @@ PUBLISHED = {
 _FOUR_STAGES = STAGE_CUTS[1:]
 _F16 = CoreConfig(name="f16", formats=("f16",), rows=1, columns=1, cuts=_FOUR_STAGES)
 _S8 = CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=_FOUR_STAGES)
-#: Measured units by name; the number in a name is the number of products, for `hopper` of f16 products.
+#: Measured units by name. The number in a name is the number of products, for `hopper` of f16 products.
 UNITS = {
     **{f"f16 x{products}": replace(_F16, step_bytes=2 * products) for products in (4, 8, 16)},
     **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},

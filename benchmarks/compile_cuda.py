@@ -24,7 +24,7 @@ from sptc.isa.instructions import Instruction, parse
 SOURCES = Path(__file__).parent / "cuda"
 #: M and N of the product D, and rows and columns of D that a CTA of ``warp.cu`` computes.
 M, N, WARP_TILE = 128, 192, 64
-#: Number of instructions along K; a pipeline stage holds operands of two ``mma`` or four ``wgmma``.
+#: Number of instructions along K. A pipeline stage holds operands of two ``mma`` or four ``wgmma``.
 STEPS = 8
 STAGE_BYTES_A = 128
 

@@ -29,7 +29,7 @@ ROW_BYTES = 128
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel to compile, with its types, tile and cluster; with `pair`, two CTAs compute a tile together."""
+    """A kernel to compile, with its types, tile and cluster. With `pair`, two CTAs compute a tile together."""
 
     name: str
     arch: str

@@ -79,7 +79,7 @@ def dense(case: Case) -> Any:
 
 
 def sparse(case: Case) -> Any:
-    """Return a kernel that multiplies a compressed A; a byte of metadata holds two nibbles."""
+    """Return a kernel that multiplies a compressed A. A byte of metadata holds two nibbles."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     threads, stages, b_k_major = case.threads, case.stages, case.b_k_major
@@ -212,7 +212,8 @@ CASES = [
     Case("sm90.sparse.e5m2", "sm_90a", kind="sparse", a="e5m2", shape=(128, 256, 256), block=(64, 128, 64)),
     Case("sm90.sparse.s8", "sm_90a", kind="sparse", a="s8", d="s32", acc="s32", shape=(256, 256, 512),
          block=(128, 128, 128)),
-    # Kernels that TileLang 0.1.11 compiles to wrong code, as its issues of these numbers report; 0.1.15 is correct.
+    # Kernels that TileLang 0.1.11 compiles to wrong code, as the TileLang issues with these numbers report. TileLang
+    # 0.1.15 is correct.
     Case("reported.2593", "sm_90a", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False, passes=NO_ROLES),
     Case("reported.2603", "sm_90a", kind="sparse", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False,
          passes=NO_ROLES),

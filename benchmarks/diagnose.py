@@ -47,7 +47,7 @@ class Outcome:
 
     task: Task
     seconds: float
-    failure: str  #: Text of a wrong diagnosis; empty if the diagnosis is right
+    failure: str  #: Text of a wrong diagnosis, or empty if the diagnosis is right
 
 
 def flipped(rng: Random, case: Case) -> Case:
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the product of a task; half of the products with a flipped bit have a planted fault, too."""
+    """Return the product of a task. Half of the products with a flipped bit have a planted fault, too."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:

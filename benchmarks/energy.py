@@ -35,7 +35,7 @@ INSTRUCTIONS = {
 }
 F16 = ("mma.sp.f16.k32", "mma.f16.k16")
 COMPARED = ("zeros", "half", "positive", "normal")
-#: Configuration of an array with the throughput of an H200 tensor core; for `--small`, of an array for s8 only.
+#: Configuration of an array with the throughput of an H200 tensor core. With `--small`, the array has only s8.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 4_000, 200
@@ -53,7 +53,7 @@ def silicon(names: set[str]) -> dict[Case, float]:
 
 
 def ranks(values: list[float]) -> np.ndarray:
-    """Return the rank of each value; equal values get the mean of their ranks."""
+    """Return the rank of each value. Equal values get the mean of their ranks."""
     array = np.array(values)
     return (array[:, None] > array).sum(axis=1) + ((array[:, None] == array).sum(axis=1) - 1) / 2
 

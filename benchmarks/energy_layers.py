@@ -28,7 +28,7 @@ from sptc.synth.liberty import Library
 from tqdm import tqdm
 from transformer import INSTRUCTIONS, folder_of_model, layers
 
-#: Configuration of an array with the throughput of an H200 tensor core; for `--small`, of an array for integers only.
+#: Configuration of an array with the throughput of an H200 tensor core. With `--small`, the array has only integers.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 2_000, 200

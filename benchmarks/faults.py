@@ -40,7 +40,7 @@ from tqdm import tqdm
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
 #: Share of all faults for top modules that get faults on only one datapath, about a sixth each.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths that get faults only in the top modules of `SINGLE`; another datapath covers their other top modules.
+#: Datapaths that get faults only in the top modules of `SINGLE`. Another datapath covers their other top modules.
 ALONE = ("blackwell",)
 #: Number of vectors in the testbenches of the quick tier, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
@@ -114,7 +114,7 @@ class Outcome:
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the regression of a top with each of its faults; return the outcomes and the seconds without the build."""
+    """Run the regression of a top with each of its faults. Return the outcomes and the seconds without the build."""
     if settings.jobs:
         folder.mkdir(parents=True, exist_ok=True)
         draw_jobs(settings, np.random.default_rng(seed))
@@ -145,7 +145,7 @@ def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
-    """Yield the outcomes that an earlier run stored; write the parameters if there was no earlier run."""
+    """Yield the outcomes that an earlier run stored. Write the parameters if there was no earlier run."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and json.loads(lines[0]) != parameters:
         raise SystemExit(f"{path} is of a run with other options: {lines[0]}")
@@ -157,7 +157,7 @@ def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
-    """Return the 95 % Wilson interval of the share of killed faults in per cent; 0 to 100 if there are no faults."""
+    """Return the 95 % Wilson interval of the share of killed faults in per cent, or 0 to 100 if there are no faults."""
     if not count:
         return 0.0, 100.0
     share, squared = killed / count, QUANTILE**2
@@ -223,7 +223,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject and prove all faults without a stored outcome; return all outcomes, and the seconds spent on vectors."""
+    """Inject and prove all faults without a stored outcome. Return all outcomes, and the seconds spent on vectors."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}
@@ -256,7 +256,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
 
 def main() -> int:
-    """Inject faults, prove survivors and print figures; return 1 if the share of killed faults is below its bound."""
+    """Inject faults, prove survivors and print figures. Return 1 if the share of killed faults is below its bound."""
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"number of faults to inject (default {FULL.faults})")
     parser.add_argument(

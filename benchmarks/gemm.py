@@ -16,7 +16,7 @@ SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
 
 def gemm(*words: str) -> tuple[float, dict]:
-    """Run ``sptc gemm``; return the time in seconds and the report."""
+    """Run ``sptc gemm``. Return the time in seconds and the report."""
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "sptc", "gemm", *words, "--json"], check=True, capture_output=True)
     return time.perf_counter() - start, json.loads(done.stdout)

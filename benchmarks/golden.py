@@ -61,7 +61,7 @@ def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> 
 
 
 def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
-    """Return the time in seconds that mmasim takes for f16 operands with f32 accumulators; None if not installed."""
+    """Return the time in seconds that mmasim takes for f16 operands with f32 accumulators, or None if not installed."""
     try:
         import torch
         from mmasim.nv_ptx import MMA

@@ -1,4 +1,4 @@
-"""Records of compiled kernels: PTX, launch and digest of the results; a seed determines the operands."""
+"""Records of compiled kernels: PTX, launch and digest of the results. A seed determines the operands."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["BYTES", "draw", "fields", "operand", "operands_digest"]
 
-#: Bytes per element of each type; ``nibbles`` are bytes with two metadata nibbles for 2:4 or 1:2 sparsity.
+#: Bytes per element of each type. ``nibbles`` are bytes with two metadata nibbles for 2:4 or 1:2 sparsity.
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "ue4m3": 1,
          "u8": 1, "nibbles": 1, "nibbles_1_2": 1}  # fmt: skip
 #: Number of fraction bits and exponent bias of the float formats.

@@ -27,7 +27,7 @@ from kernel_records import fields  # noqa: E402
 from sptc.cli.progress import progress_bar  # noqa: E402
 
 RECORDS = Path(sptc.__file__).parent / "recordings" / "kernels" / "triton-512.npz"
-#: Tile sizes and warps per CTA of the kernels; kernels for sm_90 use TMA.
+#: Tile sizes and warps per CTA of the kernels. Kernels for sm_90 use TMA.
 TILES = {
     "sm_80.128x128x64": ((128, 128, 64), 4), "sm_80.64x64x64": ((64, 64, 64), 4), "sm_80.128x64x32": ((128, 64, 32), 4),
     "sm_80.128x256x64.warps8": ((128, 256, 64), 8), "sm_90.tma.128x128x64": ((128, 128, 64), 4),

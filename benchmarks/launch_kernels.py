@@ -18,7 +18,7 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: Value of ``CUtensorMapDataType`` by element size in bytes; the copies convert no elements.
+#: Value of ``CUtensorMapDataType`` by element size in bytes. The copies convert no elements.
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
@@ -54,7 +54,7 @@ class Driver:
         self.name = name.value.decode()
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function of the CUDA driver; raise a `RuntimeError` if it fails."""
+        """Call a function of the CUDA driver. Raise a `RuntimeError` if it fails."""
         if status := getattr(self.cuda, function)(*arguments):
             raise RuntimeError(f"{function} returns {status}")
 

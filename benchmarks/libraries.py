@@ -98,7 +98,7 @@ def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seco
 
 
 def main() -> int:
-    """Measure products and print the speed-ups; return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
+    """Measure products and print the speed-ups. Return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
     parser = options(__doc__)
     parser.add_argument(
         "--along-k",

@@ -1,4 +1,4 @@
-"""Calls of each library that multiplies operands on the GPU; a library is imported on its first call."""
+"""Calls of each library that multiplies operands on the GPU. A library is imported on its first call."""
 
 import sys
 import types

@@ -22,7 +22,7 @@ def _kernel(a, b, y, k, tile: tl.constexpr, n):  # type: ignore[no-untyped-def]
 
 
 def product(torch: Any, a: Any, b: Any, tile: int) -> Any:
-    """Return the f32 product of a row-major A and a column-major B; M, N and K are multiples of `tile`."""
+    """Return the f32 product of a row-major A and a column-major B. M, N and K are multiples of `tile`."""
     (m, k), n = a.shape, b.shape[1]
     y = torch.empty((m, n), dtype=torch.float32, device="cuda")
     _kernel[(m // tile, n // tile)](a, b.t(), y, k, tile, n)

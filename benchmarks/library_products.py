@@ -112,7 +112,7 @@ def scales(product: Product) -> dict[str, Any]:
 
 
 def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | None:
-    """Draw codes of B^T (N x K) with block scales, and the codes of the scales (N x blocks); None if B has none."""
+    """Draw codes of B^T (N x K) with block scales, and the codes of the scales (N x blocks), or None if B has none."""
     kind, rng, (_, n, k) = product.options.get("weights"), draw(product), product.shape
     if not kind:
         return None
@@ -224,7 +224,7 @@ def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
 
 
 def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield the time to identify each product, and its method of summation; exit with an error if none fits."""
+    """Yield the time to identify each product, and its method of summation. Exit with an error if none fits."""
     with np.load(results) as arrays:
         for product in chosen:
             start = time.perf_counter()

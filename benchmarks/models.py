@@ -57,7 +57,7 @@ class Comparison:
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield float instructions by architecture; wgmma and tcgen05 with one M and N, which do not affect results."""
+    """Yield float instructions by architecture. wgmma and tcgen05 have one M and N, which do not affect results."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):
@@ -81,7 +81,7 @@ def models() -> Iterator[tuple[str, Callable[[Instruction, str], Any]]]:
 
 
 def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return mmasim's model of an instruction; None if mmasim does not support the instruction."""
+    """Return mmasim's model of an instruction, or None if mmasim does not support the instruction."""
     try:
         oracle = oracle_of(replace(i, m=128, n=8) if i.family == "tcgen05" else i, arch)
     except AssertionError:
@@ -90,7 +90,7 @@ def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarra
 
 
 def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return sf-tensor/tcgen05's model of an instruction; None if it does not support the instruction."""
+    """Return sf-tensor/tcgen05's model of an instruction, or None if it does not support the instruction."""
     if i.family != "tcgen05" or i.sparse:
         return None
     import tcgen05_model  # type: ignore[import-not-found]

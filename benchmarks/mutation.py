@@ -26,7 +26,7 @@ from measure import Row, options, show
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Subpackages that only Python tests check; for the hardware, `faults.py` injects faults.
+#: Subpackages that only Python tests check. For the hardware, `faults.py` injects faults.
 ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
 #: Patterns of files that are not copied to the tested checkout.
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")
@@ -54,7 +54,7 @@ class Mutant:
 
 
 def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutant]:
-    """Yield `count` random mutants of files; all possible mutations of a file are equally likely."""
+    """Yield `count` random mutants of files. All possible mutations of a file are equally likely."""
     plugins, mutating, ast = (import_module(f"cosmic_ray.{name}") for name in ("plugins", "mutating", "ast"))
     classes = {name: plugins.get_operator(name) for name in plugins.operator_names()}
     operators: dict[str, Any] = {name: made() for name, made in classes.items() if not made.arguments()}

@@ -165,7 +165,7 @@ def large(size: Size, small: bool) -> Iterator[Row]:
 
 
 def compute_large(size: Size) -> None:
-    """Multiply some rows on two cores; print time in s and peak memory in GiB, both extrapolated to all rows."""
+    """Multiply some rows on two cores. Print time in s and peak memory in GiB, both extrapolated to all rows."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     text, arch, _ = MATRICES["f16"]
     i = parse(text)

@@ -22,7 +22,7 @@ __all__ = ["NAMES", "both", "compare", "expected_of", "name_of", "oracle_of"]
 
 torch.set_num_threads(1)  # The tensors are small: on a busy machine, several threads of torch mostly wait.
 
-#: mmasim's name of each architecture; sm_86 has the numerics of sm_80.
+#: mmasim's name of each architecture. sm_86 has the numerics of sm_80.
 NAMES = {
     "sm_80": "Ampere",
     "sm_86": "Ampere",
@@ -53,7 +53,7 @@ def name_of(i: Instruction) -> str:
 
 
 def oracle_of(i: Instruction, arch: str) -> Any:
-    """Return mmasim's model of an instruction on an architecture; raise an `AssertionError` if it does not exist."""
+    """Return mmasim's model of an instruction on an architecture. Raise an `AssertionError` if it does not exist."""
     if i.family == "wgmma":
         return WGMMA(NAMES[arch], name_of(i))
     plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)

@@ -47,7 +47,7 @@ class Product:
         return {"format": self.fmt, "result": self.result, "dense": self.dense}
 
     def times(self, a: Matrix, b: Matrix, **words: Any) -> Matrix:
-        """Return the product of two matrices with this method of summation; A may be dense if `dense` is set."""
+        """Return the product of two matrices with this method of summation. A may be dense if `dense` is set."""
         if self.dense:
             words = {"instruction": str(instructions_for(self.fmt, "sm_90", dense=True)[0]), **words}
         return sptc.gemm(a, b, **{"format": self.fmt, "result": self.result, "backend": "native", **self.way, **words})

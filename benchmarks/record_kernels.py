@@ -65,7 +65,7 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.co
 @triton.jit
 def tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr,
         PERSISTENT: tl.constexpr, SPECIALIZE: tl.constexpr):  # fmt: skip
-    """Kernel: multiply in tiles that tensor maps load and store; a CTA may compute several tiles."""
+    """Kernel: multiply in tiles that tensor maps load and store. A CTA may compute several tiles."""
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), rows * columns, PERSISTENT, flatten=False, warp_specialize=SPECIALIZE):
         pm, pn = tile % rows, tile // rows
@@ -98,7 +98,7 @@ def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constex
 @triton.jit
 def device_maps(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
                 OUT: tl.constexpr):  # fmt: skip
-    """Kernel: multiply in tiles that tensor maps load and store; the kernel creates the tensor maps."""
+    """Kernel: multiply in tiles that tensor maps load and store. The kernel creates the tensor maps."""
     a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
     b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
     c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BM, BN])
@@ -222,7 +222,7 @@ def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:
 
 
 def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
-    """Run a kernel on the GPU; return its PTX, its launch description and the bytes of its result."""
+    """Run a kernel on the GPU. Return its PTX, its launch description and the bytes of its result."""
     rng = np.random.default_rng(seed)
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     a_shape = (m, k) if case.a_k_major else (k, m)

@@ -28,7 +28,7 @@ _PART = 100
 
 
 def tool(name: str) -> str:
-    """Return the path of a tool of the CUDA toolkit; exit with status 2 if it is missing."""
+    """Return the path of a tool of the CUDA toolkit. Exit with status 2 if it is missing."""
     spec = find_spec("nvidia")
     folders = [Path(folder) / "cu13/bin" for folder in (spec.submodule_search_locations if spec else None) or ()]
     tool_path = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))

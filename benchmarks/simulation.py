@@ -30,7 +30,7 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Number of tiles and name of the datapath; the second pair is for `--small`.
+#: Number of tiles and name of the datapath. The second pair is for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
 #: Instruction of the warpgroup benchmark, number of cases, and number of cases for `--small`.

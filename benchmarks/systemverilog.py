@@ -16,7 +16,7 @@ from sptc.sim.benches.settings import Settings  # noqa: E402
 from sptc.sim.benches.systemverilog import build_bench, build_library, run  # noqa: E402
 
 BENCH = Path(__file__).parents[1] / "tests" / "native" / "row_tb.sv"
-#: Number of tests in the Python testbench; each test drives all steps.
+#: Number of tests in the Python testbench. Each test drives all steps.
 TESTS = 2
 
 

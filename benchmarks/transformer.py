@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def placed(problem: Problem, index: int) -> tuple[str, Block]:
-    """Compute a block of a product; return the folder of the product and the block."""
+    """Compute a block of a product. Return the folder of the product and the block."""
     return problem.folder, compute_block(problem, index)
 
 

@@ -1,4 +1,4 @@
-"""Check the built site: ``python docs/check.py build/site``; exit status 1 if it has problems.
+"""Check the built site: ``python docs/check.py build/site``. Exit status 1 if it has problems.
 
 Links and anchors lead somewhere, pictures have words, headings have an order, pages are small, text is told from its
 background, and nothing is fetched from a network or needs a script to be read.

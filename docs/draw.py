@@ -27,7 +27,7 @@ PICTURES = BLOCK_DIAGRAMS | {
 
 
 def draw(name: str, path: Path) -> int:
-    """Draw a picture into a file; return the exit status of the command."""
+    """Draw a picture into a file. Return the exit status of the command."""
     return main([*shlex.split(PICTURES[name]), str(path)])
 
 

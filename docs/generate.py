@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def write(folder: Path) -> None:
-    """Write all pages below a folder; unchanged files are not written, so that Sphinx does not read them again."""
+    """Write all pages below a folder. Unchanged files are not written, so that Sphinx does not read them again."""
     for name, make in _PAGES.items():
         for path, text in make(folder):
             _keep(folder / name / path, text)
@@ -98,7 +98,7 @@ def _ports(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _layouts() -> dict[str, list[tuple[str, Instruction]]]:
-    """Return the instructions by operand layout; for `wgmma` and `tcgen05`, only instructions with the smallest N."""
+    """Return the instructions by operand layout: for `wgmma` and `tcgen05`, only those with the smallest N."""
     layouts: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
     for i in every_instruction():
         if i.family != "wgmma" or i.n == 8:

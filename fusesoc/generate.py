@@ -49,7 +49,7 @@ def _read(path: Path) -> tuple[str, object]:
 
 
 def _names(parameters: object) -> tuple[str, str]:
-    """Return the requested names of preset and top; ``sptc verilog`` checks that they exist."""
+    """Return the requested names of preset and top. ``sptc verilog`` checks that they exist."""
     if not isinstance(parameters, dict):
         _fail(f"parameters are names with values, not {parameters!r}")
     from sptc.infra.escapes import NAME

@@ -14,7 +14,7 @@ def decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
 
 
 def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-    """Encode results as f16 or f32 codes; every NaN becomes the canonical NaN."""
+    """Encode results as f16 or f32 codes. Every NaN becomes the canonical NaN."""
     if dtype == np.uint16:
         with np.errstate(over="ignore"):
             codes = values.astype(np.float16).view(np.uint16)
@@ -23,7 +23,7 @@ def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
 
 
 def finite_part(c: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the accumulator `c` with 0 in place of NaN and Inf; the same array if all its elements are finite."""
+    """Return the accumulator `c` with 0 in place of NaN and Inf, or the same array if all its elements are finite."""
     finite = np.isfinite(c)
     return c if finite.all() else np.where(finite, c, np.float32(0))
 
@@ -36,7 +36,7 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15; return codes, and a mask of reliable results.
+    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15. Return codes, and a mask of reliable results.
 
     An element is uncertain if operand or result is subnormal: no source says whether the datapath normalises or rounds
     it. Zeros, Infs and NaNs are unchanged and certain.

@@ -17,7 +17,7 @@ class Precision:
 
     value: np.dtype  #: numpy type that holds every product of two operands exactly
     exponent: np.dtype  #: numpy type that holds the sum of two operand exponents
-    #: Exponent assigned to a zero operand. Twice this value fits the type `exponent`; this value plus any operand's
+    #: Exponent assigned to a zero operand. Twice this value fits the type `exponent`. This value plus any operand's
     #: exponent is below `lowest_product_exponent`.
     zero_exponent: int
     lowest_product_exponent: int  #: Lower bound on the exponent of a product of two nonzero operands
@@ -38,11 +38,11 @@ def precision_for(*formats: Format) -> Precision:
 class Terms:
     """Decoded operands: value, exponent and class of each element."""
 
-    values: NDArray  #: Signed operand values of type `Precision.value`; 0 for NaN and Inf
-    #: Exponents of the significands, of type `Precision.exponent`, not normalised for subnormals;
+    values: NDArray  #: Signed operand values of type `Precision.value`, or 0 for NaN and Inf
+    #: Exponents of the significands, of type `Precision.exponent`, not normalised for subnormals, or
     #: `Precision.zero_exponent` for zero, NaN and Inf.
     exponents: NDArray
-    #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. IEEE products and sums of
+    #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite). None if every operand is finite. IEEE products and sums of
     #: classes give the special results.
     classes: NDArray[np.float32] | None
 
@@ -62,7 +62,7 @@ class Terms:
 class Scales:
     """Block scales of a step: the product of a scale of A and a scale of B, for each group of products."""
 
-    #: Product of the significands of both scales, shape (groups, ...); NaN where a scale is NaN.
+    #: Product of the significands of both scales, shape (groups, ...), or NaN where a scale is NaN.
     significands: NDArray[np.float64]
     exponents: NDArray[np.int32]  #: Sum of the exponents of both scales, shape (groups, ...)
 
@@ -128,7 +128,7 @@ def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) 
 
 
 def decode_scale(codes: NDArray[np.uint8], fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Decode block scales to significands (NaN for a NaN scale) and exponents; subnormals are not normalised."""
+    """Decode block scales to significands (NaN for a NaN scale) and exponents. Subnormals are not normalised."""
     _, significand, exponent, classes = _fields(fmt)
     significands = np.where(np.isnan(classes), np.nan, significand / (1 << fmt.fraction_bits))
     meaningful = codes & ((1 << fmt.bits) - 1)

@@ -51,7 +51,7 @@ def grouped_step(
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
-    # e_max = max(exponents of the groups, exp(c), e_zero). A group whose sum cancels to zero counts in the maximum; a
+    # e_max = max(exponents of the groups, exp(c), e_zero). A group whose sum cancels to zero counts in the maximum. A
     # group without a nonzero product does not count.
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
     significands = np.where(np.isnan(scales.significands), 0, scales.significands)

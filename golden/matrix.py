@@ -1,4 +1,4 @@
-"""Matrix products of the golden model; operands and results are matrices of codes."""
+"""Matrix products of the golden model. Operands and results are matrices of codes."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -27,7 +27,7 @@ _BLOCK_OUTPUTS = 8192
 
 
 def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-    """Return D = A B + C, bit for bit as a chain of the instruction along K computes it; D has the type and shape of C.
+    """Return D = A B + C, bit for bit as a chain of the instruction along K computes it. D has the type and shape of C.
 
     The k of the instruction must divide K. Each k columns are one instruction, whose result is the accumulator of the
     next; m and n of the matrices are free. The numerics are those of `arch`. Any metadata is allowed: the model selects
@@ -60,7 +60,7 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
 def traced(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> tuple[NDArray, list[Step]]:
-    """Return D, and all steps in order with their traces; the parameters are those of :func:`multiply`.
+    """Return D, and all steps in order with their traces. The parameters are those of :func:`multiply`.
 
     `changed` are other numerics than those of the architecture.
 
@@ -115,7 +115,7 @@ def _float_chain(
 
 
 def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Yield the steps of each instruction of a chain, as indices of stored elements of A; integers have one step."""
+    """Yield the steps of each instruction of a chain, as indices of stored elements of A. Integers have one step."""
     length = instruction.stored_k if parameters.method is Method.INTEGER else parameters.step
     for first in range(0, stored_k, instruction.stored_k):
         slots = np.arange(first, first + instruction.stored_k)

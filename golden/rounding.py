@@ -32,7 +32,7 @@ def round_terms(
 
 
 def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate exact sums to f32, subnormals included; 2**128 and beyond gives Inf."""
+    """Truncate exact sums to f32, subnormals included. 2**128 and beyond gives Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float32)
     magnitude = np.abs(exact)
@@ -44,7 +44,7 @@ def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate exact sums to f16, subnormals included; 2**16 and beyond gives Inf."""
+    """Truncate exact sums to f16, subnormals included. 2**16 and beyond gives Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float16)
     magnitude = np.abs(exact)
@@ -62,7 +62,7 @@ def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.float32]:
-    """Round finite exact sums to float32 by any rounding except ``EXACT``; f16 results are f16 values stored as f32."""
+    """Round finite exact sums to float32 by any rounding except ``EXACT``. An f16 result is stored as an f32."""
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
             nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact

@@ -11,7 +11,7 @@ from ..isa.operands import MatrixOperands
 
 __all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "select", "undelivered"]
 
-#: The two tf32 nibbles that select a whole element: units (0, 1) or (2, 3) of the chunk; a unit is half an element.
+#: The two tf32 nibbles that select a whole element: units (0, 1) or (2, 3) of the chunk. A unit is half an element.
 WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
 
 

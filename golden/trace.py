@@ -17,12 +17,12 @@ class Trace:
     exponents; a group whose sum cancels to zero does.
     """
 
-    #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...); valid only for terms
-    #: that enter the maximum exponent.
+    #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...). Valid only for terms
+    #: that count in the maximum exponent.
     exponents: NDArray[np.int32]
-    #: Mask of terms whose exponents enter the maximum exponent e_max, shape (terms, ...).
+    #: Mask of terms whose exponents count in the maximum exponent e_max, shape (terms, ...).
     participates: NDArray[np.bool_]
-    #: Exponents of the accumulator; valid only where the accumulator enters the maximum exponent.
+    #: Exponents of the accumulator. Valid only where the accumulator counts in the maximum exponent.
     c_exponents: NDArray[np.int32]
     #: Largest exponent (e_max) of terms, accumulator and the floor e_zero, to which all terms are aligned.
     e_max: NDArray[np.int32]
@@ -30,7 +30,7 @@ class Trace:
     #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
     aligned: NDArray
     c_aligned: NDArray[np.float64]
-    #: Terms and accumulator truncated toward zero; the terms are int32 or float.
+    #: Terms and accumulator truncated toward zero. The terms are int32 or float.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
     total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a number
@@ -60,4 +60,4 @@ class Step:
     #: (products, rows, 1) and (products, rows, n).
     a: NDArray
     b: NDArray
-    trace: Trace | None  #: Trace of the step; None for integers, which are not aligned
+    trace: Trace | None  #: Trace of the step, or None for integers, which are not aligned

@@ -34,7 +34,7 @@ class Device:
     name: str  #: Name of the GPU, as its driver reports it
     arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`
     cuda: str  #: CUDA version that the GPU's driver supports
-    driver: str  #: Version of the GPU's driver; empty if the system does not report it
+    driver: str  #: Version of the GPU's driver, or empty if the system does not report it
 
 
 @lru_cache(maxsize=1)
@@ -58,7 +58,7 @@ def device() -> Device:
 
 
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
-    """Execute an ``mma`` or ``wgmma`` once for each case; return D, shape (cases, threads, registers).
+    """Execute an ``mma`` or ``wgmma`` once for each case. Return D, shape (cases, threads, registers).
 
     `held` are registers, content of shared memory, descriptors and immediate operands. Raise an `InstructionError` if
     the GPU's architecture does not have the instruction; and a `BackendError` if there is no GPU, it has another
@@ -127,7 +127,7 @@ def load_kernel(text: str, entry: str) -> Any:
 
 
 def _driver() -> str:
-    """Return the GPU driver version that the kernel module reports; empty if it is not available."""
+    """Return the GPU driver version that the kernel module reports, or empty if it is not available."""
     try:
         match = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
     except OSError:

@@ -17,7 +17,7 @@ _WORD, _LANES = 32, 32
 
 
 def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Draw random numbers from a distribution; return their codes, rounded to nearest.
+    """Draw random numbers from a distribution. Return their codes, rounded to nearest.
 
     The distributions are ``zeros``; ``ones``; ``normal``: variance 1; ``positive``: magnitudes of ``normal``;
     ``small``: ``normal`` times 2**-12 to 2**0; ``half``: ``normal``, with half of the numbers zero; and ``bits``:
@@ -87,7 +87,7 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
 
 
 def _packed(codes: NDArray[np.uint32], fmt: Format, container_bits: int) -> NDArray[np.uint32]:
-    """Pack element codes into 32-bit words; the last axis of `codes` fills one word."""
+    """Pack element codes into 32-bit words. The last axis of `codes` fills one word."""
     shifts = low_bit(fmt, container_bits) + np.arange(0, _WORD, container_bits, dtype=np.uint32)
     return np.bitwise_or.reduce(codes << shifts.astype(np.uint32), axis=-1)
 

@@ -32,8 +32,8 @@ COLUMNS = (
 #: Operand distributions that are measured for less important element formats.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
-#: Number of iterations of a trial run that measures the time per iteration; then seconds between the start of a loop
-#: and the first reading of its energy.
+#: Number of iterations of a trial run that measures the time per iteration, and seconds between the start of a loop and
+#: the first reading of its energy.
 _TRIAL, _SETTLING = 2000, 0.25
 #: Maximum time in seconds between two updates of a working energy counter.
 _LONGEST_STEP = 5.0
@@ -49,7 +49,7 @@ class Work:
     #: Distributions of A and B, keys in :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     a: str
     b: str
-    #: How metadata is drawn: ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
+    #: How metadata is drawn: ``"random"`` (defined nibbles only) or ``"fixed"``. Ignored for dense instructions.
     metadata: str = "random"
 
 
@@ -97,7 +97,7 @@ def works(arch: str) -> Iterator[Work]:
                 yield from (Work(loop, "normal", "zeros"), Work(loop, "zeros", "normal"))
 
 
-#: Values of N of ``wgmma`` that are measured; values below the largest are measured only for f16.
+#: Values of N of ``wgmma`` that are measured. Values below the largest are measured only for f16.
 _WIDEST, _NARROWER = 256, (8, 32, 64, 128)
 
 
@@ -113,7 +113,7 @@ def _is_chosen(i: Instruction) -> bool:
 
 
 class Meter:
-    """Runs loops on some SMs and measures the GPU's power; each measurement takes a given number of seconds.
+    """Runs loops on some SMs and measures the GPU's power. Each measurement takes a given number of seconds.
 
     The SMs in use, one CTA each, must be few enough that the GPU does not reach its power limit. Raise a `BackendError`
     if there is no GPU, its energy counter cannot be read, or it has fewer SMs.
@@ -128,7 +128,7 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure loops in order; also measure the baseline power before, between and after the loops.
+        """Measure loops in order. Also measure the baseline power before, between and after the loops.
 
         The generator draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """
@@ -187,7 +187,7 @@ class Meter:
         return (last - first) / (ended - begun)
 
     def _step(self) -> tuple[float, float]:
-        """Wait for the next update of the GPU's energy counter; return its value in J and its time in s."""
+        """Wait for the next update of the GPU's energy counter. Return its value in J and its time in s."""
         before, begun = self._counter.joules(), time.perf_counter()
         while (now := self._counter.joules()) == before:
             if time.perf_counter() - begun > _LONGEST_STEP:

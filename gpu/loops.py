@@ -141,7 +141,7 @@ def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
 
 
 #: Code at the end of a kernel. Each thread writes a combination of its results, so that the assembler cannot remove the
-#: instructions; each warp writes its cycle and iteration counts.
+#: instructions. Each warp writes its cycle and iteration counts.
 _EPILOGUE = (
     "done:",
     "ld.param.u64 %address, [results];",

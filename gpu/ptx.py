@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 ENTRY = "run"
-#: First PTX version that has most of the instructions (CUDA 12.8); then the first version that has all of them.
+#: First PTX version that has most of the instructions (CUDA 12.8), and first version that has all of them.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
@@ -94,7 +94,7 @@ done:
 
 
 def indented(lines: Iterable[str]) -> str:
-    """Join and indent the lines of a kernel body; labels are not indented."""
+    """Join and indent the lines of a kernel body. Labels are not indented."""
     return "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
 
 

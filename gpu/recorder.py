@@ -33,7 +33,7 @@ FORMAT = "sptc gpu record 1"
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-#: Operands whose addresses are kernel parameters, in order; the address of D is the next parameter.
+#: Operands whose addresses are kernel parameters, in order. The address of D is the next parameter.
 _POINTERS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 
@@ -42,7 +42,7 @@ class RecordError(Exception):
 
 
 def packed(manifest: dict[str, Any], arrays: dict[str, Any]) -> str:
-    """Return kernels and operands as compressed text; this text is called a pack."""
+    """Return kernels and operands as compressed text. This text is called a pack."""
     file = io.BytesIO()
     np.savez(file, manifest=np.array(json.dumps(manifest)), **arrays)
     return base64.b85encode(lzma.compress(file.getvalue(), preset=9)).decode("ascii")
@@ -98,7 +98,7 @@ class Gpu:
         self._call("cuCtxSetCurrent", context)
 
     def run(self, row: dict[str, Any], text: str, operands: dict[str, Any]) -> Any:
-        """Run one kernel and return D, uint32 of shape (row["words"],); raise a `RecordError` if it does not run."""
+        """Run one kernel and return D, uint32 of shape (row["words"],). Raise a `RecordError` if it does not run."""
         try:
             return self._run(row, text, operands)
         except RecordError:
@@ -132,7 +132,7 @@ class Gpu:
         return d
 
     def _copied(self, array: Any, held: list[ctypes.c_uint64]) -> ctypes.c_uint64:
-        """Copy an array to the GPU and return its address; return 0 for None."""
+        """Copy an array to the GPU and return its address. Return 0 for None."""
         place = ctypes.c_uint64()
         if array is not None:
             array = np.ascontiguousarray(array)
@@ -190,7 +190,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the recorder as a command; return the exit status."""
+    """Run the recorder as a command. Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-o", "--output", default="results.json", help="file to write (default %(default)s)")
     options = parser.parse_args(arguments)

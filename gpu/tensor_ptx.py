@@ -14,7 +14,7 @@ __all__ = ["RANGE", "ranges_of", "tensor_kernel"]
 
 #: Number of tensor-memory columns that one load or store instruction accesses.
 RANGE = 8
-#: Number of columns of tensor memory; the kernel allocates all of them.
+#: Number of columns of tensor memory. The kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
 #: Maximum number of tests of the barrier, which take some microseconds each. After them the kernel stores D unchanged.

@@ -19,7 +19,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent() -> None:
-    """Request that the kernel kill this process when its parent ends. For ``preexec_fn`` of subprocess; Linux only."""
+    """Request that the kernel kill this process when its parent ends. A ``preexec_fn`` of subprocess, on Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

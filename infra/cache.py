@@ -102,7 +102,7 @@ def recall(name: str) -> bytes | None:
 
 
 def store(name: str, data: bytes) -> None:
-    """Store bytes in the cache under a name, which is a relative path; do nothing if the cache cannot be written."""
+    """Store bytes in the cache under a name, which is a relative path. Do nothing if the cache cannot be written."""
     path = cache_folder() / name
     with suppress(OSError, FileError):
         _make_private(path.parent)

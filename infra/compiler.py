@@ -17,7 +17,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def cxx_compiler() -> str:
-    """Return the path of the C++ compiler, ``$CXX`` or a known one; raise a `BackendError` if there is none."""
+    """Return the path of the C++ compiler, ``$CXX`` or a known one. Raise a `BackendError` if there is none."""
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
@@ -25,7 +25,7 @@ def cxx_compiler() -> str:
 
 
 def compiler_stamp() -> tuple[str, int, int]:
-    """Return path, size and modification time of the C++ compiler; these values change when the compiler is updated."""
+    """Return path, size and modification time of the C++ compiler. These values change when the compiler is updated."""
     compiler = cxx_compiler()
     stamp = Path(compiler).resolve().stat()
     return compiler, stamp.st_size, stamp.st_mtime_ns
@@ -40,7 +40,7 @@ def progress(message: str) -> None:
 def run_tool(
     command: list[str], folder: Path, tool: str, built: str, environment: dict[str, str] | None = None
 ) -> None:
-    """Run a command in a folder; `tool` and `built` name the tool and the file that it builds in error messages.
+    """Run a command in a folder. `tool` and `built` name the tool and the file that it builds in error messages.
 
     Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions an error.
     """
@@ -53,7 +53,7 @@ def run_tool(
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
-    """Compile C++ files, given as text by file name, to a shared library; header files are not compiled separately.
+    """Compile C++ files, given as text by file name, to a shared library. Header files are not compiled separately.
 
     The library is built in a scratch folder beside its path and moved there when complete. `built` names the product in
     error messages. Raise a `BackendError` if there is no compiler, or it fails.

@@ -62,7 +62,7 @@ class Diagram:
     def text(
         self, x: float, y: float, words: str, *, size: float = 11, anchor: str = "middle", kind: str = "text"
     ) -> None:
-        """Draw one line of text, vertically centred at `y`; `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
+        """Draw one line of text, vertically centred at `y`. `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
         place = {"x": _number(x), "y": _number(y + 0.35 * size), "font-size": _number(size), "text-anchor": anchor}
         self._add("text", place | {"class": kind}).text = xml_text(words)
 
@@ -72,7 +72,7 @@ class Diagram:
         self.text(x, 46, words, size=12, anchor="start", kind="quiet")
 
     def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:
-        """Draw lines of text centred at a point; if there are several, the first is bold."""
+        """Draw lines of text centred at a point. If there are several, the first is bold."""
         for number, words in enumerate(lines):
             place = y + (number - (len(lines) - 1) / 2) * size * _LINE_HEIGHT
             self.text(x, place, words, size=size, kind="strong" if number == 0 and len(lines) > 1 else "text")
@@ -86,7 +86,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text; copies are up to two more boxes behind it."""
+        """Draw a box at (left, top, width, height) with centred text. Copies are up to two more boxes behind it."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

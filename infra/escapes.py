@@ -12,7 +12,7 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def fitted_name(text: str) -> str:
-    """Return a text as a valid :data:`NAME`: invalid characters become underscores; at most 64 characters are kept."""
+    """Return a text as a valid :data:`NAME`: invalid characters become underscores. At most 64 characters are kept."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", text)
     return (name if NAME.match(name) else f"_{name}")[:64]
 
@@ -29,7 +29,7 @@ def comment(text: object) -> str:
 
 
 def verilog_name(text: str) -> str:
-    """Return a text as a Verilog identifier; it is escaped if it has other characters than letters, digits and ``_``.
+    """Return a text as a Verilog identifier. It is escaped if it has other characters than letters, digits and ``_``.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def verilog_name(text: str) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Replace characters that XML cannot represent by question marks; the XML library escapes all others."""
+    """Replace characters that XML cannot represent by question marks. The XML library escapes all others."""
     return _NOT_XML.sub("?", text)
 
 

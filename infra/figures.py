@@ -26,7 +26,7 @@ def check_plotting() -> None:
 
 @contextmanager
 def figure(width: float, height: float, **style: object) -> Iterator[Any]:
-    """Yield a figure of a given size in inches in the package's style; `style` holds further rcParams of matplotlib.
+    """Yield a figure of a given size in inches in the package's style. `style` holds further rcParams of matplotlib.
 
     Raise a `BackendError` if matplotlib is not installed.
     """
@@ -46,7 +46,7 @@ def drawn(figure: Any) -> bytes:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Yield axes of a given size in inches; on exit from the context, write the figure as an SVG file.
+    """Yield axes of a given size in inches. On exit from the context, write the figure as an SVG file.
 
     Raise a `BackendError` if matplotlib is not installed, and a `FileError` if the file cannot be written.
     """

@@ -28,7 +28,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing; at the end of the context it is created, or replaces an older file, in one step.
+    """Open a file for writing. At the end of the context it is created, or replaces an older file, in one step.
 
     A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced; ``-`` is standard
     output. The permissions of an older file are kept; a read-only one is not replaced. Raise a `FileError` if the file
@@ -74,7 +74,7 @@ def move_whole(source: Path, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise a `FileError` if a file cannot be written; call this before the work that produces the content."""
+    """Raise a `FileError` if a file cannot be written. Call this before the work that produces the content."""
     if path == STANDARD_OUTPUT:
         return
     with _named(path):
@@ -87,7 +87,7 @@ def require_writable(path: Path) -> None:
 
 
 def _opened_to_append(path: Path) -> int:
-    """Open a device, pipe or socket for writing; if a pipe has no reader, report this on standard error and wait."""
+    """Open a device, pipe or socket for writing. If a pipe has no reader, report this on standard error and wait."""
     flags = os.O_WRONLY | os.O_APPEND
     try:
         descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
@@ -102,7 +102,7 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` for a read-only file; write permission on its folder would allow its replacement."""
+    """Raise a `PermissionError` for a read-only file. Write permission on its folder would allow its replacement."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "the file is read-only")
 
@@ -131,7 +131,7 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of a temporary file and of its target (links followed); remove the temporary file on exit."""
+    """Yield the paths of a temporary file and of its target (links followed). Remove the temporary file on exit."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     target = path.resolve() if path.is_symlink() else path

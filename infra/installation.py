@@ -34,7 +34,7 @@ class Requirement:
 
     name: str
     wanted: str  #: Condition on the version, such as ``<0.6,>=0.5.10``
-    installed: str | None  #: Installed version; None if the dependency is not installed
+    installed: str | None  #: Installed version, or None if the dependency is not installed
 
     @property
     def fits(self) -> bool:
@@ -98,6 +98,6 @@ def _compares(version: str, condition: str) -> bool:
 
 
 def _release(version: str) -> list[int]:
-    """Return the leading numeric parts of a version; for example 0, 5, 10 for ``0.5.10rc1``."""
+    """Return the leading numeric parts of a version, for example 0, 5, 10 for ``0.5.10rc1``."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in leading.group().split(".")] if leading else []

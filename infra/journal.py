@@ -18,7 +18,7 @@ __all__ = ["Journal"]
 #: Tables of the database and their columns. A database with other content is refused, since a view can be an endless
 #: computation.
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
-#: Maximum size in bytes of a database file; then of one task or entry.
+#: Maximum size in bytes of a database file, and of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
 #: Number of SQLite steps between two calls of the progress handler, and maximum number of calls in one query, which
 #: corresponds to some minutes.
@@ -141,7 +141,7 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Store the task as JSON, and delete all entries; raise a `FileError` if the disk is full."""
+        """Store the task as JSON, and delete all entries. Raise a `FileError` if the disk is full."""
         text = json.dumps(task)
         self._write(
             ("DELETE FROM task", [()]), ("DELETE FROM entries", [()]), ("INSERT INTO task VALUES (?)", [(text,)])
@@ -149,7 +149,7 @@ class Journal:
         self.task = json.loads(text)
 
     def entries(self) -> Iterator[tuple[int, Any]]:
-        """Yield number and JSON value of each entry in ascending order; raise a `FileError` for a damaged entry."""
+        """Yield number and JSON value of each entry in ascending order. Raise a `FileError` for a damaged entry."""
         for number, content in self._select("SELECT number, content FROM entries ORDER BY number"):
             try:
                 yield number, json.loads(content)

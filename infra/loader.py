@@ -1,4 +1,4 @@
-"""Loader of shared libraries; it loads exactly the file that it has checked."""
+"""Loader of shared libraries. It loads exactly the file that it has checked."""
 
 import ctypes
 import os

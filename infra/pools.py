@@ -138,7 +138,7 @@ class Pool:
             self._broken = True
 
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
-        """Submit a function for each tuple of arguments as capacity permits; yield the results of :meth:`collect`.
+        """Submit a function for each tuple of arguments as capacity permits. Yield the results of :meth:`collect`.
 
         The arguments may come from a generator, which can end at any time. The work then in flight is still collected.
         """
@@ -151,7 +151,7 @@ class Pool:
             yield self.collect()
 
     def collect(self) -> list[Any]:
-        """Wait briefly for work items to end; return the available results in any order.
+        """Wait briefly for work items to end. Return the available results in any order.
 
         Raise a `WorkError` if work kills its workers, or raises an exception that is not an :class:`~sptc.Error`; and a
         `PoolError` if the cluster is lost.
@@ -186,7 +186,7 @@ class Pool:
         return results
 
     def _recover(self, fallen: list[_Job]) -> list[Any]:
-        """Replace the broken executor; return the results that were complete before it broke."""
+        """Replace the broken executor. Return the results that were complete before it broke."""
         results = []
         for future, job in self._flying.items():
             try:
@@ -244,7 +244,7 @@ def cores() -> int:
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
     """Yield a pool of processes on this machine."""
-    # A forked process starts fastest; system libraries survive a fork on Linux only.
+    # A forked process starts fastest. System libraries survive a fork on Linux only.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:

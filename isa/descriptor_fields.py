@@ -53,8 +53,8 @@ class DescriptorField:
     low: int  #: Lowest bit
     width: int  #: Width of the field in bits
     value: int
-    meaning: str = ""  #: Meaning of the field's value in words; empty for reserved bits
-    problem: str = ""  #: Error in the field's value in words; empty if the value is valid
+    meaning: str = ""  #: Meaning of the field's value in words, or empty for reserved bits
+    problem: str = ""  #: Error in the field's value in words, or empty if the value is valid
 
 
 def encoded(fields: Sequence[DescriptorField]) -> int:
@@ -116,7 +116,7 @@ def _with(field: DescriptorField, meaning: str, problem: str) -> DescriptorField
 
 
 def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[int, str]) -> tuple[str, str]:
-    """Return meaning and error of a field of a matrix descriptor; the error is empty if the value is valid."""
+    """Return meaning and error of a field of a matrix descriptor. The error is empty if the value is valid."""
     name, value = field.name, field.value
     if name in ("start address", "leading byte offset", "stride byte offset"):
         return f"{value * UNIT_BYTES} bytes", ""
@@ -135,7 +135,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
 
 
 def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
-    """Describe the offsets of a matrix descriptor for K-major or MN-major; return the meaning, and the error or ""."""
+    """Describe the offsets of a matrix descriptor for K-major or MN-major. Return the meaning, and the error or ""."""
     swizzle = descriptor.swizzle
     rows, units = ("rows (columns of B)", "k") if major == "k" else ("k", "rows (columns of B)")
     size = swizzle.pattern_rows * swizzle.row_bytes
@@ -155,7 +155,7 @@ def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
 
 
 def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...]:
-    """Return the fields of a 32-bit instruction descriptor; values that the opcode does not support are marked.
+    """Return the fields of a 32-bit instruction descriptor. Values that the opcode does not support are marked.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...
 
 
 def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, str]:
-    """Return meaning and error of a field of an instruction descriptor; the error is empty if the value is valid."""
+    """Return meaning and error of a field of an instruction descriptor. The error is empty if the value is valid."""
     kind, name, value = KINDS[opcode.kind], field.name, field.value
     if name in "abd" or name == "scale_type":
         tables = {"d": kind.accumulators, "scale_type": kind.scale_types.get(opcode.scale_size or 0, {})}

@@ -67,7 +67,7 @@ class Source:
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
-    """Return the evidence key of an instruction; if `a_from` is None, A is in registers.
+    """Return the evidence key of an instruction. If `a_from` is None, A is in registers.
 
     Without `opcode`, an instruction of ``tcgen05`` stands for all its opcodes, and has the evidence of none.
     """
@@ -80,13 +80,13 @@ def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opc
 
 
 def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) -> tuple[Form, ...]:
-    """Return the evidence keys of an instruction: for ``wgmma``, one for each location of A; otherwise one."""
+    """Return the evidence keys of an instruction: one for each location of A for ``wgmma``, otherwise one."""
     places = ("registers", "shared") if instruction.family == "wgmma" else ("registers",)
     return tuple(form_of(instruction, arch, place, opcode) for place in places)
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for an evidence key, strongest first; none if the instruction is only modelled."""
+    """Return the files with evidence for an evidence key, strongest first, or none if it is only modelled."""
     return _sources().get(form, ())
 
 

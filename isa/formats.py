@@ -10,8 +10,8 @@ class Specials(Enum):
     """Encoding of Inf and NaN in the highest codes of a number format."""
 
     IEEE = "ieee"  #: largest exponent field: fraction 0 is Inf, any other fraction is NaN
-    NAN = "nan"  #: The code with all exponent and fraction bits set is NaN; there is no Inf.
-    NONE = "none"  #: Every code is a finite number; there is neither Inf nor NaN.
+    NAN = "nan"  #: The code with all exponent and fraction bits set is NaN. There is no Inf.
+    NONE = "none"  #: Every code is a finite number. There is neither Inf nor NaN.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,11 @@ class Format:
 
     name: str  #: Name of the number format as a PTX type, without the dot
     signed: bool  #: Whether codes have a sign bit (floats) or are two's complement (integers)
-    #: Widths of exponent and fraction in bits. An integer has no exponent; all bits of its magnitude count as fraction
+    #: Widths of exponent and fraction in bits. An integer has no exponent. All bits of its magnitude count as fraction
     #: bits.
     exponent_bits: int = 0
     fraction_bits: int
-    bias: int = 0  #: Bias of the exponent field; 0 for integers
+    bias: int = 0  #: Bias of the exponent field, or 0 for integers
     specials: Specials = Specials.NONE  #: Encoding of Inf and NaN in the format's codes
     #: Whether exponent field 0 encodes zero and subnormals. False for ue8m0, in which code 0 is 2**-127.
     subnormals: bool = True

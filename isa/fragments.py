@@ -1,4 +1,4 @@
-"""Index maps from matrices to registers of threads; the maps contain no operand values.
+"""Index maps from matrices to registers of threads. The maps contain no operand values.
 
 One formula serves every shape (PTX ISA 9.7.14.5 and 9.7.14.6.2; confirmed on an H200 for every sm_90 shape, type and
 selector). Notation: ``g = lane >> 2``, ``t = lane & 3``; a 32-bit register holds ``E`` elements, low bits first. For
@@ -37,7 +37,7 @@ class Fragment:
     rows: Index
     columns: Index
     shape: tuple[int, int]  #: Matrix shape
-    #: Width of an element in bits; element j of a register is in bits ``[j * element_bits, (j + 1) * element_bits)``.
+    #: Width of an element in bits. Element j of a register is in bits ``[j * element_bits, (j + 1) * element_bits)``.
     element_bits: int
 
     @property
@@ -121,7 +121,7 @@ class MetadataMap:
 
 @lru_cache(maxsize=512)
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
-    """Return the register map of the metadata; the selector must be less than ``instruction.sparsity_selectors``.
+    """Return the register map of the metadata. The selector must be less than ``instruction.sparsity_selectors``.
 
     A selected lane holds four chunks of each of two rows if elements have 16 bits or more; otherwise it holds eight
     chunks of one row. The bits of other lanes are ignored.

@@ -49,7 +49,7 @@ MAX_SHIFTS = (0, 8, 16, 32)
 
 
 def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDescriptor:
-    """Decode an instruction descriptor of 32 bits; the opcode determines its format.
+    """Decode an instruction descriptor of 32 bits. The opcode determines its format.
 
     Raise an `OperandError` if it sets a reserved bit, has a sparsity bit that contradicts the opcode, or holds a shape,
     type or option that the instruction does not have.
@@ -218,7 +218,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Return accepted numbers as text for a message; a long arithmetic sequence as first, last and step."""
+    """Return accepted numbers as text for a message. A sequence with equal steps has first, last and step."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

@@ -30,7 +30,7 @@ class Instruction:
     """Parsed and checked PTX instruction."""
 
     family: str  #: Instruction family: ``mma``, ``wgmma`` or ``tcgen05``
-    sparse: str  #: ``.sp`` qualifier as written; empty for a dense instruction
+    sparse: str  #: ``.sp`` qualifier as written, or empty for a dense instruction
     #: Logical shape M, N and K. For tcgen05: the shape that all cooperating CTAs compute together.
     m: int
     n: int
@@ -40,10 +40,10 @@ class Instruction:
     b: Format
     c: Format
     d: Format
-    kind: str  #: Name after ``.kind::`` in the PTX text; empty without this qualifier
+    kind: str  #: Name after ``.kind::`` in the PTX text, or empty without this qualifier
     satfinite: bool  #: Whether integer results are clamped instead of wrapped
-    scale_size: int | None  #: N of ``.scale_vec::NX`` or its default; None without block scales
-    scale_format: Format | None  #: Number format of the block scales; None without block scales
+    scale_size: int | None  #: N of ``.scale_vec::NX`` or its default, or None without block scales
+    scale_format: Format | None  #: Number format of the block scales, or None without block scales
     architectures: tuple[str, ...]  #: Architectures that support the instruction
 
     @property
@@ -57,16 +57,16 @@ class Instruction:
         return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
 
     def low_bit(self, fmt: Format) -> int:
-        """Return the lowest bit of an element of A or B in its container; see :func:`sptc.isa.formats.low_bit`."""
+        """Return the lowest bit of an element of A or B in its container. See :func:`sptc.isa.formats.low_bit`."""
         return low_bit(fmt, self.container_bits)
 
     @property
     def wide(self) -> bool:
-        """Whether metadata selects units of 16 bits; see :func:`sptc.isa.metadata.is_wide`."""
+        """Whether metadata selects units of 16 bits. See :func:`sptc.isa.metadata.is_wide`."""
         return is_wide(self.container_bits)
 
     def padded_unit(self, fmt: Format) -> int:
-        """Return the number of elements of A or B in a padded unit of 16 bytes of shared memory; 0 if not padded.
+        """Return the number of elements of A or B in a padded unit of 16 bytes of shared memory, or 0 if not padded.
 
         Source: PTX ISA, packing formats of ``tcgen05``: types of fewer than 8 bits are padded unless two fill a byte.
         """
@@ -74,14 +74,14 @@ class Instruction:
 
     @property
     def granularity(self) -> Granularity | None:
-        """Sparsity pattern of A; None for a dense instruction."""
+        """Sparsity pattern of A, or None for a dense instruction."""
         if not self.sparse:
             return None
         return GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.container_bits, "2:4")]
 
     @property
     def rule(self) -> Rule | None:
-        """Rule for legal metadata nibbles; None for a dense instruction."""
+        """Rule for legal metadata nibbles, or None for a dense instruction."""
         if not self.sparse:
             return None
         if self.a.name == "tf32":
@@ -97,12 +97,12 @@ class Instruction:
 
     @property
     def chunks(self) -> int:
-        """Number of metadata nibbles per row of A; 0 for a dense instruction."""
+        """Number of metadata nibbles per row of A, or 0 for a dense instruction."""
         return self.k // self.granularity.logical if self.granularity else 0
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of stored A per metadata nibble: two units of 16 or 8 bits; 0 for a dense instruction."""
+        """Bytes of stored A per metadata nibble: two units of 16 or 8 bits, or 0 for a dense instruction."""
         return self.granularity.stored * self.container_bits // 8 if self.granularity else 0
 
     @property
@@ -122,7 +122,7 @@ class Instruction:
 
     @property
     def span(self) -> int | None:
-        """Number of logical columns along K that share one block scale; None without block scaling."""
+        """Number of logical columns along K that share one block scale, or None without block scaling."""
         return self.k // self.scale_size if self.scale_size else None
 
     @property
@@ -185,7 +185,7 @@ class _Words:
 
 
 def _sorted_words(text: str) -> _Words:
-    """Sort the qualifiers of an instruction by category; raise for an unknown opcode or qualifier."""
+    """Sort the qualifiers of an instruction by category. Raise for an unknown opcode or qualifier."""
     family, *words = text.strip().removesuffix(";").rstrip().split(".")
     if family == "tcgen05":
         raise InstructionError(
@@ -251,7 +251,7 @@ def _check_block_scale(words: _Words, scaled: bool) -> None:
 
 
 def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
-    """Return the types of A, B, C, D and the block scales; the scale type is empty without block scaling."""
+    """Return the types of A, B, C, D and the block scales. The scale type is empty without block scaling."""
     family, block_scale = words.family, words.block_scale
     counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
     if len(words.types) != counts[family]:
@@ -272,7 +272,7 @@ class _Candidates:
         self._text = words.text
 
     def narrow(self, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        """Keep only the table rows that accept `value`; raise an error if no row accepts it."""
+        """Keep only the table rows that accept `value`. Raise an error if no row accepts it."""
         kept = [row for row in self.rows if value in accepted(row)]
         if not kept:
             choices = list(dict.fromkeys(_spell(choice) for row in self.rows for choice in accepted(row)))
@@ -284,7 +284,7 @@ class _Candidates:
 
 @parser
 def parse(text: str) -> Instruction:
-    """Parse the opcode and qualifiers of a PTX instruction; defaults of ``.scale_vec`` are applied.
+    """Parse the opcode and qualifiers of a PTX instruction. Defaults of ``.scale_vec`` are applied.
 
     For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types are in the order D, A,
     B, C, scale; the order of other qualifiers is free, as in the assembler. Raise an `InstructionError` if the text is
@@ -349,7 +349,7 @@ def one_of(choices: Sequence[str]) -> str:
 
 
 def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
-    """Check ``.scale_vec`` and the scale type against a row of the syntax table; return the number of block scales."""
+    """Check ``.scale_vec`` and the scale type against a row of the syntax table. Return the number of block scales."""
     if not row.scales:
         return None
     kind = f"'.kind::{row.kind}'"
@@ -385,7 +385,7 @@ def every_instruction(family: str | None = None) -> Iterator[Instruction]:
 
 
 def require_architecture(instruction: Instruction, arch: str) -> None:
-    """Raise an `InstructionError` unless `arch` supports `instruction`; the message names architectures that do."""
+    """Raise an `InstructionError` unless `arch` supports `instruction`. The message names architectures that do."""
     if not is_word_of(arch, ARCHITECTURES):
         raise InstructionError(
             f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}."
@@ -395,6 +395,6 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
 
 
 def lacking(name: str, instruction: Instruction, having: Sequence[str]) -> InstructionError:
-    """Return the error for an instruction that a target does not support; the message names targets that support it."""
+    """Return the error for an instruction that a target does not support. The message names targets that support it."""
     verb = "has" if len(having) == 1 else "have"
     return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it.")

@@ -21,8 +21,8 @@ _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
 #: Bytes of metadata that one instruction reads per row of A.
 _METADATA_BYTES = 4
-#: Fitted constants of a kernel: its fixed cycles; bytes per cycle loaded into the shared memory of an SM; bytes per
-#: cycle of results that are written.
+#: Fitted constants of a kernel: its fixed cycles, bytes per cycle that are loaded into the shared memory of an SM, and
+#: bytes per cycle of results that are written.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 
@@ -30,7 +30,7 @@ _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 class Tile:
     """Tile of D that one CTA computes, in elements."""
 
-    #: Number of rows, a multiple of 64. A warpgroup computes 64 rows; all warpgroups share the tensor cores of an SM.
+    #: Number of rows, a multiple of 64. A warpgroup computes 64 rows. All warpgroups share the tensor cores of an SM.
     rows: int = 128
     columns: int = 256  #: Number of columns, a multiple of 8. One instruction computes at most 256.
 
@@ -47,7 +47,7 @@ class ProductTiming:
 
     cycles: int  #: Cycles of the whole kernel
     waves: int  #: Number of tiles that each SM computes one after another
-    #: Cycles in which tiles are multiplied, and cycles in which results are written; all other `cycles` are constant.
+    #: Cycles in which tiles are multiplied, and cycles in which results are written. All other `cycles` are constant.
     multiplying: int
     storing: int
     bound_by: str  #: Resource that limits the rate: ``"tensor core"`` or ``"shared memory"``
@@ -61,7 +61,7 @@ def dense_twin(instruction: Instruction) -> Instruction:
 def product_timing(
     instruction: Instruction, shape: tuple[int, int, int], tile: Tile | None = None, result_bytes: int | None = None
 ) -> ProductTiming:
-    """Return the timing of a product by ``wgmma`` on sm_90; raise an `InstructionError` for any other instruction.
+    """Return the timing of a product by ``wgmma`` on sm_90. Raise an `InstructionError` for any other instruction.
 
     The shape is M, N and K. The tile, by default 128 x 256 as in cuSPARSELt, determines N; that of the instruction is
     ignored. `result_bytes` is the size of an element of D in memory, by default that of the accumulator.

@@ -33,7 +33,7 @@ class _Group:
 
 
 class WgmmaSequence:
-    """Check the order of calls of one warpgroup; raise at the first access whose result PTX leaves undefined.
+    """Check the order of calls of one warpgroup. Raise at the first access whose result PTX leaves undefined.
 
     Registers are named by any hashable values, for example ``"d0"`` or numbers. A name stands for that register in
     every thread of the warpgroup. Buffers of shared memory are named likewise. Calls are counted from 1.
@@ -196,7 +196,7 @@ class WgmmaSequence:
         self._committed = self._committed[-pending:] if pending else []
 
     def end(self) -> None:
-        """End the sequence of calls; raise an error if a multiplication was not committed or waited for.
+        """End the sequence of calls. Raise an error if a multiplication was not committed or waited for.
 
         Raises
         ------

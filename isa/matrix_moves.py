@@ -62,8 +62,8 @@ class MatrixMove:
     matrices: int  #: Number of matrices that the instruction moves
     transposed: bool  #: Whether a row of shared memory is a column of the matrix in the registers
     element: str  #: Element type in the registers: ``b16``, ``b8`` or ``b8x16``
-    #: Padded element type in shared memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same
-    #: type.
+    #: Padded element type in shared memory, ``b6x16_p32`` or ``b4x16_p64``, or empty if memory and registers have the
+    #: same type.
     source: str
 
     @property
@@ -180,14 +180,14 @@ def parse_matrix_move(text: str) -> MatrixMove:
 
 @dataclass(frozen=True, eq=False)
 class MatrixMoveMap:
-    """Map from register elements to elements of shared memory; and the lanes that supply the row addresses."""
+    """Map from register elements to elements of shared memory, with the lanes that supply the row addresses."""
 
     #: Position in shared memory of element j of register r of thread l: matrix, row, and element of the row; shape (32,
     #: registers, E).
     matrices: Index
     rows: Index
     elements: Index
-    #: Lowest bit of the element in its 128-bit row of shared memory, shape (32, registers, E); bit 0 is the low bit of
+    #: Lowest bit of the element in its 128-bit row of shared memory, shape (32, registers, E). Bit 0 is the low bit of
     #: the first byte.
     row_low_bits: Index
     #: Lowest bit of the element in its register, shape (E,). Bits of the container above the element are zero.

@@ -50,9 +50,9 @@ class Swizzle:
     """
 
     name: str  #: PTX name
-    row_bytes: int  #: Width of the swizzle pattern in bytes; one unit without swizzle
+    row_bytes: int  #: Width of the swizzle pattern in bytes, or one unit without swizzle
     atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle's permutation of addresses, in bytes
-    #: Number of rows of the swizzle pattern; the stride offset leads from one pattern to the next.
+    #: Number of rows of the swizzle pattern. The stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 
     @property
@@ -109,13 +109,13 @@ class SharedDescriptor:
     start: int
     leading_offset: int
     stride_offset: int
-    #: Row of banks, modulo 8, at which the swizzle pattern starts; 0 if it starts at its natural boundary.
+    #: Row of banks, modulo 8, at which the swizzle pattern starts, or 0 if it starts at its natural boundary.
     base_offset: int
     swizzle: Swizzle  #: Swizzle mode: the permutation of 16-byte units
 
 
 def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
-    """Decode a 64-bit matrix descriptor of ``"wgmma"`` or ``"tcgen05"``; the two families have different formats.
+    """Decode a 64-bit matrix descriptor of ``"wgmma"`` or ``"tcgen05"``. The two families have different formats.
 
     Raise an `OperandError` if it is not a 64-bit number, sets a reserved bit, or has an undefined fixed field or
     swizzle mode.
@@ -214,7 +214,7 @@ class SharedMap:
     element_bits: int
 
     def first_beyond(self, size: int) -> int | None:
-        """Return the lowest byte address at or above `size` that an element occupies; None if there is none."""
+        """Return the lowest byte address at or above `size` that an element occupies, or None if there is none."""
         last = self.addresses + (self.low_bits + self.element_bits - 1) // 8
         beyond = last >= size
         return max(size, int(self.addresses[beyond].min())) if beyond.any() else None

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Width of a metadata unit in bits for elements of 16 or 32 bits; the unit of narrower elements has 8 bits.
+#: Width of a metadata unit in bits for elements of 16 or 32 bits. The unit of narrower elements has 8 bits.
 _WIDE_UNIT_BITS = 16
 
 
@@ -41,7 +41,7 @@ class Granularity:
     """
 
     name: str  #: Name of the pattern: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
-    #: Stored elements and logical columns of A per chunk; each chunk has one metadata nibble.
+    #: Stored elements and logical columns of A per chunk. Each chunk has one metadata nibble.
     stored: int
     logical: int
 
@@ -75,7 +75,7 @@ def nibble(i0: int, i1: int) -> int:
 
 
 def is_wide(container_bits: int) -> bool:
-    """Return whether metadata selects units of 16 bits; for elements below 16 bits it selects units of 8 bits."""
+    """Return whether metadata selects units of 16 bits. For elements below 16 bits it selects units of 8 bits."""
     return container_bits >= _WIDE_UNIT_BITS
 
 
@@ -115,7 +115,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return, for slots 0 and 1, whether a multiplexer delivers a unit of B; if not, the slot is multiplied by 0.
+    """Return, for slots 0 and 1, whether a multiplexer delivers a unit of B. If not, the slot is multiplied by 0.
 
     Every nibble that `rule` defines delivers both units. An undefined nibble may select a unit that a 3:1 multiplexer
     does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles of tcgen05, not

@@ -38,7 +38,7 @@ _WORD = re.compile(r"[^.\s();,]+")
 
 @dataclass(frozen=True)
 class Subject:
-    """Instruction with its exact name; a ``tcgen05`` instruction also has its PTX opcode."""
+    """Instruction with its exact name. A ``tcgen05`` instruction also has its PTX opcode."""
 
     instruction: Instruction  #: Instruction, including its shape and types
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
@@ -107,12 +107,12 @@ def _without_fit(text: str) -> InstructionError:
 
 
 def in_registers(text: str, arch: str | None = None) -> Instruction:
-    """Return the ``mma`` or ``wgmma`` that a text identifies; raise an `InstructionError` as :func:`resolve` does."""
+    """Return the ``mma`` or ``wgmma`` that a text identifies. Raise an `InstructionError` as :func:`resolve` does."""
     return parse(resolve(text, arch).name)  # refuses tcgen05
 
 
 def _resolved(text: str, arch: str | None, family: str | None, product: bool, error: InstructionError) -> Subject:
-    """Return the instruction of a PTX line, incomplete name or search words; raise `error` if none matches."""
+    """Return the instruction of a PTX line, incomplete name or search words. Raise `error` if none matches."""
     if line := paste(text):
         return subject_of_line(line)
     if _OPCODE.match(plain := text.strip()):
@@ -136,7 +136,7 @@ def _resolved(text: str, arch: str | None, family: str | None, product: bool, er
 
 
 def completed_name(text: str) -> tuple[str, str]:
-    """Add the qualifiers that all instructions share to an incomplete name; return name and added qualifiers."""
+    """Add the qualifiers that all instructions share to an incomplete name. Return name and added qualifiers."""
     plain = text.strip()
     return completed(plain.removesuffix(";").rstrip()) if _OPCODE.match(plain) else (text, "")
 
@@ -181,7 +181,7 @@ def _law(i: Instruction, arch: str) -> Numerics:
 
 
 def subject_of_line(line: PastedLine) -> Subject:
-    """Return the instruction of a PTX line; for ``tcgen05``, a constant instruction descriptor gives shape and types.
+    """Return the instruction of a PTX line. For ``tcgen05``, a constant instruction descriptor gives shape and types.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def subject_of_line(line: PastedLine) -> Subject:
 
 
 def forms_named(text: str, arch: str | None = None) -> list[Subject]:
-    """Return the instruction that a text identifies; for a ``tcgen05`` opcode without types, one for each type.
+    """Return the instruction that a text identifies, or one for each type if it is a ``tcgen05`` opcode without types.
 
     Raise an `InstructionError` as for :func:`resolve`.
     """
@@ -234,7 +234,7 @@ def _every_subject() -> dict[str, tuple[Subject, Counter[str]]]:
 
 
 def nearest_name(text: str) -> str | None:
-    """Return the instruction name nearest to a text; None if no name has more than half of the words of the text."""
+    """Return the instruction name nearest to a text, or None if no name has more than half of the words of the text."""
     words = _words_of(text)
     common = {name: (words & others).total() for name, (_, others) in _every_subject().items()}
     far = {name: words.total() + _every_subject()[name][1].total() - 2 * count for name, count in common.items()}

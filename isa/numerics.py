@@ -29,7 +29,7 @@ __all__ = [
     "zero_exponent_for",
 ]
 
-#: Number of kept products per group of kinds mxf4 and mxf4nvf4; a group is summed exactly before the block scales are
+#: Number of kept products per group of kinds mxf4 and mxf4nvf4. A group is summed exactly before the block scales are
 #: applied.
 BLOCK_GROUP = 16
 #: Value of the exponent floor e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2
@@ -58,14 +58,14 @@ class Alignment(Enum):
 class Rounding(Enum):
     """Rounding of the exact sum of a step to the result."""
 
-    RZ_F32 = "RZ-f32"  #: truncation of the exact sum to f32; overflow gives Inf
+    RZ_F32 = "RZ-f32"  #: truncation of the exact sum to f32. Overflow gives Inf.
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round the exact sum to nearest even in f16
     EXACT = "exact"  #: integers
     # No architecture uses the following values: they define test models that are wrong in one parameter.
     RNE_F32 = "RNE-f32"  #: round the exact sum to nearest even in f32
     RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
-    RZ_F16 = "RZ-f16"  #: truncation to f16; 2**16 and beyond gives Inf
+    RZ_F16 = "RZ-f16"  #: truncation to f16. 2**16 and beyond gives Inf.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRule:
-    """Numerics parameter that differs between public models of sm_100 and sm_120; no public result determines it."""
+    """Numerics parameter that differs between public models of sm_100 and sm_120. No public result determines it."""
 
     name: str  #: Description of the parameter's alternative value
     field: str  #: Name of the field of :class:`Numerics` that holds the parameter
@@ -155,7 +155,7 @@ class OpenRule:
         return parameters.method is Method.FUSED
 
     def change(self, instruction: Instruction, parameters: Numerics) -> Numerics:
-        """Return the numerics with the alternative value; unchanged if it does not affect the instruction."""
+        """Return the numerics with the alternative value, or unchanged if it does not affect the instruction."""
         if not self.applies(instruction, parameters):
             return parameters
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ BLOCK_ALIGNMENT_BITS = 35
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return the exponent floor e_zero for F = `alignment_bits`; results in f16 and scaled groups have other floors.
+    """Return the exponent floor e_zero for F = `alignment_bits`. Results in f16 and scaled groups have other floors.
 
     Without `floor`, return an exponent that is below none of the terms. Groups keep their floor, which all models have.
     """

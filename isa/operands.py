@@ -1,4 +1,4 @@
-"""Records of operands and results for back ends; operands are matrices, or contents of registers and memory."""
+"""Records of operands and results for back ends. Operands are matrices, or contents of registers and memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -70,11 +70,11 @@ class MatrixOperands:
     #: Block scales of A, shape (batch, m, K / span), and of B, shape (batch, n, K / span).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    #: Register and memory contents from which the matrices were gathered; None if the caller gave matrices.
+    #: Register and memory contents from which the matrices were gathered, or None if the caller gave matrices.
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return a part of the batch with a part of the rows of A, C, metadata and scales of A; slices return views."""
+        """Return a part of the batch with a part of the rows of A, C, metadata and scales of A. Slices return views."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],
@@ -111,7 +111,7 @@ class StepFlags:
 
     #: Instruction that the datapath executed. For an emulated instruction: one instruction of the emulation.
     instruction: Instruction
-    #: Metadata nibbles of the step, shape (tiles, m, chunks); None for a dense instruction.
+    #: Metadata nibbles of the step, shape (tiles, m, chunks), or None for a dense instruction.
     nibbles: NDArray[np.uint8] | None
     #: Mask of the chunks with an undefined metadata nibble, as flagged by the hardware; shape (tiles, m, chunks).
     illegal: NDArray[np.bool_]
@@ -123,7 +123,7 @@ class Product:
 
     #: Result codes in the format of the accumulator, uint16 or uint32, shape (batch, m, n).
     d: NDArray
-    #: Undefined-metadata flags of each step, in the order of execution; None if the back end does not raise flags.
+    #: Undefined-metadata flags of each step, in the order of execution, or None if the back end does not raise flags.
     flags: tuple[StepFlags, ...] | None = None
     #: Clock cycles from the first instruction that a top-level module accepts to its last result, summed over all runs
     #: from reset. None if the back end does not simulate a top-level module.

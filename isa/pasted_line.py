@@ -14,7 +14,7 @@ from .tcgen05 import Opcode, parse_shaped
 
 __all__ = ["OperandRole", "PastedLine", "completed", "constant", "operand_roles", "paste"]
 
-#: Maximum length of a line in characters; a wgmma with 128 accumulators and long register names has about 3,000.
+#: Maximum length of a line in characters. A wgmma with 128 accumulators and long register names has about 3,000.
 _LONGEST_TEXT = 20_000
 _OPCODE = re.compile(r"(?<![\w.])@?(?:wgmma\.mma_async|tcgen05\.mma|mma)(?:\s*\.[A-Za-z_][\w:]*)+")
 _SHAPE_AND_TYPES = re.compile(r"\s*\((m\d+n\d+k\d+[\w.]*)\)")
@@ -33,7 +33,7 @@ class OperandRole:
     role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
     text: str  #: Text of the operand, as written in the line
     meaning: str  #: Role of the operand, described in words
-    value: int | None = None  #: Value of a constant operand; None for a register
+    value: int | None = None  #: Value of a constant operand, or None for a register
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class PastedLine:
     """Instruction and operands of a PTX line."""
 
     opcode: str  #: Opcode of the instruction with all qualifiers
-    shape_and_types: str  #: Shape and types in brackets after a ``tcgen05`` opcode; empty if absent
+    shape_and_types: str  #: Shape and types in brackets after a ``tcgen05`` opcode, or empty if absent
     operands: tuple[str, ...]  #: Texts of the operands as written, including outer brackets
-    predicate: str = ""  #: Predicate register as written, with a leading ``!`` if negated; empty if absent
+    predicate: str = ""  #: Predicate register as written, with a leading ``!`` if negated, or empty if absent
     added: str = ""  #: Qualifiers that were missing in the text and were added
 
     @property
@@ -53,7 +53,7 @@ class PastedLine:
 
 
 def paste(text: str) -> PastedLine | None:
-    """Split a PTX line into opcode and operands; return None if the text has no instruction with operands.
+    """Split a PTX line into opcode and operands. Return None if the text has no instruction with operands.
 
     Comments, quotes, escapes of C strings, outer braces, and text around the instruction are ignored.
 
@@ -168,7 +168,7 @@ class _Reader:
     def take(
         self, role: str, meaning: str, *, registers: int = 0, accepted: tuple[int, ...] | None = None
     ) -> int | None:
-        """Assign a role to a line's next operand; check its number of registers, or its value if constant."""
+        """Assign a role to a line's next operand. Check its number of registers, or its value if constant."""
         if not self.left:
             raise InstructionError(f"{role} of {self.name} is missing; its operands are {self.order}")
         text = self.left.pop(0)
@@ -182,7 +182,7 @@ class _Reader:
         return value
 
     def end(self) -> tuple[OperandRole, ...]:
-        """Return the operands with their roles; raise if the line has more operands than roles."""
+        """Return the operands with their roles. Raise if the line has more operands than roles."""
         if self.left:
             raise InstructionError(
                 f"{shown(', '.join(self.left))} is superfluous: the operands of {self.name} are {self.order}"
@@ -191,7 +191,7 @@ class _Reader:
 
 
 def constant(text: str) -> int | None:
-    """Return the value of a PTX constant; None for any other operand."""
+    """Return the value of a PTX constant, or None for any other operand."""
     match = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?", text.strip())
     if not match:
         return None

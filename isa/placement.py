@@ -48,13 +48,13 @@ class OperandPlacement:
     operand: str
     memory: Memory
     indices: tuple[str, str]  #: Names of the two coordinates of the matrix, such as row and k
-    #: Thread in the warp or warpgroup, or lane of tensor memory, of each element; 0 in shared memory.
+    #: Thread in the warp or warpgroup, or lane of tensor memory, of each element, or 0 in shared memory.
     lanes: Index
     #: Register of the thread, column of tensor memory, or byte of shared memory, of each element.
     words: Index
     low_bits: Index  #: Lowest bit of each element in its register, column or byte
     bits: int  #: Width in bits of the container of an element
-    #: Lowest bit and width of the value in its container, in bits; other bits of the container are ignored.
+    #: Lowest bit and width of the value in its container, in bits. Other bits of the container are ignored.
     value_low_bit: int
     value_bits: int
     #: Placement as Python expressions. Matrices in registers: matrix coordinates, from warp w, ``g = lane >> 2``, ``t =

@@ -52,7 +52,7 @@ _LIKE_SM_90 = f"the timing model of {ARCHITECTURE}, applied to another architect
 
 
 def timing_on(instruction: Instruction, name: str, a_from: str = "registers") -> Timing | None:
-    """Return the timing of an ``mma`` or ``wgmma`` on a target; None if the target lacks the instruction.
+    """Return the timing of an ``mma`` or ``wgmma`` on a target, or None if the target lacks the instruction.
 
     Parameters
     ----------

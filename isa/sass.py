@@ -114,7 +114,7 @@ def _table() -> dict[str, tuple[Implementation, ...]]:
 
 
 def sass_name(text: str) -> str | None:
-    """Return the first SASS name of a tensor-core instruction in a text such as a disassembly; None if there is none.
+    """Return the first SASS name of a tensor-core instruction in a text, such as a disassembly, or None.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def sass_name(text: str) -> str | None:
 
 
 def implementations(name: str) -> Iterator[Implementation]:
-    """Yield the PTX instructions that a SASS name implements; an incomplete name matches all names with its words.
+    """Yield the PTX instructions that a SASS name implements. An incomplete name matches all names with its words.
 
     Parameters
     ----------

@@ -37,12 +37,12 @@ class Kind:
     f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
     """
 
-    k: int  #: K of the sparse instruction; K of the dense instruction is half of it
+    k: int  #: K of the sparse instruction. K of the dense instruction is half of it.
     types: dict[str, int]  #: Types of A and B and their codes in the instruction descriptor
     #: Types of D and their codes in the instruction descriptor. The code of a block-scaled kind is unused: its
     #: descriptor has no field for the type of D.
     accumulators: dict[str, int]
-    #: Number of block scales by qualifier; the key "" is the default without qualifier.
+    #: Number of block scales by qualifier. The key "" is the default without qualifier.
     scales: dict[str, int]
     #: Types of block scales and their codes in the instruction descriptor, by the number of block scales.
     scale_types: dict[int, dict[str, int]]
@@ -98,7 +98,7 @@ class Opcode:
     sparse: bool = True  #: ``.sp``
     cta_group: int  #: Number of CTAs that compute together: 1 or 2
     weight_stationary: bool = False  #: ``.ws``
-    #: Qualifier that sets the number of block scales, as written; empty for the default or without block scaling.
+    #: Qualifier that sets the number of block scales, as written, or empty for the default or without block scaling.
     scale_word: str = ""
     #: ``.collector`` qualifier as written, or empty. It permits reuse of operands and changes no result.
     collector: str = ""
@@ -107,7 +107,7 @@ class Opcode:
 
     @property
     def scale_size(self) -> int | None:
-        """Number of block scales per row of A and per column of B; None without block scaling."""
+        """Number of block scales per row of A and per column of B, or None without block scaling."""
         return KINDS[self.kind].scales.get(self.scale_word)
 
     @property
@@ -196,7 +196,7 @@ def parse_opcode(text: str) -> Opcode:
 
 
 def _by_role(words: list[str], text: str) -> dict[str, str]:
-    """Return the qualifiers by category; raise if ``.cta_group`` or ``.kind`` is missing."""
+    """Return the qualifiers by category. Raise if ``.cta_group`` or ``.kind`` is missing."""
     qualifiers: dict[str, str] = {}
     for word in words:
         name = _role(word, text)
@@ -296,7 +296,7 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
 
 
 def every_opcode() -> Iterator[Opcode]:
-    """Yield every opcode without ``.collector`` and ``.ashift``; one opcode for each number of block scales."""
+    """Yield every opcode without ``.collector`` and ``.ashift``, once for each number of block scales."""
     choices = product((True, False), (False, True), KINDS.items(), (1, 2))
     for sparse, stationary, (name, kind), cta_group in choices:
         if not stationary or (cta_group == 1 and not kind.scales):

@@ -1,4 +1,4 @@
-"""Index maps from matrices of ``tcgen05.mma`` to tensor memory; the maps contain no operand values.
+"""Index maps from matrices of ``tcgen05.mma`` to tensor memory. The maps contain no operand values.
 
 Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. The maps are of
 one CTA. With ``.cta_group::2`` each CTA holds its half of the rows by the same map, at the same addresses.
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def copies(self) -> tuple[int, ...]:
-        """Lane offsets of the copies of A and of the metadata; each part of N has its own copy."""
+        """Lane offsets of the copies of A and of the metadata. Each part of N has its own copy."""
         return tuple(range(0, LANES, self.rows)) if self.folded else (0,)
 
     def lanes(self, row: Index) -> Index:
@@ -90,7 +90,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout_for(opcode: Opcode, m: int) -> Layout:
-    """Return the layout of D for an opcode and M = `m`; M counts the rows of all cooperating CTAs."""
+    """Return the layout of D for an opcode and M = `m`. M counts the rows of all cooperating CTAs."""
     rows, ctas = m // opcode.cta_group, opcode.cta_group
     dense_pair = ctas == 2 and rows == 64 and not opcode.sparse
     key = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
@@ -131,7 +131,7 @@ class TensorMap:
 
 
 def decode_address(address: int, name: str) -> tuple[int, int]:
-    """Split a tensor-memory address into lane and column; error messages name the operand `name`.
+    """Split a tensor-memory address into lane and column. Error messages name the operand `name`.
 
     Raise an `OperandError` if it is outside the 128 lanes of 512 columns.
     """
@@ -166,7 +166,7 @@ def _tensor_map(
 
 
 def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
-    """Return lane and column of a tensor-memory address; raise an error if the layout does not allow the lane."""
+    """Return lane and column of a tensor-memory address. Raise an error if the layout does not allow the lane."""
     lane, column = decode_address(address, name)
     accepted = (0, 16) if layout.half_lanes else (0,)
     if lane not in accepted:
@@ -179,7 +179,7 @@ def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> TensorMap:
-    """Return the map of D, shape (rows of one CTA, n); an element of 16 bits is in the low half of a word.
+    """Return the map of D, shape (rows of one CTA, n). An element of 16 bits is in the low half of a word.
 
     Raise an `OperandError` if the base address is misaligned or out of range, or D reaches beyond the last column.
 
@@ -195,7 +195,7 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
 
 @lru_cache(maxsize=256)
 def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
-    """Return the map of A, shape (rows of one CTA, stored K); row r of A is in the same lane as row r of D.
+    """Return the map of A, shape (rows of one CTA, stored K). Row r of A is in the same lane as row r of D.
 
     The elements of the matrix are containers. A word holds several, the first in the low bits. Raise an `OperandError`
     if the base address is misaligned or out of range, A reaches beyond the last column, or no public source states the
@@ -255,7 +255,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 
 @lru_cache(maxsize=256)
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
-    """Return the map of one operand's block scales, one byte each; each row of A or column of B has a row in the map.
+    """Return the map of one operand's block scales, one byte each. Each row of A or column of B has a row in the map.
 
     Lines are rows of A in one CTA, or columns of B. `scale_id` is the byte of the word that holds the first scale. For
     B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and each partition of

@@ -46,7 +46,7 @@ ROW_BYTES = 32
 _WARP_ROWS = 16
 #: Smallest N (number of columns of D) of ``wgmma``.
 _NARROWEST = 8
-#: Width of the narrowest element in hardware, in bits; narrower elements are emulated.
+#: Width of the narrowest element in hardware, in bits. Narrower elements are emulated.
 _NARROWEST_BITS = 8
 
 
@@ -67,7 +67,7 @@ class RegisterCycles:
     )
 
     def of_wgmma(self, *, sparse: bool, narrow: bool) -> int:
-        """Return the cycles of a ``wgmma``; `narrow` means eight columns, or results of 16 bits."""
+        """Return the cycles of a ``wgmma``. `narrow` means eight columns, or results of 16 bits."""
         return self.dense if not sparse else self.narrow if narrow else self.wide
 
 
@@ -97,7 +97,7 @@ class Timing:
     #: ``mma``, per SM (four tensor cores) for ``wgmma`` and ``tcgen05.mma``.
     interval: float
     #: Latency in cycles. ``mma``: from one instruction to the next that needs its result. ``wgmma``: from the fence to
-    #: the end of the wait, for a group of one instruction; each further instruction of the group adds an interval.
+    #: the end of the wait, for a group of one instruction. Each further instruction of the group adds an interval.
     #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public source states it.
     latency: float
     bound_by: Resource  #: Hardware resource that determines the issue interval
@@ -149,13 +149,13 @@ _LATE_PER_COLUMN = 3 / 32
 #: the latency of shapes with eight rows.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Additional latency of ``tcgen05.mma`` on a CTA pair with 64 rows per CTA, in cycles; then, with A in shared memory,
-#: the further cycles for reads of A, and the maximum further cycles for reads of the part of B that precedes A.
+#: Additional latency in cycles of ``tcgen05.mma`` on a CTA pair with 64 rows per CTA. Further cycles, if A is in shared
+#: memory, for reads of A, and the maximum for reads of the part of B that precedes A.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
 #: shared memory.
 _SCALED = {True: 1, False: 3}
-#: Dense ``tcgen05.mma`` instructions with published measurements, by kind and types; then the measured values of N.
+#: Dense ``tcgen05.mma`` instructions with published measurements, by kind and types, and the measured values of N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
     ("f8f6f4", "f32.e4m3.e4m3"),
@@ -229,7 +229,7 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 
 
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
-    """Return the timing of an ``mma`` or ``wgmma``; None on architectures other than sm_90, which were not measured.
+    """Return the timing of an ``mma`` or ``wgmma``, or None on architectures other than sm_90, which were not measured.
 
     A of a ``wgmma`` is in ``"registers"`` or ``"shared"`` memory. The timing of a sequence (:func:`is_sequence`) is
     that of a loop of its instructions.

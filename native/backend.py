@@ -23,7 +23,7 @@ def opened(
     kernels: str = "",
     numerics: Numerics | None = None,
 ) -> Iterator[ctypes.c_void_p]:
-    """Open a libsptc handle of an instruction, and close it when the context ends; parameters: see :func:`multiply`."""
+    """Open a libsptc handle of an instruction, and close it when the context ends. Parameters: see :func:`multiply`."""
     handle, called = ctypes.c_void_p(), library()
     try:
         _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
@@ -58,7 +58,7 @@ def multiply(
     threads: int = 1,
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Compute D = A B + C with libsptc; an operation with a longer K is a chain of instructions along K.
+    """Compute D = A B + C with libsptc. An operation with a longer K is a chain of instructions along K.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class NativeBackend:
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:
-        """Compile libsptc if it is not yet compiled; one library serves all architectures.
+        """Compile libsptc if it is not yet compiled. One library serves all architectures.
 
         Raises
         ------
@@ -124,5 +124,5 @@ class NativeBackend:
         library()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D as :func:`multiply` does; the result has no undefined-nibble flags."""
+        """Compute D as :func:`multiply` does. The result has no undefined-nibble flags."""
         return Product(multiply(instruction, arch, operands, numerics=self._numerics))

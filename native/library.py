@@ -1,4 +1,4 @@
-"""Load libsptc into this process through its C interface; the C++ is compiled on first use."""
+"""Load libsptc into this process through its C interface. The C++ is compiled on first use."""
 
 import ctypes
 import hashlib

@@ -61,7 +61,7 @@ def _every_instruction() -> Iterator[Instruction]:
 
 
 def forms() -> list[Form]:
-    """Return all forms; each shape of ``mma`` is a form of its own, since its operands are placed differently."""
+    """Return all forms. Each shape of ``mma`` is a form of its own, since its operands are placed differently."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in _every_instruction():
         key = i if i.family == "mma" else replace(i, m=0, n=0)
@@ -125,7 +125,7 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return table indices of register placements of A, B, D, metadata and both scales; -1 if not in registers."""
+        """Return table indices of register placements of A, B, D, metadata and both scales. -1: not in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
         # The fragment with the largest N serves every N, since the placement of a column does not depend on N.

@@ -26,7 +26,7 @@ _CORE_MATRIX_ROWS = 8
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Placement of the operands of a ``tcgen05.mma``; A and B are K-major in shared memory, without swizzle."""
+    """Placement of the operands of a ``tcgen05.mma``. A and B are K-major in shared memory, without swizzle."""
 
     opcode: Opcode  #: Without ``.ashift``
     instruction: Instruction
@@ -45,7 +45,7 @@ class Arrangement:
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return images of tensor memory and shared memory that hold a batch of operands; all other bytes are zero.
+        """Return images of tensor memory and shared memory that hold a batch of operands. All other bytes are zero.
 
         The rows of the operands are those of all CTAs together. The memories have the shapes (batch, CTAs, 128, 512),
         uint32, and (batch, CTAs, bytes), uint8.
@@ -71,7 +71,7 @@ class Arrangement:
         return tmem, smem
 
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
-        """Write a matrix and its copies into zeroed words of `tmem` in place; each CTA gets its share of the rows."""
+        """Write a matrix and its copies into zeroed words of `tmem` in place. Each CTA gets its share of the rows."""
         batch, ctas = tmem.shape[:2]
         share = codes.reshape(batch * ctas, -1, codes.shape[2])
         flat, elements = tmem.reshape(batch * ctas, -1), np.uint32((1 << where.element_bits) - 1)
@@ -102,7 +102,7 @@ class Arrangement:
 
 @lru_cache(maxsize=16)
 def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int = 0) -> Arrangement:
-    """Return the placement of the operands of a ``tcgen05`` instruction; the opcode must not have ``.ashift``."""
+    """Return the placement of the operands of a ``tcgen05`` instruction. The opcode must not have ``.ashift``."""
     i, layout = instruction, layout_for(opcode, instruction.m)
     lines = {"a": layout.rows, "b": i.n // opcode.cta_group}
     depth = {"a": i.stored_k, "b": i.k}

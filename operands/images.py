@@ -71,7 +71,7 @@ def random_image(
 
 
 def image(instruction: Instruction, operands: dict[str, NDArray], layout: Layout, rng: np.random.Generator) -> Image:
-    """Place operands in images of random bits at the addresses in `layout`; parameters as for :func:`random_image`."""
+    """Place operands in images of random bits at the addresses in `layout`. Parameters: see :func:`random_image`."""
     cases = len(next(iter(operands.values())))
     octets = rng.integers(0, 256, (cases, layout.size), dtype=np.uint8)
     for name, codes in operands.items():

@@ -10,7 +10,7 @@ __all__ = ["ldmatrix", "stmatrix"]
 
 
 def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.intp]) -> NDArray[np.uint32]:
-    """Load matrices from shared-memory images, shape (..., bytes); return registers, shape (..., 32, registers).
+    """Load matrices from shared-memory images, shape (..., bytes). Return registers, shape (..., 32, registers).
 
     The row addresses of the lanes have the shape (..., 32); leading axes broadcast against each other. Raise an
     `OperandError` if an address in use is not aligned, or its row is not inside the image.
@@ -35,7 +35,7 @@ def stmatrix(
     addresses: NDArray[np.intp],
     registers: NDArray[np.uint32],
 ) -> NDArray[np.uint8]:
-    """Store registers, shape (..., 32, registers), to shared-memory images, shape (..., bytes); return the new images.
+    """Store registers, shape (..., 32, registers), to shared-memory images, shape (..., bytes). Return the new images.
 
     The row addresses of the lanes have the shape (..., 32); leading axes broadcast against each other. The arguments
     are not modified. Raise an `OperandError` if an address in use is not aligned, its row is not inside the image, or
@@ -57,7 +57,7 @@ def stmatrix(
 
 
 def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Check the row addresses that are used; return the address of every byte, shape (..., matrices * rows * 16)."""
+    """Check the row addresses that are used. Return the address of every byte, shape (..., matrices * rows * 16)."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     for wrong, fault in (

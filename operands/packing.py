@@ -24,14 +24,14 @@ __all__ = [
     "to_tensor_memory",
 ]
 
-#: Number of rows of a swizzle pattern in shared memory; consecutive rows are one swizzle width apart.
+#: Number of rows of a swizzle pattern in shared memory. Consecutive rows are one swizzle width apart.
 _PATTERN_ROWS = 8
 #: Period of every swizzle pattern in shared memory, in bytes.
 _PATTERN_BYTES = 1024
 
 
 def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the common batch shape of operands; raise an error if the shapes do not broadcast."""
+    """Return the common batch shape of operands. Raise an error if the shapes do not broadcast."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:
@@ -47,7 +47,7 @@ def matrices_to_registers(matrices: NDArray, fragment: Fragment) -> NDArray[np.u
 
 
 def metadata_to_registers(i: Instruction, nibbles: NDArray[np.uint8], selector: int) -> NDArray[np.uint32]:
-    """Return the metadata register `e` of all threads, shape (..., threads); bits without metadata are zero."""
+    """Return the metadata register `e` of all threads, shape (..., threads). Bits without metadata are zero."""
     lead = nibbles.shape[:-2]
     zeros = np.zeros((prod(lead), i.threads), np.uint32)
     return pack_nibbles(nibbles.reshape(-1, i.m, i.chunks), i, selector, zeros).reshape(*lead, i.threads)
@@ -56,7 +56,7 @@ def metadata_to_registers(i: Instruction, nibbles: NDArray[np.uint8], selector: 
 def scales_to_registers(
     i: Instruction, name: str, codes: NDArray[np.uint8], byte_id: int, thread_id: int
 ) -> tuple[NDArray[np.uint32], int, int]:
-    """Return the registers of block scales, and their byte id and thread id; bytes without scales are zero."""
+    """Return the registers of block scales, and their byte id and thread id. Bytes without scales are zero."""
     lead = codes.shape[:-2]
     zeros = np.zeros((prod(lead), 32, 4), np.uint8)
     flat = codes.reshape(prod(lead), *codes.shape[-2:])

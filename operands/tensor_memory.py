@@ -24,7 +24,7 @@ class Placement:
     d: TensorMap  #: Map of D, shape (rows of a CTA, n)
     a: TensorMap | SharedMap  #: Map of stored A, shape (rows of a CTA, stored K)
     b: SharedMap  #: Map of B, shape (columns of a CTA, K)
-    e: TensorMap | None = None  #: Map of the metadata nibbles, shape (rows of a CTA, chunks); None if dense
+    e: TensorMap | None = None  #: Map of the metadata nibbles, shape (rows of a CTA, chunks), or None if dense
     #: Maps of block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
@@ -88,7 +88,7 @@ def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt
 def gather(
     descriptor: InstructionDescriptor, placement: Placement, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]
 ) -> MatrixOperands:
-    """Gather the matrices of a batch of ``tcgen05.mma``; the leading axis of the result is batch times CTAs.
+    """Gather the matrices of a batch of ``tcgen05.mma``. The leading axis of the result is batch times CTAs.
 
     Tensor memory has the shape (batch, CTAs, 128, 512), shared memory (batch, CTAs, bytes). A and C have the rows of
     one CTA; both CTAs of a pair have the whole B.

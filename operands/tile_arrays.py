@@ -25,7 +25,7 @@ _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
 #: Pairs of ``wgmma`` arguments that a register file stores as one array, with their defaults.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
-#: Names of all arrays that are read from a file; arrays with other names are ignored.
+#: Names of all arrays that are read from a file. Arrays with other names are ignored.
 KEYS = frozenset(
     [
         *("instruction", "selector", "arch", "metadata", "recorded", *"ABCDE", *"abcde", "smem", "tmem", "idesc"),

@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BITMASK_PARTS", "dense_from_bitmask"]
 
-#: Names of the arrays of a bitmask checkpoint; the 2:4 format ``bitmask`` has no row offsets.
+#: Names of the arrays of a bitmask checkpoint. The 2:4 format ``bitmask`` has no row offsets.
 BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
 
 

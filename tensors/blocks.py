@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
 
-#: Type of a callback ``progress(done, total)``; `done` and `total` are numbers of rows of a matrix.
+#: Type of a callback ``progress(done, total)``. `done` and `total` are numbers of rows of a matrix.
 Progress = Callable[[int, int], None]
 
 BLOCK_ELEMENTS = 1 << 20

@@ -37,11 +37,11 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix; quantised stored values also have codes and scales."""
+    """A compressed matrix. Quantised stored values also have codes and scales."""
 
     #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format, or else are codes.
     compressed: Compressed
-    quantised: Quantised | None = None  #: Codes and scales of the stored values; None if not quantised
+    quantised: Quantised | None = None  #: Codes and scales of the stored values, or None if not quantised
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
@@ -67,7 +67,7 @@ class Checkpoint:
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """Return codes as values of the numpy or ``ml_dtypes`` type of their format; unchanged if there is no such type."""
+    """Return codes as values of the numpy or ``ml_dtypes`` type of their format, if there is one, or else as codes."""
     name = _TYPES.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name else quantised.codes
 
@@ -228,7 +228,7 @@ def _options(text: dict[str, str]) -> PackingOptions:
 
 
 def _restored(compressed: Compressed, name: str) -> NDArray:
-    """Return elements in their original type; signed 4-bit elements are sign-extended to a byte."""
+    """Return elements in their original type. Signed 4-bit elements are sign-extended to a byte."""
     stored, dtype = compressed.stored, named_dtype(name)
     if stored.dtype == dtype:
         return stored

@@ -62,7 +62,7 @@ class Crowded:
     #: Row and column of the first element of the chunk.
     row: int
     column: int
-    count: int  #: Number of non-zero units in the chunk; a unit is an element, or a pair for 4:8
+    count: int  #: Number of non-zero units in the chunk. A unit is an element, or a pair for 4:8.
 
 
 class SparsityError(Error):
@@ -129,7 +129,7 @@ def natural_rule(granularity: Granularity) -> str:
 
 
 def _empty(stored: NDArray, nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.bool_]:
-    """Mark chunks with nibble 0x0 whose stored elements are all zero; libraries write such chunks."""
+    """Mark chunks with nibble 0x0 whose stored elements are all zero. Libraries write such chunks."""
     empty = nibbles == 0
     if empty.any():
         empty &= ~(stored != 0).reshape(*nibbles.shape, granularity.stored).any(-1)

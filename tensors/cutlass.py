@@ -59,7 +59,7 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 
 
 def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word; rows are already reordered.
+    """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word. Rows are already reordered.
 
     Parameters
     ----------

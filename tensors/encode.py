@@ -75,7 +75,7 @@ def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int
 
 
 def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int) -> NDArray[np.int64]:
-    """Round to integers in two's complement; clip values beyond the range of the format, or raise an error for them."""
+    """Round to integers in two's complement. Clip values beyond the range of the format, or raise an error for them."""
     high = int(fmt.maximum)
     low = -high - 1 if fmt.signed else 0
     rounded = np.rint(values)
@@ -85,7 +85,7 @@ def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_ro
 
 
 def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
-    """Return the codes of magnitudes; an overflow gives a code above the largest finite code."""
+    """Return the codes of magnitudes. An overflow gives a code above the largest finite code."""
     magnitudes = np.minimum(magnitudes, 2.0 ** (fmt.maximum_exponent + 2))
     exponents = np.frexp(magnitudes)[1].astype(np.int64) - 1
     exponents = exponents.clip(fmt.minimum_exponent, fmt.maximum_exponent + 1)
@@ -96,7 +96,7 @@ def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np
         # `base` is even, so even codes have even significands and rint() rounds ties to the even
         # code. A carry out of the significand increments the exponent.
         return base + np.rint(significands).astype(np.int64)
-    # A format without fraction bits has no even neighbour; IEEE 754 takes the larger one.
+    # A format without fraction bits has no even neighbour. IEEE 754 takes the larger one.
     return base + (significands >= 1.5)
 
 

@@ -58,9 +58,9 @@ class TensorFile:
     names: tuple[str, ...]
     metadata: dict[str, str]  #: Text metadata that the file contains
     _read: Callable[[str], NDArray]
-    #: Semi-structured tensors of a ``.pt`` file, by name; :meth:`get` returns them dense.
+    #: Semi-structured tensors of a ``.pt`` file, by name. :meth:`get` returns them dense.
     compressed: Mapping[str, Callable[[], Compressed]] = field(default_factory=dict)
-    #: Names of matrices that the file stores as a bitmask with row offsets; :meth:`get` returns them dense.
+    #: Names of matrices that the file stores as a bitmask with row offsets. :meth:`get` returns them dense.
     bitmasks: tuple[str, ...] = ()
 
     def get(self, name: str) -> NDArray:
@@ -77,7 +77,7 @@ class TensorFile:
         return self._read(name)
 
     def only(self, word: str = "a name") -> str:
-        """Return the name of the only tensor in the file; raise an error if there are several.
+        """Return the name of the only tensor in the file. Raise an error if there are several.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ def _open_npy(path: Path) -> TensorFile:
 
 
 def _native(path: Path, array: NDArray) -> NDArray:
-    """Convert elements to native byte order; raise a `FileError` for elements without a type."""
+    """Convert elements to native byte order. Raise a `FileError` for elements without a type."""
     if array.dtype.kind == "V" and array.dtype.names is None:
         raise FileError(
             f"{path} does not state the type of its elements of {array.dtype.itemsize} bytes: .npy and .npz files "
@@ -174,7 +174,7 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # A pipe raises an error here; the library would wait for its data.
+    with opened(path):  # A pipe raises an error here. The library would wait for its data.
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -271,7 +271,7 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 
 
 def check_output(path: Path) -> None:
-    """Check that a file can be written; call this before computing its content.
+    """Check that a file can be written. Call this before computing its content.
 
     Raises
     ------

@@ -26,7 +26,7 @@ __all__ = [
 _ROWS, _STORED = 64, 16
 #: Number of chunks per 16-bit metadata word.
 _WORD = 4
-#: Order in memory of the address digits of :func:`_sizes`, by element width; the last digit is in the low bits of a
+#: Order in memory of the address digits of :func:`_sizes`, by element width. The last digit is in the low bits of a
 #: word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
@@ -45,7 +45,7 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return the array axis of each digit of a memory address, in memory order; axes are those of :func:`_sizes`."""
+    """Return the array axis of each digit of a memory address, in memory order. Axes are those of :func:`_sizes`."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 
@@ -133,7 +133,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return the weight row whose scale is at each of 64 memory positions; one scale per row keeps the order."""
+    """Return the weight row whose scale is at each of 64 memory positions. One scale per row keeps the order."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 

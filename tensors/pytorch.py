@@ -151,7 +151,7 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
 
 
 def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
-    """Expand a tensor that cuSPARSELt compressed, by cuSPARSELt on the tensor's GPU; return a dense array."""
+    """Expand a tensor that cuSPARSELt compressed, by cuSPARSELt on the tensor's GPU. Return a dense array."""
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
@@ -222,7 +222,7 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
 
 
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
-    """Raise an error if a ``.pt`` archive is too short or its pickle creates more than tensors; return its sizes."""
+    """Raise an error if a ``.pt`` archive is too short or its pickle creates more than tensors. Return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
         raise ValueError("the file is not a zip archive, which PyTorch writes since version 1.6")
@@ -253,7 +253,7 @@ def _is_of_tensors(name: str) -> bool:
 
 
 def _tensors(held: Any, torch: Any) -> dict[str, Any]:
-    """Return the tensors of an object loaded from a ``.pt`` file, by name; visit each dictionary only once."""
+    """Return the tensors of an object loaded from a ``.pt`` file, by name. Visit each dictionary only once."""
     tensors: dict[str, Any] = {}
     waiting, seen = [("", held)], set()
     while waiting:

@@ -23,7 +23,7 @@ class Recipe:
 
     name: str  #: Name of the recipe, a key in :data:`RECIPES`
     meaning: str
-    elements: tuple[str, ...]  #: Element formats that the recipe supports; empty if it supports all
+    elements: tuple[str, ...]  #: Element formats that the recipe supports, or empty if it supports all
     block: int | None  #: Number of consecutive elements of a row that share a scale
     scale: str | None  #: Number format of the block scales
     source: str  #: Name of the document that defines the recipe
@@ -88,7 +88,7 @@ class Quantised:
     #: Codes of the block scales as uint8, or uint16 for f16, shape (rows, blocks).
     scales: NDArray | None = None
     scale_format: Format | None = None
-    block: int | None = None  #: Number of elements that share a scale; the last block of a row may be shorter
+    block: int | None = None  #: Number of elements that share a scale. The last block of a row may be shorter.
     tensor_scale: float | None = None  #: Scale of the whole matrix, a float32 value
 
     def dequantise(self, dtype: type = np.float32) -> NDArray:
@@ -184,7 +184,7 @@ def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[
 
 
 def _block_of(values: NDArray, rows: slice, nan: str, *, finite: bool) -> NDArray[np.float64]:
-    """Return rows in float64 after applying the NaN policy; with `finite`, infinities are treated like NaN."""
+    """Return rows in float64 after applying the NaN policy. With `finite`, infinities are treated like NaN."""
     exact = in_float64(values[rows])
     bad = ~np.isfinite(exact) if finite else np.isnan(exact)
     if nan != "keep" and bad.any():
@@ -205,7 +205,7 @@ def _largest(values: NDArray, nan: str, *, finite: bool) -> float:
 
 
 def _tensor_scale(largest: float, divisor: float) -> float:
-    """Return the scale of a whole matrix as a float32 value; 1 for a matrix of zeros."""
+    """Return the scale of a whole matrix as a float32 value, or 1 for a matrix of zeros."""
     if not largest:
         return 1.0
     with np.errstate(over="ignore", under="ignore"):

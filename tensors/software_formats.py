@@ -50,7 +50,7 @@ class SoftwareFormat:
 
     name: str  #: Name of the format, a key in :data:`SOFTWARE_FORMATS`
     meaning: str
-    tensors: tuple[str, ...]  #: Names of the format's arrays; an array of scales is listed only if every file has it
+    tensors: tuple[str, ...]  #: Names of the format's arrays. An array of scales is listed only if every file has it.
     #: Function ``pack(compressed, options)``: returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
     #: Function ``unpack(arrays, granularity, options)``: returns the compressed matrix. 4-bit elements are uint8 codes,
@@ -79,7 +79,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for an element width; `fmt` may be a 4-bit or 6-bit format in byte containers."""
+    """Return the largest ``mma.sp`` for an element width. `fmt` may be a 4-bit or 6-bit format in byte containers."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -87,7 +87,7 @@ def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
 
 
 def _codes(stored: NDArray, bits: int) -> NDArray:
-    """View elements as unsigned codes; 4-bit codes are in the low half of a byte."""
+    """View elements as unsigned codes. 4-bit codes are in the low half of a byte."""
     codes: NDArray = np.ascontiguousarray(stored).view(f"u{stored.dtype.itemsize}")
     if bits != 4:
         return codes
@@ -142,7 +142,7 @@ def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
 
 
 def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Split words into metadata nibbles, the inverse of :func:`_join`; signed words are read as bits."""
+    """Split words into metadata nibbles, the inverse of :func:`_join`. Signed words are read as bits."""
     if words.dtype.kind not in "iu" or words.size * words.dtype.itemsize * 2 != rows * chunks:
         raise OperandError(
             f"{rows} rows of {chunks} nibbles take {rows * chunks // 2} bytes of metadata in integers, "
@@ -198,7 +198,7 @@ def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, op
 
 
 def _in_atoms(atom_of: Callable[[int, PackingOptions], Atom]) -> tuple[Callable, Callable]:
-    """Return `pack` and `unpack` for metadata in CUTLASS atoms; ``atom_of(bits, options)`` returns the atom."""
+    """Return `pack` and `unpack` for metadata in CUTLASS atoms. ``atom_of(bits, options)`` returns the atom."""
 
     def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
         bits = element_bits(compressed.stored.dtype, compressed.granularity)

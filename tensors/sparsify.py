@@ -72,7 +72,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a table of nibbles by the set of non-zero units (bit u stands for unit u); 0 if the set is too large."""
+    """Return a table of nibbles by the set of non-zero units (bit u for unit u), or 0 if the set is too large."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -86,7 +86,7 @@ def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
 
 
 def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
-    """Mark the `kept` largest values along the last axis; of equal values, the one with the lower index wins."""
+    """Mark the `kept` largest values along the last axis. Of equal values, the one with the lower index wins."""
     units = magnitudes.shape[-1]
     beaten = np.zeros(magnitudes.shape, np.uint8)
     for low in range(units):
@@ -123,7 +123,7 @@ class _Crowds:
                 self.first.append(Crowded(rows.start + int(row), column, int(counts[row, chunk])))
 
     def check(self, chunks: int) -> None:
-        """Raise an error if any chunk has too many non-zero units; `chunks` is the total number of chunks."""
+        """Raise an error if any chunk has too many non-zero units. `chunks` is the total number of chunks."""
         if self.total:
             raise SparsityError(self.granularity, self.total, chunks, tuple(self.first))
 
@@ -131,7 +131,7 @@ class _Crowds:
 def _stored(
     dense: NDArray, present: NDArray[np.bool_], nibbles: NDArray[np.uint8], granularity: Granularity, producer: Producer
 ) -> NDArray:
-    """Return the elements that the metadata selects; if `producer.clears`, zero units become +0."""
+    """Return the elements that the metadata selects. If `producer.clears`, zero units become +0."""
     where = kept_rows(nibbles, granularity)
     values = np.take_along_axis(dense, where, 1)
     if producer.clears:

@@ -19,7 +19,7 @@ def nonzero(matrix: NDArray) -> int:
 
 
 def checkpoint_summary(checkpoint: Checkpoint) -> dict[str, object]:
-    """Count stored elements, chunks and undefined nibbles of a compressed matrix; return them as JSON values."""
+    """Count stored elements, chunks and undefined nibbles of a compressed matrix. Return them as JSON values."""
     compressed, quantised = checkpoint.compressed, checkpoint.quantised
     rules = ("tf32",) if compressed.granularity.name == "1:2" else ("plain", "ordered", "tcgen05")
     lenient = broken(compressed, rules[0], strict=False)
