@@ -116,7 +116,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
     if granularity.name != "4:8":
         return values
     if values.dtype.itemsize != 1:
-        raise OperandError(f"4:8 values must be bytes of two elements, not {values.dtype.name}")
+        raise OperandError(f"values of 4:8 sparsity must be bytes, each with two elements, not {values.dtype.name}")
     octets = np.ascontiguousarray(values).view(np.uint8)
     return split_nibbles(octets)
 
@@ -270,7 +270,7 @@ def _unpack_ptx(arrays: Mapping[str, NDArray], granularity: Granularity, options
 
 def _require_2_to_4(granularity: Granularity) -> None:
     if granularity.name != "2:4":
-        raise OperandError(f"a bitmask marks 2 of 4 elements, not {granularity.name}")
+        raise OperandError(f"the bitmask format stores only 2:4 sparsity, not {granularity.name}")
 
 
 def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
@@ -320,7 +320,8 @@ def _pack_marlin(compressed: Compressed, options: PackingOptions) -> Tensors:
     dtype = compressed.stored.dtype
     bits = options.bits or (4 if dtype.name in _FOUR_BIT_TYPES else 8)
     if compressed.granularity.name != "2:4" or dtype.itemsize != 1 or dtype.kind not in "iu":
-        raise OperandError(f"marlin_24 holds 2:4 integers in bytes, not {compressed.granularity.name} {dtype.name}")
+        name = compressed.granularity.name
+        raise OperandError(f"marlin_24 stores one-byte integers of 2:4 sparsity, not {dtype.name} of {name}")
     packed, meta = pack_marlin(_codes(compressed.stored, bits), compressed.nibbles, bits)
     return {"weight_packed": packed, "meta": meta}
 

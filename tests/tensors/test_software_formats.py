@@ -166,8 +166,8 @@ def test_what_a_format_cannot_hold() -> None:
         ("cutlass2", np.float16, (32, 16), "2:4", "even number of 16-bit metadata words per row, not 1"),
         ("tilelang", np.int8, (4, 16), "2:4", "multiple of 8 chunks a row, not 4"),
         ("tilelang", np.int8, (4, 64), "4:8", "elements of 4:8 must fit into 4 bits: int8 elements must be -8 to 7"),
-        ("bitmask", np.float32, (4, 64), "1:2", "2 of 4 elements"),
-        ("bitmask", np.int8, (4, 64), "4:8", "2 of 4 elements"),
+        ("bitmask", np.float32, (4, 64), "1:2", "the bitmask format stores only 2:4 sparsity"),
+        ("bitmask", np.int8, (4, 64), "4:8", "the bitmask format stores only 2:4 sparsity"),
         ("cutlass3-sm90", np.int8, (4, 64), "4:8", "not 4-bit ones"),
         ("cutlass3-sm100", np.float16, (4, 64), "1:2", "1:2 is for elements of 32 bits, not float16"),
     ):
