@@ -65,7 +65,7 @@ def products() -> Iterator[Product]:
 
 
 def scaled_products() -> Iterator[Product]:
-    """Yield the products with scales to record, and those of XLA in tf32 and bf16."""
+    """Yield the products with scales to record, and the products of XLA in tf32 and bf16."""
     small, large = (64, 128, 512), (128, 256, 1024)
     fine, coarse = {"scales": "1x128 1x128"}, {"scales": "1x128 128x128"}
     for kind in ("tensor", "row"):

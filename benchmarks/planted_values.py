@@ -208,7 +208,7 @@ def exchanged_groups(p: Product, given: dict[str, Matrix]) -> dict[str, Matrix]:
     return {"group_scale_a": given["group_scale_a"][:, np.arange(given["group_scale_a"].shape[1]) ^ 1]}
 
 
-#: Changes of group scales: those of A have a row for each row, those of B a row for each group.
+#: Changes of group scales. The scales of A have one row for each row of A, the scales of B one row for each group of K.
 GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
     "group scales of another row": lambda p, g: {
         "group_scale_a": np.roll(g["group_scale_a"], int(p.rng.choice([1, 8, 16])), 0)

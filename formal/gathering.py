@@ -216,7 +216,7 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
-    """Every block of a warp takes its operands from the registers that PTX specifies. Its results go to such registers.
+    """Every block of a warp reads its operands from, and writes its results to, the registers that PTX specifies.
 
     This covers every row, column, step, sparsity selector and scale id. A second step continues from the results of the
     first, and its flags are those of the second half of the chunks.

@@ -22,8 +22,9 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 class PendingPanels:
     """Model of the two instruction slots, for instructions with one panel or two panels.
 
-    A count of all panels would be beyond the engine. An instruction of `panels` panels is `taken`, and a panel
-    `multiplied`, in this cycle; `left` are the panels of all instructions in the slots that are not multiplied yet.
+    A count of all panels would be beyond the engine. In a cycle with `taken`, a slot takes an instruction of `panels`
+    panels. In a cycle with `multiplied`, one panel is multiplied. `left` is the number of panels in the slots that are
+    not multiplied yet.
     """
 
     def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:
@@ -33,9 +34,9 @@ class PendingPanels:
         self.left = self.count("multiplied", multiplied)
 
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return the number of panels that the instruction slots still have to transfer. `moved` transfers one.
+        """Return the number of panels in the instruction slots that are not transferred yet.
 
-        The action concerns `panels` panels of each instruction, by default all.
+        Each cycle with `moved` transfers one panel. Each instruction has `panels` panels to transfer, by default all.
         """
         m, panels = self._h.m, panels or self._panels
         slot, place = Signal(name=f"{name}_slot"), Signal(name=f"{name}_place")

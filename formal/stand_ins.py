@@ -261,7 +261,11 @@ class ColumnReaderStandIn:
 
 
 def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
-    """Return which columns an instruction reads: for 16-bit elements one of metadata, one of B's scales per 32 of N."""
+    """Return a flag for each column of tensor memory, set if an instruction reads the column.
+
+    Sparse instructions read one column of metadata if elements have 16 bits, else two. The scales of B have one column
+    of tensor memory for every 32 columns of B.
+    """
     metadata = Cat(sparse, sparse & ~wide)
     of_b = Cat(scaled & ((last_panel >> 2) >= number) for number in range(COLUMNS_OF[Operand.SCALE_B]))
     return Cat(

@@ -168,9 +168,9 @@ class AlignStage(wiring.Component):
         """
         bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
         largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")
-        # Product slots for e4m3 and e5m2 only, such as product slot 16 of `hopper`, have product exponents up to 62 and
-        # products that reach 15 bits of the sum. A shift amount of seven bits suffices: from 128 on, e_max reads as
-        # 127, and the smallest shift amount, 127 - 62 = 65, shifts every bit out.
+        # Some product slots take only e4m3 and e5m2, such as product slot 16 of `hopper`. Their product exponents are
+        # at most 62, and their products reach 15 bits of the sum. Seven bits suffice for their shift amounts: an e_max
+        # above 127 is replaced by 127. The smallest shift amount is then 127 - 62 = 65, which shifts every bit out.
         saturated = low[:bits] | low[bits:].any().replicate(bits)
         m.d.comb += largest.eq(Mux(is_one_of(self.config, self.control.a, slot.floats), saturated, _INTEGER_EXPONENT))
         return largest

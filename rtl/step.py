@@ -1,4 +1,7 @@
-"""Layouts of the operands and results of a row of units and of a single unit, which take one step per cycle."""
+"""Operands and results of a dot-product unit, and of a row, which is a metadata decoder and a unit.
+
+Both take one step per cycle.
+"""
 
 from amaranth.hdl import ShapeLike
 

@@ -110,25 +110,25 @@ class _Gate(NamedTuple):
 
 
 class _Rows:
-    """Assigns simulation rows to nets. The constants 0 and 1 have the first rows."""
+    """Assigns each net a row in the array of simulated values. The constants 0 and 1 have the first rows."""
 
     def __init__(self) -> None:
         self.of: dict[Bit, int] = {"0": 0, "x": 0, "1": 1}
 
     @property
     def count(self) -> int:
-        """Number of simulation rows that are assigned to nets."""
+        """Number of rows that are assigned."""
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
-        """Assign the next simulation rows to nets that have no row, and return these rows."""
+        """Assign the next rows to nets that have no row, and return these rows."""
         first = self.count
         for net in nets:
             self.of.setdefault(net, self.count)
         return slice(first, self.count)
 
     def places(self, nets: Iterable[Bit]) -> Places:
-        """Return the simulation rows of nets."""
+        """Return the rows of nets."""
         return np.array([self.of[net] for net in nets], np.intp)
 
 

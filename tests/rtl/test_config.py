@@ -138,8 +138,8 @@ def test_codes_are_places() -> None:
 
 
 def test_slots() -> None:
-    """A step of 32 bytes has 8 tf32, 16 f16, 32 bytes or 64 4-bit elements. A product slot serves the formats that
-    reach it.
+    """A step of 32 bytes has 8 tf32 elements, 16 of f16, 32 of one byte or 64 of four bits. Product slot n is for the
+    formats with more than n elements.
     """
     made = config("tf32", "f16", "e4m3", "s4", "e2m1/4", scales=("ue8m0",))
     assert [made.slots_of(element) for element in made.elements] == [8, 16, 32, 64, 64]
