@@ -1,13 +1,16 @@
 """Planted faults: each changes an existing attribute, and reaches started processes."""
 
+import ast
 import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from sptc.sim.benches.blocks import _LARGEST
 from sptc.tests.planted import ROOMS, faults
+from sptc.tests.planted.table import FOUND, ROOT, read
 
 FAULTS = {name: found for room in ROOMS for name, found in faults(room).items()}
 #: Program that prints the share of large blocks in a bench, run by a process that another process starts.
@@ -22,6 +25,21 @@ def test_each_changes_what_its_module_has() -> None:
             fault.plant(import_module(fault.module), changed.change)
         assert changed.attributes, name
         assert fault.mistake.endswith("."), name
+
+
+def test_the_record_names_faults_and_tests_that_exist() -> None:
+    """Every fault but those of ``drawn.py``; of a test its file and its function, which are not collected for that."""
+    record = read(FOUND)
+    assert record.keys() == {name for name in FAULTS if ".drawn." not in name}
+    functions: dict[Path, set[str]] = {}
+    for name, found in record.items():
+        file, _, test = (found.test or "").partition("::")
+        path = ROOT / file
+        assert path.is_file(), (name, found.test)
+        if path not in functions:
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            functions[path] = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+        assert test.partition("[")[0] in functions[path], (name, found.test)
 
 
 class Recorded:
