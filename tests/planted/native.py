@@ -9,6 +9,8 @@ from typing import Any
 
 from . import Change, fault
 
+__all__ = ["otherwise"]
+
 #: Name, description, file, text and replacement of each fault.
 _LINES = [
     ("raw.subnormal", "Subnormals of formats with at most 8 bits have the exponent 0 of their field, not 1.",
@@ -55,7 +57,7 @@ _LINES = [
 ]  # fmt: skip
 
 
-def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
+def otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
     """Return a function that builds the library from a copy of its sources, with a text replaced."""
 
     def plant(library: Any, change: Change) -> None:
@@ -72,7 +74,7 @@ def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], Non
 
 
 for _name, _mistake, *_texts in _LINES:
-    _plant = _otherwise(*_texts)
+    _plant = otherwise(*_texts)
     _plant.__doc__ = _mistake
     fault(f"native.{_name}", "native.library")(_plant)
 
