@@ -7,7 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import sptc
+from sptc.api.backends import backend
 from sptc.errors import InstructionError, OperandError
+from sptc.gemm.matrices import dense_codes, factors, sparse_codes
+from sptc.gemm.sums import Chains
 from sptc.gemm.ways import Way, combine, instruction_named
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
@@ -113,9 +116,9 @@ def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> 
             left, right, start = a[:, :k], b[:k], c
             if swapped:
                 left, right, start = right.T, left.T, None if c is None else c.T
-            for backend in ("golden", "native"):
-                found = sptc.gemm(left, right, start, way=way, backend=backend)
-                message = f"{words}, K of {k}, {backend}, swapped {swapped}"
+            for name in ("golden", "native"):
+                found = sptc.gemm(left, right, start, way=way, backend=name)
+                message = f"{words}, K of {k}, {name}, swapped {swapped}"
                 np.testing.assert_array_equal(found.T if swapped else found, expected, message)
         with np.errstate(over="ignore"):
             half = sptc.gemm(left, right, start, way=replace(way, result="f16"), backend="native")
@@ -141,6 +144,19 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
         OperandError, match=r"^K is interleaved only for dense instructions and without scales, not for w"
     ):
         sptc.gemm(np.zeros((64, 64), np.float16), b[:64], instruction=WGMMA, interleave=bits)
+
+
+def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
+    """A search computes many ways from the same chains; the first one of a way begins from C in another, too."""
+    i = parse(WGMMA)
+    a, b = drawn(rng, (3, 4, 4 * i.k), np.float16)
+    c = rng.standard_normal((3, 4)).astype(np.float32).view(np.uint32)
+    operands = factors(sparse_codes("a", a, i), dense_codes("b", b, i.b), i)
+    searched, chain = Chains(operands, "sm_90", backend("golden"), c), [np.array([2, 3])]
+    expected = {first: Chains(operands, "sm_90", backend("golden"), c).results(chain, first) for first in (True, False)}
+    assert (expected[True] != expected[False]).any()
+    for first in (True, False, True):
+        np.testing.assert_array_equal(searched.results(chain, first), expected[first])
 
 
 def test_what_is_no_way() -> None:

@@ -251,6 +251,8 @@ def test_parts() -> None:
     instruction = parse(SPARSE["f16"])
     one = product_timing(instruction, (1536, 2816, 3200))
     assert (one.waves, one.bound_by) == (1, "shared memory")
+    # For each 32 of K: reads of two instructions; and 300 bytes a cycle of A, its metadata and B that are loaded.
+    assert one.multiplying == round(3200 // 32 * (2 * 144 + (128 * (32 + 4) + 256 * 32 * 2) / 300))
     assert product_timing(instruction, (1536, 2817, 3200)).waves == 2
     dense = product_timing(dense_twin(instruction), (1536, 2816, 3200))
     assert (dense.bound_by, dense.multiplying) == ("tensor core", 3200 // 16 * 256)

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sptc.errors import InstructionError, MetadataError, OperandError
 from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of, parse_opcode
 from sptc.native.library import Input, Output, Tcgen05Operands
 
-from ..api.tcgen05_case import DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, SP2, WS, Case, case
+from ..api.tcgen05_case import D_AT, DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, SP2, WS, Case, case
 from .held import RefusedError, opened, refuses, run_tensor, tensor_operands
 from .products import available
 
@@ -189,6 +190,17 @@ def test_shifts_of_columns(text: str, rng: Random) -> None:
             for shift in (0, 7, 8, 9, 16, 17, 32, 33):
                 change = {"zero_column_mask": shift << 56}
                 assert agree(one, change) == (shift <= min(allowed, most)), f"m = {m}, {shift} of {allowed}"
+
+
+@pytest.mark.parametrize(("text", "d", "fraction_bits"), [(F16, "f16", 10), (f"{SP}.kind::tf32", "f32", 23)])
+def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: int, rng: Random) -> None:
+    """One number of D, of either sign, whose scaled exponent field is one or zero; all others are far above."""
+    one = case(text, rng, n=8, d=d, distribution="narrow")
+    for scale, field, fraction in product((1, 8), (0, 1), (0, 1)):
+        tmem = one.arguments["tmem"].copy()
+        sign = int(rng.integers(2)) << (15 if d == "f16" else 31)
+        tmem[5, D_AT + 3] = sign | scale + field << fraction_bits | fraction
+        assert agree(one, {"tmem": tmem, "scale_input_d": scale}) == bool(field), hex(tmem[5, D_AT + 3])
 
 
 @pytest.mark.parametrize("text", [F16, F16_2])

@@ -152,6 +152,18 @@ def test_sequences(seed: int) -> None:
     assert min(refused.values()) > 10, refused
 
 
+def test_a_group_is_remembered_until_a_wait() -> None:
+    """However many empty groups are committed behind it; a wait that leaves seven ends it once it is the eighth."""
+    cases = list(product(range(1, 12), (False, True)))
+    begun = [(Operation.FENCE,), (Operation.MULTIPLY, INSTRUCTIONS[0], False)]
+    sequences: list[list[tuple]] = [
+        [*begun, *[(Operation.COMMIT,)] * count, *[(Operation.WAIT, 7)] * waits, ("access",)] for count, waits in cases
+    ]
+    for (count, waits), (*before, last) in zip(cases, flagged(sequences), strict=True):
+        assert not any(before), (count, waits)
+        assert last == (set() if waits and count > 7 else {"unwaited"}), (count, waits)
+
+
 def test_reserved_bits() -> None:
     dut = LifeCycle(HOPPER)
 

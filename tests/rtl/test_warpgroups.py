@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
 from sptc.isa.instructions import parse
-from sptc.isa.timing import timing
+from sptc.isa.timing import RegisterCycles, timing
 from sptc.rtl.commits import GROUPS
 from sptc.rtl.life_cycle import Operation
 from sptc.rtl.tensor_core import TENSOR_CORE
+from sptc.rtl.tensor_cores import RegisterDelivery
 from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroup import Warpgroup
 from sptc.tests.rtl.conftest import simulate_clocked
@@ -127,6 +128,29 @@ async def check_flags(ctx, dut: Warpgroup) -> None:
 
     for number, ((*step, flags), flagged) in enumerate(zip(steps, found, strict=True)):
         assert flagged == flags, f"step {number}: {step}"
+
+
+def test_a_reset_ends_the_delivery_of_registers() -> None:
+    """In whatever cycle it comes, the next deliveries take as long as any others."""
+    dut, reset = RegisterDelivery(RegisterCycles()), Signal()
+
+    async def bench(ctx) -> None:
+        for cycle in range(1, 18):
+            ctx.set(dut.sparse, 1)
+            ctx.set(dut.narrow, 0)
+            ctx.set(dut.pending, 1)
+            await ctx.tick().repeat(cycle)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            for sparse, narrow, cycles in ((1, 0, 18), (1, 1, 16), (0, 0, 13), (0, 1, 13), (1, 0, 18)):
+                ctx.set(dut.sparse, sparse)
+                ctx.set(dut.narrow, narrow)
+                for number in range(1, cycles + 1):
+                    assert ctx.get(dut.end) == (number == cycles), f"reset in cycle {cycle}, delivery {sparse, narrow}"
+                    await ctx.tick()
+
+    simulate_clocked(dut, bench, reset=reset)
 
 
 INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"

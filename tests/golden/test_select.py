@@ -1,0 +1,34 @@
+"""Selection by metadata: which element of B a nibble selects depends on nothing but the nibble and its chunk."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from sptc.golden.matrix import multiply
+from sptc.isa.instructions import parse
+from sptc.isa.operands import MatrixOperands
+
+TF32 = "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+@pytest.mark.parametrize("text", [TF32, F16])
+def test_a_nibble_in_all_chunks(text: str, arch: str, rng: np.random.Generator) -> None:
+    """A tile that has no other nibble gives what it gives beside a tile with all sixteen."""
+    i = parse(text)
+    code = np.uint16 if i.container_bits == 16 else np.uint32
+    a, b = (
+        rng.standard_normal(shape).astype(f"f{i.container_bits // 8}").view(code)
+        for shape in ((2, i.m, i.stored_k), (2, i.k, i.n))
+    )
+    nibbles = rng.permutation(np.arange(2 * i.m * i.chunks, dtype=np.uint8) % 16).reshape(2, i.m, i.chunks)
+    both = MatrixOperands(a, b, np.zeros((2, i.m, i.n), np.uint32), nibbles)
+    for nibble in range(16):
+        nibbles[0] = nibble
+        alone = MatrixOperands(**{field.name: _first(getattr(both, field.name)) for field in fields(both)})
+        np.testing.assert_array_equal(multiply(i, arch, alone)[0], multiply(i, arch, both)[0], f"{nibble:04b}")
+
+
+def _first(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None else array[:1]
