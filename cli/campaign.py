@@ -36,7 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc campaign`` to the command line."""
     parser = commands.add_parser(
         "campaign",
-        help="compare hardware and golden model on random operands until a limit or a mismatch",
+        help="compare hardware and golden model on random operands",
         description="Compare the hardware with the golden model on seeded random shards, on all cores. Consecutive "
         "shards cover every pair of formats of every datapath. Each pass takes the next instruction and "
         "operand distribution of each pair. Without a limit, the campaign ends when every instruction and "

@@ -11,8 +11,8 @@ __all__ = ["add_parser"]
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]", parser: argparse.ArgumentParser) -> None:
-    """Add the parser of ``sptc completion``; `parser` is the parser of the whole command line."""
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the parser of ``sptc completion`` to the command line."""
     command = commands.add_parser(
         "completion",
         help="print a completion script for bash, zsh or fish",
@@ -21,16 +21,16 @@ def add_parser(commands: "argparse._SubParsersAction[Any]", parser: argparse.Arg
         "fish: write it to ~/.config/fish/completions/sptc.fish.",
     )
     command.add_argument("shell", choices=_SHELLS, help="shell that reads the script")
-    command.set_defaults(execute=lambda options: _execute(parser, options.shell))
+    command.set_defaults(execute=_execute)
 
 
-def _execute(parser: argparse.ArgumentParser, shell: str) -> int:
+def _execute(options: argparse.Namespace) -> int:
     import shtab
 
-    for _, command in below(parser):
+    for _, command in below(options.parser):
         for action in command._actions:
             if action.type is Path:
                 folder = str(action.metavar) == "FOLDER"
                 action.complete = shtab.DIRECTORY if folder else shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, shell))
+    print(shtab.complete(options.parser, options.shell))
     return 0

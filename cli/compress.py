@@ -32,7 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc compress`` to the command line."""
     parser = commands.add_parser(
         "compress",
-        help="convert a matrix to structured-sparse values and metadata, or back",
+        help="convert a matrix to sparse values and metadata, or back",
         description="Read a matrix from a .npy, .npz, .safetensors or .pt file and compress it to stored values and "
         "metadata. The matrix must already be sparse, unless --prune is given. --format quantises the "
         "stored values. --to chooses the file format, by the software that reads it. With --from, read a "

@@ -19,7 +19,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "diagnose",
-        help="find the fault that explains a wrong matrix product, and the outputs that differ",
+        help="find the fault that explains a wrong matrix product",
         description="Search for the method of summation that gives every bit of Y = A B. If none does, search for a "
         "fault: outputs in other places, operands read from other places or of another type, wrong "
         "metadata or scales, slices of K that are missing or added twice, accumulators that are not "

@@ -47,7 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc doctor`` to the command line."""
     parser = commands.add_parser(
         "doctor",
-        help="list installed and missing packages, and the command that installs the missing ones",
+        help="list installed and missing packages, and how to install them",
         description="Print the versions of the package and of its dependencies, with the install line for what is "
         "missing; compilers and simulators on the PATH; and the cache folder. The exit status is 0 if the "
         "base package works: its dependencies are installed and the golden model computes a tile.",

@@ -17,7 +17,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc draw`` to the command line."""
     parser = commands.add_parser(
         "draw",
-        help="draw the block diagram of a unit, an array or a top",
+        help="draw the block diagram of a unit, an array or a top module",
         description="Draw a datapath as SVG. A unit is drawn with its stages, their widths, and the registers between "
         "them. The other drawings are the array of units, and the top modules that execute mma, wgmma and tcgen05.mma. "
         "`sptc trace --datapath` draws a unit with the values of one step.",

@@ -53,7 +53,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc energy`` to the command line."""
     parser = commands.add_parser(
         "energy",
-        help="estimate the switching energy of a kept product from toggles of the mapped netlist",
+        help="estimate the switching energy per kept product",
         description="Map a metadata decoder and a unit, or a warp, to the cells of a liberty file. Run chains of "
         "instructions through the mapped netlist in the order in which an array executes them. Compare every result "
         "with the golden model. Count the toggles of the nets and report energy in fJ per kept product, by stage, by "

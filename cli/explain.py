@@ -27,7 +27,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc explain`` to the command line."""
     parser = commands.add_parser(
         "explain",
-        help="explain an instruction, a line of PTX, a SASS name, a descriptor or a metadata nibble",
+        help="explain an instruction, a descriptor or a metadata nibble",
         description="Print which lane, register and bits hold each element of A, B, C, D and the metadata of an "
         "instruction. Print the numerics with which an architecture computes it. With --nibble, print instead which "
         "elements one metadata nibble selects.",

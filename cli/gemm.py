@@ -59,7 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc gemm`` to the command line."""
     parser = commands.add_parser(
         "gemm",
-        help="multiply a sparse matrix by a dense one, with any method of summation, on any back end",
+        help="multiply matrices with any summation order and back end",
         description="Multiply a structured-sparse A by B, block by block and on all cores, like a kernel with the "
         "chosen method of summation along K. By default, instructions are chained along K. The bits equal "
         "those of sptc.gemm in Python, which takes the same options. Report whether the back ends agree "

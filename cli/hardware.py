@@ -13,12 +13,12 @@ from ..rtl.config import PRESETS, CoreConfig
 from .configuration import add_datapath, datapath
 from .options import add
 
-__all__ = ["add_parsers"]
+__all__ = ["add_parser"]
 
 _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
-def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parsers of ``sptc presets``, ``config``, ``ports`` and ``verilog`` to the command line."""
     presets = commands.add_parser(
         "presets",

@@ -16,7 +16,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc report`` to the command line."""
     parser = commands.add_parser(
         "report",
-        help="write an HTML page with the results of a regression",
+        help="write the results of a regression as an HTML page",
         description="Write one self-contained HTML page with the results, coverage, faults, proofs and area of a "
         "regression. Files in the folder are recognised by content, not by name: JUnit XML, coverage, faults, and the "
         "--json output of `prove`, `area`, `campaign` and of benchmarks. Other files are skipped and listed. Exit "

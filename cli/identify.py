@@ -34,7 +34,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc identify`` to the command line."""
     parser = commands.add_parser(
         "identify",
-        help="find the method of summation that reproduces every bit of a matrix product",
+        help="find the summation order that gives every bit of a product",
         description="Search for the method of summation along K that gives every bit of Y = A B. Methods differ in "
         "the instruction, the slices of K and the order of their addition, stream-K, the promotion of "
         "partial sums, the arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding "

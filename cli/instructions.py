@@ -16,7 +16,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc instructions`` to the command line."""
     parser = commands.add_parser(
         "instructions",
-        help="list the modelled instructions by architecture, with the evidence for each",
+        help="list the modelled instructions with the evidence for each",
         description=f"List the modelled instructions with the evidence for each. {' '.join(EVIDENCE_LEVELS)}",
     )
     parser.add_argument(

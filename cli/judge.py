@@ -20,7 +20,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc judge`` to the command line."""
     parser = commands.add_parser(
         "judge",
-        help="check the results that another model computed for a conformance pack",
+        help="check the results of another model for a conformance pack",
         description="Compare the results that another model computed for a conformance pack with the expected results. "
         "If they differ, print the first difference and the neighbours of the right model that give these results. "
         "Exit status 0: all results are right. 1: a result differs.",

@@ -20,7 +20,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc kernel`` to the command line."""
     parser = commands.add_parser(
         "kernel",
-        help="run a compiled PTX kernel on the model, or list its instructions, copies and barriers",
+        help="run a compiled PTX kernel on the model, or list its contents",
         description="Run a kernel that Triton, CUDA or another compiler wrote as PTX: a back end of this package "
         "executes its tensor-core instructions. Or list the tensor-core instructions, copies and barriers "
         "of a kernel, and everything that is not modelled.",

@@ -6,9 +6,10 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -106,6 +107,32 @@ _OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapat
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Maximum length of a message in characters.
 _LONGEST = 2_000
+#: Modules of the commands, by the title of their group in the help text.
+_GROUPS: Mapping[str, tuple[Any, ...]] = {
+    "run and check": (run, campaign, trace, vectors, pack, judge, coverage, html_report),
+    "look up instructions": (instructions, explain, timing),
+    "products and files": (gemm, identify, diagnose, compress, compare, scales),
+    "hardware: emit, draw, prove, price": (hardware, draw, fusesoc, prove, area, sweep, energy),
+    "kernels and simulators": (kernel, native),
+    "GPU": (gpu,),
+    "this installation": (doctor, completion),
+}
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help formatter that lists the commands in groups; `titles` has the title of a group by its first command."""
+
+    def __init__(self, prog: str, *, titles: Mapping[str, str], **words: Any) -> None:
+        super().__init__(prog, **words)
+        self._titles = titles
+        self._action_max_length = 4 + len("instructions")  # so that each command takes one line
+
+    def _format_action(self, action: argparse.Action) -> str:
+        text = super()._format_action(action)
+        if isinstance(action, argparse._SubParsersAction):
+            return text.partition("\n\n")[2]  # without a heading of its own
+        title = self._titles.get(action.dest)
+        return f"\n  {title}:\n{text}" if title else text
 
 
 def _can_be_passed(word: str) -> bool:
@@ -126,40 +153,21 @@ def _in_one_line(message: object) -> str:
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line with all commands."""
     parser = _Parser(
-        prog="sptc", description="Bit-exact models of sparse tensor cores, checked against recordings of real GPUs."
+        prog="sptc",
+        description="Bit-exact models of sparse tensor cores, checked against recordings of real GPUs.",
+        epilog="`sptc COMMAND --help` describes the options of a command and ends with an example.",
     )
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")
     parser.add_argument(_DEBUG, action="store_true", help="show the traceback of an unexpected error")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run.add_parser(commands)
-    campaign.add_parser(commands)
-    instructions.add_parser(commands)
-    explain.add_parser(commands)
-    hardware.add_parsers(commands)
-    draw.add_parser(commands)
-    energy.add_parser(commands)
-    fusesoc.add_parser(commands)
-    coverage.add_parser(commands)
-    html_report.add_parser(commands)
-    prove.add_parser(commands)
-    area.add_parser(commands)
-    sweep.add_parser(commands)
-    compress.add_parser(commands)
-    scales.add_parser(commands)
-    compare.add_parser(commands)
-    gemm.add_parser(commands)
-    identify.add_parser(commands)
-    diagnose.add_parser(commands)
-    kernel.add_parser(commands)
-    gpu.add_parser(commands)
-    native.add_parser(commands)
-    timing.add_parser(commands)
-    trace.add_parser(commands)
-    vectors.add_parser(commands)
-    pack.add_parser(commands)
-    judge.add_parser(commands)
-    doctor.add_parser(commands)
-    completion.add_parser(commands, parser)
+    commands = parser.add_subparsers(dest="command", required=True, title="commands", metavar="COMMAND")
+    titles: dict[str, str] = {}
+    for title, modules in _GROUPS.items():
+        before = {*commands.choices}
+        for module in modules:
+            module.add_parser(commands)
+        titles[next(name for name in commands.choices if name not in before)] = title
+    commands.choices["completion"].set_defaults(parser=parser)
+    parser.formatter_class = partial(_Formatter, titles=titles)
     add_examples(parser)
     return parser
 

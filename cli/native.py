@@ -13,7 +13,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc native`` to the command line."""
     parser = commands.add_parser(
         "native",
-        help="write the sources of the C++ library libsptc, with examples",
+        help="write the sources of the C++ library libsptc",
         description="Write the sources of libsptc, a C++17 model of the same instructions with a C interface: sources, "
         "header, tables generated from this package, a makefile, files for CMake and pkg-config, and examples.",
     )

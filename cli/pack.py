@@ -31,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc pack`` to the command line."""
     parser = commands.add_parser(
         "pack",
-        help="write conformance packs: a few cases that distinguish the right model from wrong models",
+        help="write test cases that only the right model computes right",
         description="Write one conformance pack per instruction and architecture. A pack is a register file with a "
         "few cases that distinguish the right model from its neighbours. A neighbour is a model that is "
         "wrong in one parameter or rule. `sptc judge` checks the results that another model computes for "

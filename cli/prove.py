@@ -31,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc prove`` to the command line."""
     parser = commands.add_parser(
         "prove",
-        help="prove properties of the hardware",
+        help="prove properties of the hardware formally",
         description="Prove each property for every datapath, and check that no proof is vacuous. If a property fails, "
         "print its counterexample. With --trace, also write the counterexample as waves. Exit status 0: all properties "
         "are proved. 1: a property failed, is undecided or is vacuous.",

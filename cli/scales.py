@@ -17,7 +17,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc scales`` to the command line."""
     parser = commands.add_parser(
         "scales",
-        help="convert block scales between row order and the order in blocks of 128 x 4",
+        help="convert block scales between rows and blocks of 128 x 4",
         description="Read block scales, one byte each, and write them in another layout: row by row, or in the blocks "
         "of 128 rows x 4 scales that CUTLASS and cuBLASLt read on sm_100 and sm_120. In a block, scale k of row m is "
         "at offset 16 * (m mod 32) + 4 * floor(m / 32) + k; blocks are row-major and padded with zeros. The rows of "

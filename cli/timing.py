@@ -21,7 +21,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc timing`` to the command line."""
     parser = commands.add_parser(
         "timing",
-        help="print the cycles of instructions on silicon, and the resource that limits them",
+        help="print the cycles that instructions take on a GPU",
         description="Print the cycles of sparse and dense mma and wgmma on the tensor cores of an H200, by a formula "
         "that reproduces the measurements. The columns are: the interval from one instruction to the next "
         "in cycles, for mma on one of the four tensor cores of an SM, for wgmma on all four; the latency "

@@ -39,7 +39,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc trace`` to the command line."""
     parser = commands.add_parser(
         "trace",
-        help="print the computation of one output, from the golden model and from the signals of the hardware",
+        help="print the computation of one output, step by step",
         description="Print the computation of one output of one instruction: elements selected by metadata, products, "
         "exponents, shift amounts, truncated bits, the sum, and its rounding. Print it from the golden model and from "
         "the signals of the hardware. If the file has D, compare its value with both, and mark the first step from "

@@ -33,7 +33,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc vectors`` to the command line."""
     parser = commands.add_parser(
         "vectors",
-        help="write seeded vectors of an instruction with expected results",
+        help="write random operands with the expected results",
         description="Write random operands of instructions with the expected results: as registers, or as inputs and "
         "outputs of the emitted hardware, with a testbench on request.",
     )

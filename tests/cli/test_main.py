@@ -26,6 +26,15 @@ def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr() == helped
 
 
+def test_help_lists_each_command_on_one_line_in_a_group(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = re.findall(r"^  (\S.*):\n((?:    \S.*\n)+)", cli.text(), re.MULTILINE)
+    lines = [line for _, listed in groups for line in listed.splitlines()]
+    assert sorted(line.split()[0] for line in lines) == sorted(name for name in EXAMPLES if " " not in name)
+    assert all(re.fullmatch(r"    [a-z-]+ +\S.*", line) and len(line) <= 80 for line in lines)
+    assert {"run and check", "GPU", "this installation"} < {title for title, _ in groups}
+
+
 def test_near_misses(cli: CommandLine) -> None:
     for words, end in (
         (["veriog", "--preset", "tiny"], "did you mean verilog?\n"),
