@@ -7,11 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from .. import __version__
 from ..errors import Error, InstructionError
@@ -49,6 +49,7 @@ from . import (
 )
 from .examples import add_examples
 from .options import flag
+from .terminal import FittedOutput
 
 __all__ = ["command_parser", "main"]
 
@@ -237,7 +238,9 @@ def _run(words: Sequence[str]) -> int:
             if path.resolve() in outputs:
                 raise Error(f"{flag(outputs[path.resolve()])} and {flag(name)} name the same file {path}")
             outputs[path.resolve()] = name
-    return int(options.execute(options))
+    is_fitted = sys.stdout.isatty() and not getattr(options, "json", False)
+    with redirect_stdout(cast("TextIO", FittedOutput(sys.stdout))) if is_fitted else nullcontext():
+        return int(options.execute(options))
 
 
 def _failed(command: str, message: object, status: int = 2) -> int:

@@ -113,6 +113,7 @@ def _switch(text: str) -> dict[str, Any]:
 _SHARED: dict[str, dict[str, Any]] = {
     # Output
     "json": _switch("print one JSON object and nothing else"),
+    "verbose": _switch("also print the results in detail"),
     "output": {"type": Path, "metavar": "FILE", "help": "file to write; - is standard output"},
     "junit": {"type": Path, "metavar": "FILE", "help": "also write the results as JUnit XML"},
     "github": _switch("also print annotations of GitHub workflows on standard error"),

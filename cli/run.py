@@ -1,4 +1,4 @@
-"""``sptc run``: replay register files and print one line per instruction."""
+"""``sptc run``: replay register files and compare the results."""
 
 import argparse
 import json
@@ -13,12 +13,13 @@ from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
 from ..infra.files import require_writable
-from ..show.outcomes import by_instruction, first_mismatch, mismatch_text, outcomes_as_dict, outcomes_text
+from ..show.outcomes import by_instruction, first_mismatch, mismatch_text, outcomes_as_dict, outcomes_table
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, replay
 from .options import add, integer
 from .reports import Check, check_reports, report
+from .terminal import counted, listed, print_verdict
 
 __all__ = ["add_parser"]
 
@@ -32,9 +33,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200. "
         "Unless the back end is a GPU or --arch is given, also replay dot products of seven GPUs, and single "
         "words of a B200, that others recorded. "
-        "Cycles are interval/latency of one instruction. For wgmma they are given for A in registers, then "
-        "for A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has simulated_cycles: the "
-        "cycles of all tiles in the simulated hardware, from the first instruction accepted to the last result.",
+        "--verbose lists cycles as interval/latency of one instruction: for wgmma with A in registers, then with "
+        "A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has simulated_cycles: the cycles "
+        "of all tiles in the simulated hardware, from the first instruction accepted to the last result.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     add(parser, "backend", choices=BACKENDS, default="rtl", note=" (default %(default)s)")
@@ -45,6 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
     )
+    add(parser, "verbose", help="also print a table of all instructions")
     add(parser, "json", "junit", "github")
     parser.set_defaults(execute=_execute)
 
@@ -54,12 +56,38 @@ def _execute(options: argparse.Namespace) -> int:
     limit = 1 if options.waves else options.limit
     files = _with_waves(options) if options.waves else list(_replayed(options, options.backend, limit))
     outcomes = [outcome for file in files for outcome in file]
+    good = not any(outcome.mismatches for outcome in outcomes)
     if options.json:
         print(json.dumps(outcomes_as_dict(outcomes, len(files)), indent=1, default=asdict))
     else:
-        print(outcomes_text(outcomes, len(files), limit))
+        print_verdict(_verdict(outcomes, limit), good)
+        if not good:
+            print(mismatch_text(first_mismatch(outcomes), limit))
+        if options.verbose:
+            print(outcomes_table(outcomes, len(files)))
     report(options, _checks(outcomes, limit))
-    return int(any(outcome.mismatches for outcome in outcomes))
+    return int(not good)
+
+
+def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
+    """Return one sentence on how many outputs of the replayed files are equal, and which instructions differ."""
+    rows = by_instruction(outcomes)
+    if not any(outcome.outputs for outcome in outcomes):
+        return "no output was compared: no file holds a result D, and the back end is the golden model"
+    drawn = f", at most {counted(limit, 'random tile')} of each file" if limit else ""
+    if names := [str(row["instruction"]) for row in rows if row["mismatches"]]:
+        where = f"{len(names):,} of {counted(len(rows), 'instruction')}{drawn}: {listed(names)}"
+        return f"{_differences(outcomes)}, in {where}"
+    return f"all {_compared(outcomes)} of {counted(len(rows), 'instruction')} equal{drawn}"
+
+
+def _compared(outcomes: list[Outcome]) -> str:
+    outputs, flags = (sum(getattr(one, name) for one in outcomes) for name in ("outputs", "flags"))
+    return counted(outputs, "output") + (f" and {counted(flags, 'metadata flag')}" if flags else "")
+
+
+def _differences(outcomes: list[Outcome]) -> str:
+    return f"{counted(sum(one.mismatches for one in outcomes), 'difference')} among {_compared(outcomes)}"
 
 
 def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
@@ -106,6 +134,5 @@ def _checks(outcomes: list[Outcome], limit: int | None) -> Iterator[Check]:
         group = [outcome for outcome in outcomes if (outcome.name, outcome.arch) == (name, arch)]
         problem = ""
         if row["mismatches"]:
-            problem = f"{row['mismatches']} of {row['outputs']} outputs and {row['flags']} flags differ\n"
-            problem += mismatch_text(first_mismatch(group), limit)
+            problem = f"{_differences(group)}\n{mismatch_text(first_mismatch(group), limit)}"
         yield Check(arch, name, problem)

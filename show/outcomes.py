@@ -10,7 +10,7 @@ from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..verify.replay import Outcome, as_number
 from ..verify.timing import Cycles, modelled
 
-__all__ = ["by_instruction", "first_mismatch", "mismatch_text", "outcomes_as_dict", "outcomes_text"]
+__all__ = ["by_instruction", "first_mismatch", "mismatch_text", "outcomes_as_dict", "outcomes_table"]
 
 
 def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
@@ -102,11 +102,8 @@ def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, objec
     return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
 
 
-def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) -> str:
-    """Return the results of replayed files as a table by instruction, with totals and the first mismatch.
-
-    `limit` is the number of random tiles that were replayed of each file; None if all were.
-    """
+def outcomes_table(outcomes: Sequence[Outcome], files: int) -> str:
+    """Return the results of replayed files as a table by instruction, with totals."""
     rows, total = by_instruction(outcomes), _total(outcomes)
     width = max(len(str(row["instruction"])) for row in rows)
     wide = max(7, *(len(_cycles(row[name])) for row in rows for name in ("cycles", "silicon_cycles")))
@@ -125,13 +122,14 @@ def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) ->
         f"{'total':{width}}  {'':6}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
         f"{len(rows)} instructions, {files} files{flags}"
     )
-    if first := first_mismatch(outcomes):
-        lines.append(mismatch_text(first, limit))
     return "\n".join(lines)
 
 
 def mismatch_text(first: Mapping[str, object] | None, limit: int | None) -> str:
-    """Return the first mismatch, a result of :func:`first_mismatch`, as one line of text; empty for None."""
+    """Return the first mismatch, a result of :func:`first_mismatch`, as one line of text; empty for None.
+
+    `limit` is the number of random tiles that were replayed of each file; None if all were.
+    """
     if first is None:
         return ""
     place = f"column {first['column']}" if "column" in first else f"flag of chunk {first['chunk']}"

@@ -140,7 +140,7 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
     words = [shlex.split(line.split(":", 1)[1]) for line in (replay, again)]
     assert words[0] == ["sptc", "run", path.name]
     whole = CommandLine(cli.capsys)
-    assert "mismatches" in whole.text(*words[0][1:], status=1)
+    assert "first mismatch: " in whole.text(*words[0][1:], status=1)
     report = whole.json(*words[1][1:], status=1)
     assert report["mismatch"]["shard"] == shard.index
     assert report["mismatch"]["replay"] == shlex.join(words[0])

@@ -58,11 +58,13 @@ def output_number(code: str, kind: str) -> float | int:
 
 @pytest.mark.regression
 def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
-    header, *rows, total = cli.text().splitlines()
+    verdict, header, *rows, total = cli.text("--verbose").splitlines()
     assert header.split() == ["instruction", "arch", "tiles", "outputs", "mismatches", "cycles", "silicon", "evidence"]
     match = TOTAL.match(total)
     assert match, total
     assert match["mismatches"] == "0"
+    outputs = f"all {int(match['outputs']):,} outputs and [0-9,]+ metadata flags"
+    assert re.fullmatch(f"{outputs} of {len(rows)} instructions equal", verdict), verdict
     assert [int(number) for number in match.groups()[3:]] == [len(rows), len(RECORDINGS) + 2]
     cells = [row.replace(" (", "(").split() for row in rows]  # the name of a tcgen05 instruction has a space
     assert len({(row[0], row[1]) for row in cells}) == len(rows)
@@ -94,10 +96,10 @@ def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_files_of_one_instruction_are_one_line(cli: CommandLine) -> None:
-    rows = [line.split() for line in cli.text(F32, F32, S32).splitlines()[1:-1]]
+    rows = [line.split() for line in cli.text(F32, F32, S32, "--verbose").splitlines()[2:-1]]
     cases = [len(contents(path)["C"]) for path in (F32, S32)]
     assert [(int(row[2]), int(row[3])) for row in rows] == [(2 * cases[0], 256 * cases[0]), (cases[1], 64 * cases[1])]
-    row = cli.text(S32, "--arch", "sm_80", "--backend", "golden").splitlines()[1].split()
+    row = cli.text(S32, "--arch", "sm_80", "--backend", "golden", "--verbose").splitlines()[2].split()
     assert (row[1], row[4], row[7]) == ("sm_80", "0", "modelled")
 
 
@@ -106,11 +108,13 @@ def test_a_flipped_bit_is_printed(cli: CommandLine) -> None:
     code, number, path = r"(0x[0-9a-f]+)", r"\(([^)]+)\)", Path("flipped.npz")
     for kind, source, register, row, column in (("f32", F32, 2, 11, 2), ("f16", F16, 1, 11, 2), ("s32", S32, 1, 3, 3)):
         flipped(source, path, 3, 13, register, 4)
-        *_, total, last = cli.text(S32, path, F32, status=1).splitlines()
+        verdict, last, *_, total = cli.text(S32, path, F32, "--verbose", status=1).splitlines()
         match = TOTAL.match(total)
         assert match
         assert match["mismatches"] == "1"
         instruction = str(contents(source)["instruction"])
+        assert verdict.startswith("1 difference among ")
+        assert verdict.endswith(f", in 1 of {2 if source != F16 else 3} instructions: {instruction}")
         place = re.escape(f"{instruction}, {path}, case 3, row {row}, column {column}")
         printed = re.fullmatch(f"first mismatch: {place}: computed {code} {number}, recorded {code} {number}", last)
         assert printed, last
@@ -202,7 +206,8 @@ def test_metadata_policy(cli: CommandLine) -> None:
 
 def test_without_a_recorded_result(cli: CommandLine) -> None:
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
-    assert TOTAL.match(cli.text("file.npz").splitlines()[-1])["outputs"] == "2304"  # compared with the golden model
+    assert cli.text("file.npz").startswith("all 2,304 outputs ")  # against the golden model
+    assert cli.text("file.npz", "--backend", "golden").startswith("no output was compared: ")
 
 
 def test_a_bad_file_is_one_line(cli: CommandLine) -> None:

@@ -1,0 +1,80 @@
+"""Text for people on a terminal: a verdict in colour, and tables that fit the width."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, TextIO
+
+__all__ = ["FittedOutput", "counted", "listed", "print_verdict"]
+
+_GREEN, _RED, _PLAIN = "\033[32m", "\033[31m", "\033[0m"
+#: Indent of the lines on which a row of a table continues.
+_INDENT = 4
+#: Maximum number of names in a sentence.
+_MOST_NAMES = 3
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and a noun, e.g. ``"1,200 outputs"`` or ``"1 output"``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and the number of other names."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def print_verdict(text: str, good: bool) -> None:
+    """Print the verdict of a command, in green or red on a terminal unless ``NO_COLOR`` is set."""
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        text = f"{_GREEN if good else _RED}{text}{_PLAIN}"
+    print(text)
+
+
+class FittedOutput:
+    """Standard output on a terminal, on which tables are fitted to the width of the terminal.
+
+    A row that is too long continues on indented lines. All rows of a table are cut at the same columns. Other lines
+    are left to the terminal, so that commands in messages can be copied.
+
+    Parameters
+    ----------
+    stream : TextIO
+        The terminal. Each text that is written to it must contain whole tables.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text with fitted tables."""
+        width = shutil.get_terminal_size().columns
+        groups = groupby(text.split("\n"), key=lambda line: "  " in line.strip())
+        lines = (line for is_table, rows in groups for line in (_fitted([*rows], width) if is_table else rows))
+        return self._stream.write("\n".join(lines))
+
+
+def _fitted(rows: list[str], width: int) -> Iterator[str]:
+    """Yield the rows of a table, cut between columns into lines of at most `width` characters where possible."""
+    longest = max(map(len, rows))
+    if longest <= width or len(rows) == 1:
+        yield from rows
+        return
+    blank = [all(row[place : place + 1] in ("", " ") for row in rows) for place in range(longest)]
+    starts = [place for place in range(1, longest) if blank[place - 1] and not blank[place]]
+    ends = [place for place in range(1, longest) if blank[place] and not blank[place - 1]] + [longest]
+    cuts, room = [0], width
+    for start, end in zip(starts, ends[-len(starts) :], strict=True):
+        if end - cuts[-1] > room:
+            cuts.append(start)
+            room = width - _INDENT
+    for row in rows:
+        parts = [row[first:last].rstrip() for first, last in zip(cuts, [*cuts[1:], None], strict=True)]
+        yield parts[0]
+        yield from (f"{'':{_INDENT}}{part}" for part in parts[1:] if part)

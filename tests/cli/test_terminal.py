@@ -1,0 +1,58 @@
+"""Results on a terminal: tables that fit its width, commands that stay whole, and colours unless they are refused."""
+
+import io
+import sys
+
+import pytest
+from sptc.cli import main
+from sptc.cli.terminal import FittedOutput, print_verdict
+
+TABLE = """\
+name          tiles outputs  evidence
+mma.sp           12    1536  recorded
+wgmma.sp.long     3       5  recorded elsewhere
+"""
+COMMAND = "run the shard again with: sptc campaign --seed 11 --tiles 2 --only 5"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_wide_table_is_cut_at_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "26")
+    stream = Terminal()
+    FittedOutput(stream).write(f"{TABLE}{COMMAND}\n")
+    assert stream.getvalue() == (
+        "name          tiles\n    outputs  evidence\n"
+        "mma.sp           12\n       1536  recorded\n"
+        "wgmma.sp.long     3\n          5  recorded\n    elsewhere\n"
+        f"{COMMAND}\n"
+    )
+
+
+def test_only_text_on_a_terminal_is_fitted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for words in (["presets"], ["presets", "--json"]):
+        assert main(words) == 0
+        whole = capsys.readouterr().out
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", Terminal())
+            assert main(words) == 0
+            shown = sys.stdout.getvalue()
+        assert (shown == whole) == ("--json" in words)
+        assert shown.split() == whole.split()
+        assert max(map(len, whole.splitlines())) > 60 or "--json" in words
+
+
+def test_a_verdict_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        with monkeypatch.context() as patch:
+            for name in ("NO_COLOR", "TERM"):
+                patch.delenv(name, raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "stdout", Terminal())
+            print_verdict("all equal", True)
+            assert sys.stdout.getvalue() == ("\033[32mall equal\033[0m\n" if coloured else "all equal\n")
