@@ -22,12 +22,13 @@ from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
 from ..isa.names import in_registers
 from ..rtl.config import PRESET_OF_ARCHITECTURE
-from ..verify.campaign import Record, StateFolder, Totals, parameters, prepare, reproducer, run, unfinished
+from ..verify.campaign import Record, StateFolder, parameters, prepare, reproducer, run, unfinished
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
 from .options import add, integer, positive
 from .reports import Check, check_reports, report
+from .terminal import counted, listed, print_verdict
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
@@ -82,6 +83,7 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     parser.add_argument(
         "--state", type=Path, metavar="FOLDER", help="keep the progress in this folder; the same command resumes it"
     )
+    add(parser, "verbose", help="also print a table of all pairs of formats")
     add(parser, "json", "junit", "github")
     execution = parser.add_mutually_exclusive_group()
     add(execution, "jobs")
@@ -173,7 +175,10 @@ class _Run:
                 raise Error(f"shard {error.argument.index} {error.reason}; run it again with `{again}`") from error
             except KeyboardInterrupt:
                 interrupted = True
-        print(self._as_json(interrupted) if self.options.json else self._as_text())
+        if self.options.json:
+            print(self._as_json(interrupted))
+        else:
+            self._print()
         report(self.options, self._checks(), self.record.plan.seed)
         if interrupted:
             kept = f"; finished shards are stored in {self.options.state}" if self.options.state else ""
@@ -267,12 +272,10 @@ class _Run:
 
     def _checks(self) -> Iterator[Check]:
         for (preset, pair), totals in sorted(self.record.pairs.items()):
-            problem = f"{totals.mismatches} of {totals.outputs} outputs differ" if totals.mismatches else ""
-            if problem:
-                problem = "\n".join([problem, *self._mismatch_as_text()])
-            yield Check(preset, pair, problem)
+            differ = f"{totals.mismatches:,} of {totals.outputs:,} outputs differ"
+            yield Check(preset, pair, "\n".join([differ, *self._mismatch_as_text()]) if totals.mismatches else "")
         for name in self._contradicted():
-            yield Check("coverage", name, "was reached, although nothing can")
+            yield Check("coverage", name, "was reached, but is declared unreachable")
 
     def _as_json(self, interrupted: bool) -> str:
         record = self.record
@@ -290,21 +293,33 @@ class _Run:
             result["coverage"] = {"reached": reached, "reachable": reachable, "contradicted": self._contradicted()}
         return json.dumps(result, indent=1)
 
-    def _as_text(self) -> str:
-        total = self.record.total
-        rows = [(f"{preset}: {pair}", totals) for (preset, pair), totals in self.record.pairs.items()]
-        width = max(len(name) for name in ("datapath: formats", *(name for name, _ in rows)))
+    def _print(self) -> None:
+        """Print the verdict, what differs, and on request the table of all pairs of formats."""
+        contradicted = self._contradicted()
+        print_verdict(self._verdict(len(contradicted)), not (self.record.failed or contradicted))
+        lines = self._mismatch_as_text() + [f"reached, but declared unreachable: {name}" for name in contradicted]
+        if lines := lines + [self._table()] * self.options.verbose:
+            print("\n".join(lines))
 
-        def line(name: str, totals: Totals) -> str:
-            return f"{name:{width}}  {totals.shards:>7} {totals.outputs:>12} {totals.mismatches:>10}"
+    def _verdict(self, contradicted: int) -> str:
+        total, pairs = self.record.total, self.record.pairs
+        if not total.outputs:
+            return "no output was compared: no shard was run"
+        new = f"{counted(total.outputs - self.before, 'output')} in this run, " if self.before else ""
+        speed = f"{new}{self.seconds:.1f} s, {self._speed():,.0f} outputs/s{self._coverage_in_short()}"
+        shards = f"{counted(total.shards, 'shard')} and {counted(len(pairs), 'pair')} of formats"
+        if names := sorted(f"{preset}: {pair}" for (preset, pair), one in pairs.items() if one.mismatches):
+            return f"{total.mismatches:,} of {counted(total.outputs, 'output')} of {shards} differ, in {listed(names)}"
+        reached = f", but {counted(contradicted, 'coverage bin')} declared unreachable reached" if contradicted else ""
+        return f"all {counted(total.outputs, 'output')} of {shards} equal{reached}: {speed}"
 
+    def _table(self) -> str:
+        rows = [(f"{preset}: {pair}", totals) for (preset, pair), totals in sorted(self.record.pairs.items())]
+        rows.append(("total", self.record.total))
+        width = max(len(name) for name, _ in [("datapath: formats", None), *rows])
         lines = [f"{'datapath: formats':{width}}  {'shards':>7} {'outputs':>12} {'mismatches':>10}"]
-        lines += [line(name, totals) for name, totals in sorted(rows)]
-        new = f"{total.outputs - self.before} outputs" if self.before else "all"
-        speed = f"{new} in {self.seconds:.1f} s, {self._speed():.0f} outputs/s"
-        lines.append(f"{line('total', total)}  {speed}{self._coverage_in_short()}")
-        lines += [f"contradicted: {name}" for name in self._contradicted()]
-        return "\n".join(lines + self._mismatch_as_text())
+        lines += [f"{name:{width}}  {one.shards:>7} {one.outputs:>12} {one.mismatches:>10}" for name, one in rows]
+        return "\n".join(lines)
 
     def _mismatch_as_text(self) -> list[str]:
         first = self.mismatch
@@ -321,6 +336,6 @@ class _Run:
             values += f"golden model {first['expected']} ({first['expected_number']})"
         return [
             f"{place}, row {first['row']}, {values}",
-            f"replay it with:           {first['replay']}",
+            f"replay it with: {first['replay']}",
             f"run the shard again with: {first['rerun']}",
         ]

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ..rtl.config import PRESETS
 from .configuration import add_datapath, datapaths
 from .options import add, positive
 from .reports import Check, check_reports, report
+from .terminal import counted, listed, print_verdict
 
 __all__ = ["add_parser"]
 
@@ -60,6 +61,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--first", action="store_true", help="stop at the first property that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples as VCD to this folder")
+    add(parser, "verbose", help="print a line for each proof when it ends, and the verdict last")
     add(parser, "json", "junit", "github")
     add_datapath(parser, several=True)
     parser.set_defaults(execute=_execute)
@@ -89,7 +91,8 @@ def _execute(options: argparse.Namespace) -> int:
             raise FileError(f"the folder {options.trace} cannot be created ({error.strerror})") from None
     record = _Recorder(options.record, proofs) if options.record else None
     table, rows, checks = Table(proofs), {}, []
-    show = _print_nothing if options.json else _print_line
+    failures: list[str] = []
+    show = _print_line if options.verbose and not options.json else _print_nothing
     show(table.head)
     with closing(_settled(proofs, options.jobs or cores(), options.seconds, record)) as outcomes:
         for outcome in outcomes:
@@ -103,18 +106,33 @@ def _execute(options: argparse.Namespace) -> int:
             problem = "" if outcome.result == "proved" else counterexample(outcome)
             checks.append(Check(topic, f"{name} {outcome.case.described}", problem, outcome.seconds))
             if problem:
-                show(problem + (f"\n  waves: {file}" if file else ""))
+                failures.append(problem + (f"\n  waves: {file}" if file else ""))
+                show(failures[-1])
                 if options.first:
                     break
     show(table.total)
     if record and not (options.names or options.quick or datapaths(options)):
         record.finish()
-    report(options, checks)
-    failed = sum(row["result"] != "proved" for row in rows.values())
     if options.json:
         listed_rows = [row for _, row in sorted(rows.items())]
-        print(json.dumps({"proofs": listed_rows, "proved": len(rows) - failed, "failed": failed}, indent=1))
-    return int(failed > 0)
+        counts = {"proved": len(rows) - len(failures), "failed": len(failures)}
+        print(json.dumps({"proofs": listed_rows, **counts}, indent=1))
+    else:
+        print_verdict(_verdict(rows.values(), len(proofs)), not failures)
+        if failures and not options.verbose:
+            print("\n".join(failures))
+    report(options, checks)
+    return int(bool(failures))
+
+
+def _verdict(rows: Collection[Mapping[str, Any]], proofs: int) -> str:
+    """Return one sentence on how many of `proofs` proofs succeeded, and which properties are not proved."""
+    failed = [f"{row['property']} is {row['result']}" for row in rows if row["result"] != "proved"]
+    if not failed:
+        properties = counted(len({row["property"] for row in rows}), "property")
+        return f"{'all ' * (len(rows) > 1)}{counted(len(rows), 'proof')} of {properties} succeeded"
+    left = f"; {counted(proofs - len(rows), 'proof')} not attempted" if len(rows) < proofs else ""
+    return f"{len(failed):,} of {counted(len(rows), 'proof')} failed: {listed([*dict.fromkeys(failed)])}{left}"
 
 
 def _print_line(text: str) -> None:
@@ -124,7 +142,7 @@ def _print_line(text: str) -> None:
 
 
 def _print_nothing(text: str) -> None:
-    """Print nothing: with ``--json``, all results are printed at the end."""
+    """Print nothing: without ``--verbose``, all results are printed at the end."""
 
 
 class _Recorder:
@@ -161,11 +179,13 @@ def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | N
     from ..formal.record import expected_seconds, settle_unless_recorded
 
     known = recorder.record.by_digest if recorder else {}
-    waiting = sorted(proofs, key=expected_seconds, reverse=True)
+    waiting, failed = sorted(proofs, key=expected_seconds, reverse=True), 0
     with local_pool(jobs) as pool, tqdm(total=len(proofs), unit="proof", disable=None, leave=False) as bar:
         for pairs in pool.run(settle_unless_recorded, ((case, limit, known) for case in waiting)):
             for outcome, proof in pairs:
                 bar.update()
+                failed += outcome.result != "proved"
+                bar.set_postfix_str(f"{failed} not proved" if failed else "")
                 if recorder:
                     recorder.enter(outcome, proof)
                 yield outcome

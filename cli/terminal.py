@@ -18,7 +18,8 @@ _MOST_NAMES = 3
 
 def counted(number: int, noun: str) -> str:
     """Return a number and a noun, e.g. ``"1,200 outputs"`` or ``"1 output"``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def listed(names: Sequence[str]) -> str:

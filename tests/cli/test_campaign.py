@@ -75,7 +75,7 @@ def test_a_preset_names_its_architectures(cli: CommandLine) -> None:
 
 
 def test_a_table_and_a_total(cli: CommandLine) -> None:
-    seed, header, *rows, total = cli.text(*SMALL, "--shards", SHARDS).splitlines()
+    seed, verdict, header, *rows, total = cli.text(*SMALL, "--shards", SHARDS, "--verbose").splitlines()
     assert seed == "seed 11"
     assert header.split() == ["datapath:", "formats", "shards", "outputs", "mismatches"]
     shards = [PLAN.shard(index) for index in range(SHARDS)]
@@ -88,8 +88,10 @@ def test_a_table_and_a_total(cli: CommandLine) -> None:
         name, *counts = re.split(r"  +", row)
         results[name.removeprefix("hopper: ")] = tuple(map(int, counts))
     assert results == {pair: (*counts, 0) for pair, counts in expected.items()}
-    whole = f"total +{SHARDS} +{sum(shard.outputs for shard in shards)} +0  all in [0-9.]+ s, \\d+ outputs/s"
-    assert re.fullmatch(whole, total), total
+    outputs = sum(shard.outputs for shard in shards)
+    assert re.fullmatch(f"total +{SHARDS} +{outputs} +0", total), total
+    whole = f"all {outputs:,} outputs of {SHARDS} shards and {len(expected)} pairs of formats equal: "
+    assert re.fullmatch(whole + r"[0-9.]+ s, [0-9,]+ outputs/s", verdict), verdict
 
 
 def test_json_and_as_many_outputs_as_asked(cli: CommandLine) -> None:
@@ -121,7 +123,8 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
     """After a mismatch the status is 1, and two commands are printed. Both reproduce the mismatch while the fault
     exists.
     """
-    *_, where, replay, again = cli.text(*SMALL, "--shards", 400, status=1).splitlines()
+    _, verdict, where, replay, again = cli.text(*SMALL, "--shards", 400, status=1).splitlines()
+    assert re.match(r"\d+ of [0-9,]+ outputs of \d+ shards and \d+ pairs of formats differ, in hopper: ", verdict)
     printed = re.fullmatch(
         r"first mismatch: shard (\d+), sm_90, (\S+), (\w+) operands, row \d+, column \d+: "
         r"computed 0x(\w+) \(\S+\), golden model 0x(\w+) \(\S+\)",
@@ -295,7 +298,7 @@ def test_an_interrupted_campaign_resumes(
     assert cli.json("--arch", "sm_90", "--tiles", 2, "--shards", 400, "--state", tmp_path)["seed"] == 11
     assert records(tmp_path) == whole
     assert len(records(tmp_path)) == 400
-    assert re.search(r"^total +400 ", cli.text(*words), re.MULTILINE)
+    assert re.search(r"^total +400 ", cli.text(*words, "--verbose"), re.MULTILINE)
     assert len(records(tmp_path)) == 400
 
 

@@ -54,12 +54,13 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table(cli: CommandLine) -> None:
-    lines = cli.text("metadata.legal", "rounding.specials", "--preset", "tiny", "hopper").splitlines()
+    lines = cli.text("metadata.legal", "rounding.specials", "--preset", "tiny", "hopper", "--verbose").splitlines()
     assert lines[0].split() == ["property", "of", "presets", "engine", "depth", "result", "seconds"]
     row = r"metadata\.legal +mux4 +tiny hopper +Bitwuzla +all inputs +proved +\d+\.\d"
     assert sum(re.fullmatch(row, line) is not None for line in lines) == 1
-    assert len(lines) == 1 + 1 + 5 + 1
-    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-1])
+    assert len(lines) == 1 + 1 + 5 + 2
+    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-2])
+    assert lines[-1] == "all 6 proofs of 2 properties succeeded"
 
 
 def test_json(cli: CommandLine) -> None:
@@ -112,6 +113,7 @@ def test_the_list(cli: CommandLine) -> None:
 def test_what_is_broken(cli: CommandLine) -> None:
     waves = Path("new/waves")
     output = cli.text("broken.always", "--preset", "tiny", "--trace", waves, status=1)
+    assert output.startswith("1 of 1 proof failed: broken.always is broken\n")
     assert "broken.always of mux4 is broken: Two nibbles are never equal.\n  does not hold: differ\n" in output
     values = re.search(r"^  one = (0b[01]{4}), other = (0b[01]{4})$", output, re.MULTILINE)
     assert values
@@ -134,7 +136,7 @@ def test_a_run_is_printed_cycle_by_cycle(cli: CommandLine) -> None:
 @pytest.mark.usefixtures("broken")
 def test_the_first_that_is_broken_ends_it(cli: CommandLine) -> None:
     output = cli.text("broken.always", "broken.late", "--first", "--jobs", "1", status=1)
-    assert re.fullmatch(r"0 proved, 1 broken; 2 not tried; \d+ s of work", output.splitlines()[-1])
+    assert re.fullmatch(r"1 of 1 proof failed: broken\.\w+ is broken; 2 proofs not attempted\n.*", output, re.DOTALL)
     report = cli.json("broken", "--first", "--jobs", "1", status=1)
     assert (len(report["proofs"]), report["failed"]) == (1, 1)
 
@@ -147,13 +149,13 @@ def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, cli: 
             yield settle(case, limit)
 
     monkeypatch.setattr(prove, "_settled", settled)
-    assert cli.status("metadata.legal", "metadata.selects", "--preset", "tiny") == 0
+    assert cli.status("metadata.legal", "metadata.selects", "--preset", "tiny", "--verbose") == 0
 
 
 @pytest.mark.usefixtures("broken")
 def test_what_is_vacuous(cli: CommandLine) -> None:
     output = cli.text("broken.empty", status=1)
-    assert "0 proved, 1 vacuous" in output
+    assert output.startswith("1 of 1 proof failed: broken.empty is vacuous\n")
     assert "\n  never reached: cover_both\n" in output
 
 
