@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import FileError
 from ..tensors.contents import contents, difference
 from .options import add
+from .terminal import counted, print_verdict
 
 __all__ = ["add_parser"]
 
@@ -33,13 +34,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("other", type=Path, metavar="OTHER", help="file to compare with")
     add(parser, "tensor", help="compare this tensor only")
     parser.add_argument("--other-tensor", metavar="NAME", help="name of this tensor in OTHER (default: the same name)")
+    add(parser, "verbose", help="also print a line for each equal tensor")
     add(parser, "json")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
     pairs, missing = _pairs(contents(options.file), contents(options.other), options)
-    rows, equal = [], not missing
+    rows = []
     for name, left, right in pairs:
         one, other = left(), right()
         row: dict[str, Any] = {"tensor": name, "shape": list(one.shape), "elements": int(one.size), "differ": one.size}
@@ -49,13 +51,27 @@ def _execute(options: argparse.Namespace) -> int:
                 row |= {"first": list(first), "values": [float(one[first]), float(other[first])]}
         else:
             row["other_shape"] = list(other.shape)
-        equal &= not row["differ"]
         rows.append(row)
+    differing = [row for row in rows if row["differ"]]
+    equal = not (missing or differing)
     if options.json:
         print(json.dumps({"equal": equal, "tensors": rows, "only_in_one": missing}, indent=1))
     else:
-        print("\n".join([*map(_line, rows), *(f"{name or 'the tensor'}: only in one file" for name in missing)]))
-    return 0 if equal else 1
+        print_verdict(_verdict(rows, differing, missing), equal)
+        lines = [*map(_line, rows if options.verbose else differing)]
+        if lines := lines + [f"{name or 'the tensor'}: only in one file" for name in missing]:
+            print("\n".join(lines))
+    return int(not equal)
+
+
+def _verdict(rows: list[dict[str, Any]], differing: list[dict[str, Any]], missing: list[str]) -> str:
+    """Return one sentence on how many elements differ, and how many tensors are in only one of the files."""
+    elements, tensors = counted(sum(row["elements"] for row in rows), "element"), counted(len(rows), "tensor")
+    parts = [f"all {elements} of {tensors} equal"] if rows else []
+    if differing:
+        count = sum(row["differ"] for row in differing)
+        parts = [f"{count:,} of {elements} differ, in {len(differing):,} of {tensors}"]
+    return "; ".join(parts + [f"only in one file: {counted(len(missing), 'tensor')}"] * bool(missing))
 
 
 def _pairs(

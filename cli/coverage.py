@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from ..errors import FileError
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
 from .options import add, integer
+from .terminal import counted, print_verdict
 
 __all__ = ["add_parser"]
 
@@ -54,5 +56,16 @@ def _execute(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(coverage.report(limit) | {"code": code.report(limit)}, indent=1))
     else:
-        print("\n\n".join(text for text in (coverage.table(limit) if [*coverage] else "", code.table(limit)) if text))
+        if [*coverage]:
+            print_verdict(_verdict(coverage.report(0)), coverage.complete)
+            print(coverage.table(limit), end="\n\n" if code.hits else "\n")
+        if code.hits:
+            print(code.table(limit))
     return int(not coverage.complete)
+
+
+def _verdict(counts: Mapping[str, int]) -> str:
+    """Return one sentence on the missing bins, and on bins that were hit although they are declared unreachable."""
+    missing, bins = counts["reachable"] - counts["reached"], counted(counts["reachable"], "reachable bin")
+    hit = f"{missing:,} of {bins} missing" if missing else f"all {bins} were hit"
+    return hit + (f"; {counts['contradicted']:,} hit although declared unreachable" if counts["contradicted"] else "")

@@ -15,6 +15,7 @@ from ..verify.conformance import Pack
 from ..verify.recorder import Row, RowJudgement, judge_record, read_record, rows_of, rules_decided, script
 from .options import add
 from .progress import progress_bar
+from .terminal import counted, print_verdict
 
 __all__ = ["add_actions"]
 
@@ -89,9 +90,12 @@ def _judge(options: argparse.Namespace) -> int:
         rows = [_as_dict(row) for row in judged]
         print(json.dumps({"gpu": record["gpu"], "target": record["target"], "rows": rows, "rules": rules}, indent=1))
     else:
-        gpu = record["gpu"]
+        gpu, right = record["gpu"], sum(row.as_modelled for row in judged)
+        of = f"{right:,} of " if right < len(judged) else "all " * (right > 1)
+        print_verdict(f"{of}{counted(len(judged), 'row')} as modelled", right == len(judged))
         print(f"{gpu.get('name')}, {record['target']}, driver {gpu.get('driver')}, CUDA {gpu.get('cuda')}")
-        print(_text(judged, rules))
+        if lines := _lines(judged, rules):
+            print("\n".join(lines))
     return int(not all(row.as_modelled for row in judged))
 
 
@@ -127,12 +131,10 @@ def _as_dict(row: RowJudgement) -> dict[str, object]:
     }
 
 
-def _text(judged: list[RowJudgement], rules: dict[str, dict[str, int]]) -> str:
-    lines = [f"{_name(row)}: {_verdict(row)}" for row in judged if not row.as_modelled]
-    lines.append(f"{sum(row.as_modelled for row in judged)} of {len(judged)} rows as modelled")
-    for key, counts in rules.items():
-        lines.append(
-            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows as built, {counts['alternative']} with the "
-            f"alternative, {counts['neither']} with neither"
-        )
-    return "\n".join(lines)
+def _lines(judged: list[RowJudgement], rules: dict[str, dict[str, int]]) -> list[str]:
+    """Return a line for each row that is not as modelled, and for each rule that the rows decide."""
+    return [f"{_name(row)}: {_verdict(row)}" for row in judged if not row.as_modelled] + [
+        f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows as built, {counts['alternative']} with the "
+        f"alternative, {counts['neither']} with neither"
+        for key, counts in rules.items()
+    ]

@@ -9,6 +9,7 @@ from ..show.conformance import judgement_as_dict
 from ..verify.conformance import judge, read_pack, read_results
 from .options import add
 from .reports import Check, check_reports, report
+from .terminal import print_verdict
 
 __all__ = ["RESULTS", "add_parser", "judge_results"]
 
@@ -39,6 +40,9 @@ def judge_results(options: argparse.Namespace, path: Path) -> int:
     judgement = judge(pack, read_results(options.results, pack.file.d.shape))
     values = judgement_as_dict(pack, judgement)
     verdict = str(values["verdict"])
-    print(json.dumps(values, indent=1) if options.json else verdict)
+    if options.json:
+        print(json.dumps(values, indent=1))
+    else:
+        print_verdict(verdict, judgement.right)
     report(options, [Check(pack.file.arch, pack.file.name, "" if judgement.right else verdict)])
     return int(not judgement.right)

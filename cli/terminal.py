@@ -29,10 +29,11 @@ def listed(names: Sequence[str]) -> str:
 
 
 def print_verdict(text: str, good: bool) -> None:
-    """Print the verdict of a command, in green or red on a terminal unless ``NO_COLOR`` is set."""
+    """Print the verdict of a command: the first line in green or red on a terminal, unless ``NO_COLOR`` is set."""
+    first, *others = text.split("\n")
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-        text = f"{_GREEN if good else _RED}{text}{_PLAIN}"
-    print(text)
+        first = f"{_GREEN if good else _RED}{first}{_PLAIN}"
+    print("\n".join([first, *others]))
 
 
 class FittedOutput:

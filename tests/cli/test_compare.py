@@ -40,19 +40,22 @@ def test_one_matrix_in_every_format(cli: CommandLine, rng: np.random.Generator) 
     cli.command = COMMAND
     for name in ("unstructured", "dense"):
         for other in ("unstructured", "dense"):
-            text = cli.text(f"{name}.safetensors", f"{other}.safetensors")
-            assert sorted(text.splitlines()) == [
+            verdict, *lines = cli.text(f"{name}.safetensors", f"{other}.safetensors", "--verbose").splitlines()
+            assert verdict == "all 8,256 elements of 2 tensors equal"
+            assert sorted(lines) == [
                 "a.bias: 64, all 64 elements equal",
                 "a.weight: 64 x 128, all 8192 elements equal",
             ]
+    output = cli.text("dense.safetensors", "ptx.safetensors", status=1)
+    assert output == "all 8,192 elements of 1 tensor equal; only in one file: 1 tensor\na.bias: only in one file\n"
     report = cli.json("dense.safetensors", "ptx.safetensors", status=1)
     assert (report["equal"], report["only_in_one"], report["tensors"][0]["differ"]) == (False, ["a.bias"], 0)
     for name in ("bitmask", "ptx"):
         text = cli.text("dense.safetensors", f"{name}.safetensors", "--tensor", "a.weight")
-        assert text == "a.weight: 64 x 128, all 8192 elements equal\n"
+        assert text == "all 8,192 elements of 1 tensor equal\n"
     # -8 and 7 are the extreme codes: 7.5 is divided by the scale 1, rounded to 8, and saturates at 7.
     write_tensors(Path("seven.npz"), {"w": np.where(dense > 0, 7, np.where(dense < 0, -8, 0))}, {})
-    assert cli.text("marlin_24.safetensors", "seven.npz") == "a: 64 x 128, all 8192 elements equal\n"
+    assert cli.text("marlin_24.safetensors", "seven.npz") == "all 8,192 elements of 1 tensor equal\n"
 
 
 def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
@@ -60,7 +63,7 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     dense[3, 4:6] = np.nan, 1
     write_tensors(Path("a.npz"), {**bitmask("w", dense), "v": np.ones(3)}, {})
     np.savez("b.npz", w=dense, v=np.ones(3))
-    assert len(cli.text("a.npz", "b.npz").splitlines()) == 2
+    assert len(cli.text("a.npz", "b.npz", "--verbose").splitlines()) == 3
     dense[3, 5] = dense[17, 11] = 2.5
     np.savez("b.npz", w=dense, v=np.ones(4))
     report = cli.json("a.npz", "b.npz", status=1)
@@ -70,7 +73,11 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     }  # fmt: skip
     assert rows["v"]["other_shape"] == [4]
     text = cli.text("a.npz", "b.npz", "--tensor", "w", status=1)
-    assert text == "w: 20 x 12, 2 of 240 elements differ, the first at (3, 5): 1.0 and 2.5\n"
+    assert text == (
+        "2 of 240 elements differ, in 1 of 1 tensor\n"
+        "w: 20 x 12, 2 of 240 elements differ, the first at (3, 5): 1.0 and 2.5\n"
+    )
+    assert cli.text("a.npz", "b.npz", status=1).splitlines()[0] == "5 of 243 elements differ, in 2 of 2 tensors"
     cli.refuses("a.npz", "b.npz", "--tensor", "x", message="a.npz has no tensor 'x'; it has 'v', 'w'")
 
 
