@@ -24,6 +24,7 @@ from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
 from .factors import add_matrices, add_transpose
 from .options import add, add_numerics, changed_numerics, flag, integer
+from .terminal import counted, print_verdict
 
 if TYPE_CHECKING:
     from ..verify.trace_output import TracedOutput
@@ -101,7 +102,10 @@ def _execute(options: argparse.Namespace) -> int:
     hardware = not (options.golden_only or changed)
     traced = trace(file, options.case or 0, options.row, options.column, hardware=hardware, numerics=changed)
     _draw(options, traced)
-    print(json.dumps(traced.as_dict(), indent=1) if options.json else traced)
+    if options.json:
+        print(json.dumps(traced.as_dict(), indent=1))
+    else:
+        print_verdict(str(traced), traced.agrees)
     return int(not traced.agrees)
 
 
@@ -152,9 +156,13 @@ def _trace_product(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"instructions": [one.as_dict() for one in shown], "d": as_code(d, i.d.bits)}, indent=1))
     else:
-        print("\n\n".join(map(str, shown)))
         value = as_decimal(as_number(d, i.d))
-        print(f"\nrow {options.row}, column {options.column} of the product: {as_code(d, i.d.bits)} = {value}")
+        text = f"row {options.row}, column {options.column} of the product is {as_code(d, i.d.bits)} = {value}"
+        if differing := [number for number, one in enumerate(chain) if not one.agrees]:
+            text += f"; golden model and hardware differ from instruction {differing[0]} of {count} on, counted from 0"
+        elif hardware:
+            text += f"; golden model and hardware are equal in {counted(count, 'instruction')}"
+        print_verdict("\n\n".join([text, *map(str, shown)]), not differing)
     return int(not all(one.agrees for one in chain))
 
 

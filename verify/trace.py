@@ -211,8 +211,8 @@ _FILE = " <- the D of the file could differ from here on"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return a trace as text: a table for each step of the golden model, with hardware values that differ."""
-    lines = [title, _verdict(golden, hardware), *file_verdict(golden, file)]
+    """Return a trace as text: the verdict, and a table for each step of the golden model with differing values."""
+    lines = [_verdict(golden, hardware), *file_verdict(golden, file), title]
     for heading, rows, ending in _tables(golden, hardware, file):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
         lines += ["", heading]

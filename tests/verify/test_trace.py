@@ -177,7 +177,7 @@ def test_the_first_difference_is_where_the_mistake_is(
     assert parted is not None
     assert str(parted).endswith(field)
     text = trace_as_text("title", golden, hardware)
-    assert f"they part at {parted}" in text.splitlines()[1]
+    assert f"they part at {parted}" in text.splitlines()[0]
     assert text.count("<- first difference") == 1
 
 
@@ -242,8 +242,8 @@ def test_an_object_for_notebooks() -> None:
     path = recorded(r"mma\.sp-ordered\..*f16\.f16\.f32\.selector0\.npz")
     found = trace(path, 1, 2, 3, hardware=False)
     text, html = str(found), found._repr_html_()
-    assert text.splitlines()[0] == found.title
-    assert text.splitlines()[1].startswith(f"D is 0x{found.golden.d:08x}")
+    assert text.splitlines()[2] == found.title
+    assert text.splitlines()[0].startswith(f"D is 0x{found.golden.d:08x}")
     assert html.count("<tr") == sum(len(s.products) + 2 for s in found.golden.steps)
     assert found._repr_svg_().count("<svg") == 1
     assert MUX_OF_ARCHITECTURE[found.golden.arch] == "mux4"
