@@ -46,6 +46,7 @@ from .factors import (
 )
 from .options import add, add_numerics, changed_numerics, integer, split
 from .progress import progress_bar
+from .terminal import counted, print_verdict
 
 __all__ = ["add_parser"]
 
@@ -208,8 +209,24 @@ def _execute(options: argparse.Namespace) -> int:
         if options.output:
             folder.finish(options.output)
             report["output"] = str(options.output)
-    print(json.dumps(report, indent=1) if options.json else product_text(report, way))
+    if options.json:
+        print(json.dumps(report, indent=1))
+    else:
+        print_verdict(_verdict(report), not report["mismatches"])
+        print(product_text(report, way))
     return int(report["mismatches"] > 0)
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    """Return one sentence on whether the outputs of the back ends are equal, and the first mismatch."""
+    *others, last = report["backends"]
+    outputs, names = counted(report["outputs"], "output"), f"{', '.join(others)} and {last}"
+    if not others:
+        return f"{outputs} of {last}"
+    if not report["mismatches"]:
+        return f"all {outputs} of {names} equal"
+    place = "first mismatch: {}, row {}, column {}: 0x{:x}, not 0x{:x}".format(*report["first_mismatch"])
+    return f"{report['mismatches']:,} of {outputs} of {names} differ\n{place}"
 
 
 def _way(options: argparse.Namespace) -> Way:
