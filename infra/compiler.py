@@ -14,6 +14,8 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prog
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
+#: First message of the first build of this process, if standard error is no terminal.
+_announced: list[str] = []
 
 
 def cxx_compiler() -> str:
@@ -32,9 +34,17 @@ def compiler_stamp() -> tuple[str, int, int]:
 
 
 def progress(message: str) -> None:
-    """Replace the progress line on a terminal, or clear it if the message is empty."""
+    """Show the stage of a build on standard error.
+
+    On a terminal, the message replaces the previous one, and an empty message clears the line. Elsewhere, one line says
+    that a build begins, at the first build of this process.
+    """
     if sys.stderr.isatty():
         print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
+    elif message and not _announced:
+        _announced.append(message)
+        build = message.partition(":")[0]
+        print(f"sptc: {build}: a model is compiled at its first use and kept in the cache", file=sys.stderr, flush=True)
 
 
 def run_tool(
