@@ -2,16 +2,18 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import Error
-from ..infra.files import require_writable, write_whole
+from ..infra.files import write_whole
 from ..infra.pools import cores
 from ..rtl.config import CoreConfig
 from .configuration import add_datapath, datapath, library_of
-from .options import add, flag, positive
+from .options import Commands, add, flag, positive, switch
 from .progress import progress_bar
+from .terminal import print_result
 
 if TYPE_CHECKING:
     from ..synth.recipe import Recipe
@@ -21,7 +23,7 @@ __all__ = ["add_parser"]
 _FPGAS = ("ice40", "ecp5", "xilinx")
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc area`` to the command line."""
     parser = commands.add_parser(
         "area",
@@ -36,11 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(technology, "liberty")
     add(parser, "dont_use")
     technology.add_argument("--fpga", choices=_FPGAS, help="map to this FPGA family and count its cells")
-    parser.add_argument(
-        "--place",
-        action="store_true",
-        help="also place and route the unit between operand and result registers (needs --fpga ecp5)",
-    )
+    switch(parser, "--place", "also place and route the unit between operand and result registers (needs --fpga ecp5)")
     parser.add_argument(
         "--for-frequency",
         type=positive,
@@ -49,27 +47,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "this frequency; exit status 1 if it does not",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: write the report of nextpnr")
-    parser.add_argument(
-        "--unit-only",
-        action="store_true",
-        help="measure only the unit, not the dense unit of the same size and the array",
-    )
-    parser.add_argument("--by-stage", dest="stage", action="store_true", help="also measure each stage of the unit")
-    parser.add_argument(
-        "--warpgroup",
-        action="store_true",
-        help="also measure the parts of a warpgroup: four arrays and their operand fetch",
-    )
-    parser.add_argument(
-        "--by-format",
-        dest="format",
-        action="store_true",
-        help="also measure the area that each format adds to the unit",
-    )
+    switch(parser, "--unit-only", "measure only the unit, not the dense unit of the same size and the array")
+    switch(parser, "--by-stage", "also measure each stage of the unit", dest="stage")
+    switch(parser, "--warpgroup", "also measure the parts of a warpgroup: four arrays and their operand fetch")
+    switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")
     add(parser, "combinational", note="; do not measure the array")
-    parser.add_argument(
-        "--full-adders", action="store_true", help="also map the unit with the library's full-adder cells"
-    )
+    switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
     add(parser, "plot", help="draw the area of the stages or of the array parts (extra: area)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
@@ -82,14 +65,11 @@ def _execute(options: argparse.Namespace) -> int:
     _check_placing(options)
     if options.warpgroup and (options.unit_only or options.combinational or options.fpga):
         raise Error("--warpgroup cannot be combined with --unit-only, --combinational or --fpga")
-    from ..infra.figures import check_plotting
     from ..synth.area import CLOSER, survey
     from ..synth.plot import plot_survey
     from ..synth.recipe import Recipe
     from ..synth.report import as_dict, table
 
-    if options.plot:
-        check_plotting()
     recipe = Recipe(
         library=library_of(options),
         fpga=options.fpga,
@@ -109,7 +89,7 @@ def _execute(options: argparse.Namespace) -> int:
             closer=[name for name in CLOSER if getattr(options, name)],
             progress=progress,
         )
-    print(json.dumps(as_dict(measured), indent=1) if options.json else table(measured))
+    print_result(options, partial(as_dict, measured), partial(table, measured))
     if options.plot:
         plot_survey(measured, options.plot)
     if options.report:
@@ -134,8 +114,6 @@ def _check_placing(options: argparse.Namespace) -> None:
             raise Error(
                 f"{flag(name)} cannot be combined with --for-frequency, which chooses the cuts and prints a table"
             )
-    if options.report:
-        require_writable(options.report)
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
@@ -145,10 +123,8 @@ def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Rec
     target = options.for_frequency
     with progress_bar("netlist") as progress:
         choices = [*choices_for(config, recipe, target, options.jobs or cores(), progress)]
-    if options.json:
-        print(json.dumps(choices_as_dict(choices, recipe, target), indent=1))
-    else:
-        print(choices_table(choices, recipe, target))
+    found = choices, recipe, target
+    print_result(options, partial(choices_as_dict, *found), partial(choices_table, *found))
     best = fastest(choices)
     if options.report:
         write_whole(options.report, json.dumps(best.measurement.route, indent=1).encode())

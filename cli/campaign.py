@@ -13,8 +13,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from .. import __version__
 from ..api.backends import MODELS
 from ..errors import Error, FileError
@@ -26,14 +24,15 @@ from ..verify.campaign import Record, StateFolder, parameters, prepare, reproduc
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
-from .options import add, integer, positive
-from .reports import Check, check_reports, report
+from .options import Commands, add, integer, positive, switch
+from .progress import bar
+from .reports import Check, report
 from .terminal import counted, listed, print_verdict
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc campaign`` to the command line."""
     parser = commands.add_parser(
         "campaign",
@@ -62,7 +61,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         default=[DEFAULT_BACKEND],
         help=f"back ends to compare with the golden model (default {DEFAULT_BACKEND})",
     )
-    parser.add_argument("--coverage", action="store_true", help="sample functional coverage")
+    switch(parser, "--coverage", "sample functional coverage")
     parser.set_defaults(execute=_execute)
 
 
@@ -130,7 +129,6 @@ def conduct(
     """
     if options.only is not None and options.state:
         raise FileError("--only cannot be combined with --state: a shard that is run again changes no state")
-    check_reports(options)
     plan = replace(plan, seed=options.seed or 0)
     with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
         if options.seed is None:
@@ -209,14 +207,13 @@ class _Run:
         if record.failed:
             return
         prepare(record, pool, here=not options.scheduler)
-        tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
-        with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
+        with bar("shard", total=self._last(), initial=record.total.shards) as shown:
             begun = time.monotonic()
 
             def finished() -> None:
                 self.seconds = time.monotonic() - begun
-                bar.set_postfix_str(f"{self._speed():.3g} outputs/s{self._coverage_in_short()}", refresh=False)
-                bar.update(record.total.shards - bar.n)
+                shown.set_postfix_str(f"{self._speed():.3g} outputs/s{self._coverage_in_short()}", refresh=False)
+                shown.update(record.total.shards - shown.n)
 
             run(record, pool, shards, options.seconds, finished)
 

@@ -1,7 +1,6 @@
 """``sptc compare``: compare the values of the tensors of two files, which may have different formats."""
 
 import argparse
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,15 @@ from numpy.typing import NDArray
 
 from ..errors import FileError
 from ..tensors.contents import contents, difference
-from .options import add
-from .terminal import counted, print_verdict
+from .options import Commands, add
+from .terminal import counted, print_result
 
 __all__ = ["add_parser"]
 
 _Tensors = Mapping[str, Callable[[], NDArray]]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc compare`` to the command line."""
     parser = commands.add_parser(
         "compare",
@@ -54,14 +53,10 @@ def _execute(options: argparse.Namespace) -> int:
         rows.append(row)
     differing = [row for row in rows if row["differ"]]
     equal = not (missing or differing)
-    if options.json:
-        print(json.dumps({"equal": equal, "tensors": rows, "only_in_one": missing}, indent=1))
-    else:
-        print_verdict(_verdict(rows, differing, missing), equal)
-        lines = [*map(_line, rows if options.verbose else differing)]
-        if lines := lines + [f"{name or 'the tensor'}: only in one file" for name in missing]:
-            print("\n".join(lines))
-    return int(not equal)
+    lines = [_verdict(rows, differing, missing), *map(_line, rows if options.verbose else differing)]
+    lines += [f"{name or 'the tensor'}: only in one file" for name in missing]
+    values = {"equal": equal, "tensors": rows, "only_in_one": missing}
+    return print_result(options, values, "\n".join(lines), good=equal)
 
 
 def _verdict(rows: list[dict[str, Any]], differing: list[dict[str, Any]], missing: list[str]) -> str:

@@ -2,16 +2,16 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from .examples import commands as below
+from .options import Commands
 
 __all__ = ["add_parser"]
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc completion`` to the command line."""
     command = commands.add_parser(
         "completion",

@@ -1,9 +1,8 @@
 """``sptc compress``: convert matrices to structured-sparse files in software formats, and back."""
 
 import argparse
-import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..errors import OperandError
 from ..isa.metadata import GRANULARITIES, RULES, Granularity
@@ -15,8 +14,9 @@ from ..tensors.quantise import RECIPES, quantise
 from ..tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from ..tensors.sparsify import expand, sparsify
 from ..tensors.summary import checkpoint_summary, nonzero, summary_text
-from .options import add, integer
+from .options import Commands, add, integer, switch
 from .progress import progress_bar
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
@@ -28,7 +28,7 @@ _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmas
 _ALIASES = {"pytorch": "cutlass2"}
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc compress`` to the command line."""
     parser = commands.add_parser(
         "compress",
@@ -78,7 +78,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     )
     target = layout.add_mutually_exclusive_group()
     target.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
-    target.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
+    switch(target, "--expand", "write the dense matrix, quantised values as float32")
     layout.add_argument(
         "--rule", choices=RULES, help="metadata rule to check (default: tf32 for 1:2, plain for others)"
     )
@@ -123,8 +123,7 @@ def _execute(options: argparse.Namespace) -> int:
         _write(options, checkpoint, packing)
     elif options.to:
         pack(checkpoint, options.to, packing)
-    print(json.dumps(summary, indent=1) if options.json else summary_text(summary))
-    return 0
+    return print_result(options, summary, partial(summary_text, summary))
 
 
 def _check_options(options: argparse.Namespace) -> None:

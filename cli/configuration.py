@@ -10,7 +10,7 @@ from ..errors import Error, FileError
 from ..infra.escapes import NAME, fitted_name
 from ..infra.reading import read_json
 from ..rtl.config import PRESETS, CoreConfig
-from .options import add, integer, words
+from .options import add, integer, switch, words
 
 if TYPE_CHECKING:
     from ..synth.liberty import Library
@@ -60,7 +60,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
     group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
     add(group, "cuts")
-    group.add_argument("--dense", action="store_true", help="for a dense A only: remove the support of sparsity")
+    switch(group, "--dense", "for a dense A only: remove the support of sparsity")
     parser.set_defaults(default_preset=default)
 
 

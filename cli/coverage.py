@@ -1,22 +1,20 @@
 """``sptc coverage``: merge coverage files and report bins that were hit, are missing or are unreachable."""
 
 import argparse
-import json
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 from ..errors import FileError
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
-from .options import add, integer
-from .terminal import counted, print_verdict
+from .options import Commands, add, integer
+from .terminal import counted, print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc coverage`` to the command line."""
     parser = commands.add_parser(
         "coverage",
@@ -53,15 +51,9 @@ def _execute(options: argparse.Namespace) -> int:
     if not [*coverage] and not code.hits:
         raise FileError(f"{options.files[0]} holds no coverage bins")
     limit = options.missing
-    if options.json:
-        print(json.dumps(coverage.report(limit) | {"code": code.report(limit)}, indent=1))
-    else:
-        if [*coverage]:
-            print_verdict(_verdict(coverage.report(0)), coverage.complete)
-            print(coverage.table(limit), end="\n\n" if code.hits else "\n")
-        if code.hits:
-            print(code.table(limit))
-    return int(not coverage.complete)
+    bins = f"{_verdict(coverage.report(0))}\n{coverage.table(limit)}" if [*coverage] else ""
+    text = "\n\n".join(part for part in (bins, code.table(limit)) if part)
+    return print_result(options, coverage.report(limit) | {"code": code.report(limit)}, text, good=coverage.complete)
 
 
 def _verdict(counts: Mapping[str, int]) -> str:

@@ -1,8 +1,6 @@
 """``sptc diagnose``: find the fault that explains a wrong product of a kernel."""
 
 import argparse
-import json
-from typing import Any
 
 import numpy as np
 
@@ -10,12 +8,13 @@ from ..errors import OperandError
 from ..gemm.diagnose import diagnose
 from ..infra.files import write_whole
 from .identify import add_search_options, search_arguments
-from .options import add
+from .options import Commands, add
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "diagnose",
@@ -45,9 +44,6 @@ def _execute(options: argparse.Namespace) -> int:
     if options.svg:
         write_whole(options.svg, picture.svg(found.text))
     chain = None if found.explained or not found.nearest else chain_of(found.nearest)
-    if options.json:
-        print(json.dumps(found.record() | {"chain": chain and chain.as_dict()}, indent=1))
-    else:
-        parts = [found, *([picture] if differing.any() else []), *([chain] if chain else [])]
-        print("\n".join(map(str, parts)))
-    return int(not found.explained)
+    text = "\n".join(map(str, [found, *([picture] if differing.any() else []), *([chain] if chain else [])]))
+    values = found.record() | {"chain": chain and chain.as_dict()}
+    return print_result(options, values, text, good=found.explained)

@@ -1,12 +1,12 @@
 """``sptc doctor``: list installed and missing packages, and the command that installs the missing ones."""
 
 import argparse
-import json
 import os
 import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from ..errors import BackendError
 from ..infra.cache import cache_folder
 from ..infra.compiler import cxx_compiler
 from ..infra.installation import install_line, requirements
-from .options import add
+from .options import Commands, add
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
@@ -43,7 +44,7 @@ _TOOLS = {
 }
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc doctor`` to the command line."""
     parser = commands.add_parser(
         "doctor",
@@ -58,8 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     report = _report()
-    print(json.dumps(report, indent=1) if options.json else _text(report))
-    return int(not report["base"]["works"])
+    return print_result(options, report, partial(_text, report)) or int(not report["base"]["works"])
 
 
 def _report() -> dict[str, Any]:

@@ -1,19 +1,18 @@
 """``sptc draw``: draw a datapath as a block diagram."""
 
 import argparse
-from typing import Any
 
 from ..infra.diagram import Theme
 from ..infra.files import write_whole
 from .configuration import add_datapath, datapath
-from .options import add
+from .options import Commands, add
 
 __all__ = ["add_parser"]
 
 _TOPS = ("unit", "core", "warp", "warpgroup", "tcgen05")
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc draw`` to the command line."""
     parser = commands.add_parser(
         "draw",

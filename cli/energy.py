@@ -1,13 +1,12 @@
 """``sptc energy``: switching energy per kept product, by stage, instruction and operand distribution."""
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from ..errors import Error
 from ..gemm.operands import Choices, ProductRequest, prepare
 from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
-from ..infra.figures import check_plotting
-from ..infra.files import require_writable
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
 from ..isa.names import in_registers
@@ -25,8 +22,9 @@ from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import WARP_ROWS, CoreConfig
 from .configuration import add_datapath, datapath, library_of
 from .factors import add_matrices, add_transpose, sources
-from .options import add, flag, integer, words
+from .options import Commands, add, flag, integer, switch, words
 from .progress import progress_bar
+from .terminal import print_result
 
 if TYPE_CHECKING:
     from ..synth.energy.measure import Measured
@@ -49,7 +47,7 @@ _UNIT_OPTIONS = ("flat", "glitches", "what_if")
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc energy`` to the command line."""
     parser = commands.add_parser(
         "energy",
@@ -90,10 +88,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add(parser, "seed", default=0, note=" (default %(default)s)")
     _add_mapping(parser)
-    parser.add_argument(
+    switch(
+        parser,
         "--what-if",
-        action="store_true",
-        help="also report the savings of operand isolation, clock gating, another order of K, and a datapath with only "
+        "also report the savings of operand isolation, clock gating, another order of K, and a datapath with only "
         "the formats in use",
     )
     add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
@@ -114,15 +112,15 @@ def _add_mapping(parser: argparse.ArgumentParser) -> None:
         help="module to map: a unit with its metadata decoder, or a warp: the array, the gather of operands from "
         "registers and the scatter of results (default: unit)",
     )
-    parser.add_argument(
+    switch(
+        parser,
         "--flat",
-        action="store_true",
-        help="map the flattened netlist, as `sptc area` does, without energy by stage (default: map each module alone)",
+        "map the flattened netlist, as `sptc area` does, without energy by stage (default: map each module alone)",
     )
-    parser.add_argument(
+    switch(
+        parser,
         "--glitches",
-        action="store_true",
-        help="give every gate a delay of one unit, count all toggles until the nets settle, and report the additional "
+        "give every gate a delay of one unit, count all toggles until the nets settle, and report the additional "
         "energy",
     )
 
@@ -154,7 +152,7 @@ def _execute(options: argparse.Namespace) -> int:
     cases = [(instruction, name) for instruction in instructions for name in operands]
     with progress_bar("instruction") as progress:
         measured = _measured(options, config, cells, cases, operands, progress)
-    print(json.dumps(as_dict(measured, cells), indent=1) if options.json else table(measured, cells))
+    print_result(options, partial(as_dict, measured, cells), partial(table, measured, cells))
     if options.csv:
         write_csv(measured, cells, options.csv)
     if options.plot:
@@ -171,11 +169,6 @@ def _check(options: argparse.Namespace, config: CoreConfig) -> None:
         for name in _UNIT_OPTIONS:
             if getattr(options, name):
                 raise Error(f"{flag(name)} cannot be combined with --top warp")
-    for path in (options.csv, options.plot):
-        if path:
-            require_writable(path)
-    if options.plot:
-        check_plotting()
 
 
 def _measured(

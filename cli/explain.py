@@ -1,9 +1,8 @@
 """``sptc explain``: operand layout and numerics of an instruction, or meaning of a metadata nibble."""
 
 import argparse
-import json
 import re
-from typing import Any
+from functools import partial
 
 from ..errors import InstructionError, OperandError, shown
 from ..infra.files import write_whole
@@ -15,7 +14,8 @@ from ..show.layout import TileChoice, layout
 from ..show.layout_choice import Choice
 from ..show.nibble import nibble_as_dict, nibble_text
 from ..show.sass import machine_instruction
-from .options import add, integer
+from .options import Commands, add, integer
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
@@ -23,7 +23,7 @@ _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 _TILE_OPTIONS = ("swizzle", "major", "lbo", "sbo", "start", "base_offset")
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc explain`` to the command line."""
     parser = commands.add_parser(
         "explain",
@@ -133,8 +133,7 @@ def _execute(options: argparse.Namespace) -> int:
         others = options.instruction, options.svg, options.arch, options.operand, options.selector, _tiles(options)
         if any(others) or not whole_operand:
             raise OperandError("--nibble can be combined only with --json")
-        print(json.dumps(nibble_as_dict(options.nibble), indent=1) if options.json else nibble_text(options.nibble))
-        return 0
+        return print_result(options, nibble_as_dict(options.nibble), partial(nibble_text, options.nibble))
     if not options.instruction:
         raise InstructionError("INSTRUCTION or --nibble is required; `sptc instructions` lists the instructions")
     if options.svg and not whole_operand:
@@ -143,13 +142,11 @@ def _execute(options: argparse.Namespace) -> int:
     if machine := machine_instruction(text, options.arch):
         if any((options.svg, options.operand, options.selector, _tiles(options), not whole_operand)):
             raise OperandError("a name of SASS can be combined only with --arch and --json")
-        print(json.dumps(machine.as_dict(), indent=1) if options.json else machine)
-        return 0
+        return print_result(options, machine.as_dict(), machine)
     if descriptor := explained_descriptor(text, options.operand, options.major):
         if any((options.svg, options.selector, options.arch, not whole_operand)):
             raise OperandError("a descriptor can be combined only with an instruction, --operand, --major and --json")
-        print(json.dumps(descriptor.as_dict(), indent=1) if options.json else descriptor)
-        return 0
+        return print_result(options, descriptor.as_dict(), descriptor)
     selected = layout(
         text,
         options.arch,
@@ -163,5 +160,4 @@ def _execute(options: argparse.Namespace) -> int:
     _, added = completed_name(text)
     if added and not options.json:
         print(f"{added} is missing in the name of the instruction and was added")
-    print(json.dumps(selected.as_dict()) if options.json else selected)
-    return 0
+    return print_result(options, selected.as_dict, selected, indent=None)

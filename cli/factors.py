@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import OperandError
 from ..gemm.choice import formats_of
 from ..gemm.sources import Source, read_factor
-from .options import add, number
+from .options import add, number, switch
 
 __all__ = [
     "EPILOGUE_FILES",
@@ -63,7 +63,7 @@ def add_matrices(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", na
 
 def add_transpose(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     """Add the option ``--transpose-b``, by which a file holds B as N x K."""
-    parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
+    switch(parser, "--transpose-b", "the file holds B as N x K")
 
 
 def add_format(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", note: str) -> None:
@@ -121,7 +121,7 @@ def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
     group.add_argument("--beta", type=number, metavar="X", help="factor of C; beta C is added to the product")
     for name, meaning in _MEANINGS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=meaning)
-    group.add_argument("--relu", action="store_true", help="apply ReLU: negative results become zero")
+    switch(group, "--relu", "apply ReLU: negative results become zero")
 
 
 def epilogue_words(options: argparse.Namespace) -> dict[str, Any]:

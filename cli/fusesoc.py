@@ -2,14 +2,15 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+
+from .options import Commands
 
 __all__ = ["add_parser"]
 
 _CORES = Path(__file__).parents[1] / "fusesoc"
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc fusesoc-path`` to the command line."""
     parser = commands.add_parser(
         "fusesoc-path",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from .. import __version__
 from ..api.backends import BACKENDS, backend, with_numerics
@@ -44,9 +43,9 @@ from .factors import (
     scale_words,
     sources,
 )
-from .options import add, add_numerics, changed_numerics, integer, split
-from .progress import progress_bar
-from .terminal import counted, print_verdict
+from .options import Commands, add, add_numerics, changed_numerics, integer, split, switch
+from .progress import bar, progress_bar
+from .terminal import counted, print_result
 
 __all__ = ["add_parser"]
 
@@ -56,7 +55,7 @@ _WAY_WORDS = {field.name: field.default for field in fields(Way) if field.name n
 _ARCH = "sm_90"
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc gemm`` to the command line."""
     parser = commands.add_parser(
         "gemm",
@@ -86,9 +85,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         default=[],
         help="back ends, all of which must give the same bits (default: golden rtl; golden only, with other numerics)",
     )
-    parser.add_argument(
-        "--compare-dense", action="store_true", help="also report the error of the dense instruction with A unpruned"
-    )
+    switch(parser, "--compare-dense", "also report the error of the dense instruction with A unpruned")
     add(
         parser,
         "output",
@@ -158,7 +155,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cut", choices=CUTS, help="assignment of K tiles to slices")
     group.add_argument("--workspace", choices=_ROUNDED, help="type to which the result of a slice is rounded")
     group.add_argument("--running", choices=_ROUNDED, help="type to which each running sum of slices is rounded")
-    group.add_argument("--swapped", action="store_true", help="make B the sparse factor: compute B^T A^T")
+    switch(group, "--swapped", "make B the sparse factor: compute B^T A^T")
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")
     group.add_argument(
@@ -209,12 +206,8 @@ def _execute(options: argparse.Namespace) -> int:
         if options.output:
             folder.finish(options.output)
             report["output"] = str(options.output)
-    if options.json:
-        print(json.dumps(report, indent=1))
-    else:
-        print_verdict(_verdict(report), not report["mismatches"])
-        print(product_text(report, way))
-    return int(report["mismatches"] > 0)
+    text = f"{_verdict(report)}\n{product_text(report, way)}"
+    return print_result(options, report, text, good=not report["mismatches"])
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
@@ -331,15 +324,14 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
     count = block_count(problem)
     for name in problem.backends:  # compile each back end once before the workers start
         backend(name).make_ready(problem.way.arch)
-    tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
     with (
         local_pool(options.jobs or cores()) as pool,
-        tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,
+        bar("block", total=count, initial=len(folder.done)) as shown,
     ):
         try:
             for blocks in pool.run(compute_block, ((problem, index) for index in folder.blocks(count))):
                 for block in blocks:
                     folder.add(block)
-                bar.update(len(folder.done) - bar.n)
+                shown.update(len(folder.done) - shown.n)
         except WorkError as error:
             raise Error(f"a block of the product {error.reason}") from error

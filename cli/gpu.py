@@ -1,15 +1,12 @@
 """``sptc gpu``: compare a GPU with golden model and RTL, record its results, and measure cycles and energy."""
 
 import argparse
-import json
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from .. import __version__
 from ..errors import FileError, InstructionError
@@ -26,12 +23,14 @@ from ..verify.register_file import write
 from ..verify.shards import LEAST, Plan, draw
 from .campaign import add_limits, common, conduct
 from .gpu_pack import add_actions
-from .options import add, integer
+from .options import Commands, add, integer, switch
+from .progress import bar
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc gpu`` to the command line."""
     parser = commands.add_parser(
         "gpu",
@@ -50,7 +49,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "dense instruction of the GPU, wgmma with every N, and every operand distribution. Some of them use all "
         "sixteen metadata nibbles. At the first mismatch, stop and write a register file with one tile that shows it.",
     )
-    verify.add_argument("--rtl", action="store_true", help="also compare the compiled RTL")
+    switch(verify, "--rtl", "also compare the compiled RTL")
     add_limits(verify)
     verify.add_argument(
         "--record",
@@ -69,9 +68,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     record.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to, created if missing")
     add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all that the GPU has)")
     add(record, "tiles", default=64, note=" per instruction (default %(default)s)")
-    record.add_argument(
-        "--least", action="store_true", help="draw floats near the smallest exponent instead of random bits"
-    )
+    switch(record, "--least", "draw floats near the smallest exponent instead of random bits")
     add(record, "seed", default=0, note=" (default %(default)s)")
     record.set_defaults(execute=_record)
 
@@ -79,7 +76,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_actions(actions)
 
 
-def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
+def _add_measurements(actions: Commands) -> None:
     """Add the subcommands of ``sptc gpu`` that measure cycles and energy."""
     cycles = actions.add_parser(
         "cycles",
@@ -121,12 +118,9 @@ def _info(options: argparse.Namespace) -> int:
     counts = dict.fromkeys(("sparse", "dense"), 0)
     for instruction in _instructions(gpu):
         counts["sparse" if instruction.sparse else "dense"] += 1
-    if options.json:
-        print(json.dumps({**asdict(gpu), **{f"{word}_instructions": n for word, n in counts.items()}}, indent=1))
-    else:
-        listed = " and ".join(f"{count} {word}" for word, count in counts.items())
-        print(f"{gpu.name}, {gpu.arch}, CUDA {gpu.cuda}: {listed} instructions")
-    return 0
+    values = {**asdict(gpu), **{f"{word}_instructions": count for word, count in counts.items()}}
+    kinds = " and ".join(f"{count} {word}" for word, count in counts.items())
+    return print_result(options, values, f"{gpu.name}, {gpu.arch}, CUDA {gpu.cuda}: {kinds} instructions")
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -173,7 +167,7 @@ def _record(options: argparse.Namespace) -> int:
         raise FileError(f"{options.folder} cannot be created ({error.strerror})") from None
     files = 0
     distribution = LEAST if options.least else "bits"
-    for number, instruction in enumerate(tqdm(chosen, unit="file", leave=False, disable=None)):
+    for number, instruction in enumerate(bar("file", chosen)):
         shard = replace(plan.shard(0), index=number, arch=gpu.arch, instruction=instruction)
         file = draw(replace(shard, distribution=distribution, any_nibble=False))
         file = replace(file, d=file.run("cuda"), recorded=recorded)
@@ -195,7 +189,7 @@ def _cycles(options: argparse.Namespace) -> int:
         require_architecture(instruction, gpu.arch)
     alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, gpu.arch)]
     work = [*alone, *beside_each_other(instructions)]
-    results = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
+    results = [one for loops in bar("loop", work) for one in measure(*loops)]
     write_whole(options.output, table(_origin(gpu), results).encode())
     if str(options.output) != "-":
         print(f"{len(results)} measurements of {len(instructions)} instructions in {options.output}")
@@ -214,7 +208,7 @@ def _energy(options: argparse.Namespace) -> int:
     chosen_works = [work for work in supported if not instructions or work.loop.instruction in instructions]
     meter = Meter(options.sms, float(options.seconds))
     measured = meter.measure(chosen_works, np.random.default_rng(options.seed))
-    results = [*tqdm(measured, total=len(chosen_works), unit="loop", leave=False, disable=None)]
+    results = [*bar("loop", measured, total=len(chosen_works))]
     write_whole(options.output, energy_table(_origin(gpu), results).encode())
     if str(options.output) != "-":
         print(f"{len(results)} measurements in {options.output}")

@@ -1,11 +1,9 @@
 """``sptc gpu pack`` and ``sptc gpu judge``: write a script that records a GPU without sptc, and check its results."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import cores, local_pool
@@ -13,14 +11,14 @@ from ..isa.architectures import TARGETS
 from ..isa.numerics import OPEN_RULES
 from ..verify.conformance import Pack
 from ..verify.recorder import Row, RowJudgement, judge_record, read_record, rows_of, rules_decided, script
-from .options import add
+from .options import Commands, add
 from .progress import progress_bar
-from .terminal import counted, print_verdict
+from .terminal import counted, print_result
 
 __all__ = ["add_actions"]
 
 
-def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
+def add_actions(actions: Commands) -> None:
     """Add the subcommands ``pack`` and ``judge`` to the parser of ``sptc gpu``."""
     pack = actions.add_parser(
         "pack",
@@ -86,17 +84,19 @@ def _judge(options: argparse.Namespace) -> int:
         judge_record(options.results, record, lambda name, seed, rows: _chosen(name, seed, rows, options.jobs))
     )
     rules = rules_decided(judged)
-    if options.json:
-        rows = [_as_dict(row) for row in judged]
-        print(json.dumps({"gpu": record["gpu"], "target": record["target"], "rows": rows, "rules": rules}, indent=1))
-    else:
-        gpu, right = record["gpu"], sum(row.as_modelled for row in judged)
-        of = f"{right:,} of " if right < len(judged) else "all " * (right > 1)
-        print_verdict(f"{of}{counted(len(judged), 'row')} as modelled", right == len(judged))
-        print(f"{gpu.get('name')}, {record['target']}, driver {gpu.get('driver')}, CUDA {gpu.get('cuda')}")
-        if lines := _lines(judged, rules):
-            print("\n".join(lines))
-    return int(not all(row.as_modelled for row in judged))
+    gpu, right = record["gpu"], sum(row.as_modelled for row in judged)
+    values = {"gpu": gpu, "target": record["target"], "rows": [_as_dict(row) for row in judged], "rules": rules}
+    lines = [
+        f"{'all' if right == len(judged) else f'{right:,} of'} {counted(len(judged), 'row')} as modelled",
+        f"{gpu.get('name')}, {record['target']}, driver {gpu.get('driver')}, CUDA {gpu.get('cuda')}",
+        *(f"{_name(row)}: {_verdict(row)}" for row in judged if not row.as_modelled),
+    ]
+    for key, counts in rules.items():
+        lines.append(
+            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows as built, {counts['alternative']} with the "
+            f"alternative, {counts['neither']} with neither"
+        )
+    return print_result(options, values, "\n".join(lines), good=right == len(judged))
 
 
 def _name(row: RowJudgement) -> str:
@@ -129,12 +129,3 @@ def _as_dict(row: RowJudgement) -> dict[str, object]:
         "error": row.error or None,
         "verdict": _verdict(row),
     }
-
-
-def _lines(judged: list[RowJudgement], rules: dict[str, dict[str, int]]) -> list[str]:
-    """Return a line for each row that is not as modelled, and for each rule that the rows decide."""
-    return [f"{_name(row)}: {_verdict(row)}" for row in judged if not row.as_modelled] + [
-        f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows as built, {counts['alternative']} with the "
-        f"alternative, {counts['neither']} with neither"
-        for key, counts in rules.items()
-    ]

@@ -1,24 +1,24 @@
 """``sptc presets``, ``config``, ``ports`` and ``verilog``: presets, derived figures, ports and Verilog of datapaths."""
 
 import argparse
-import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .. import __version__
 from ..infra.escapes import comment
 from ..infra.files import write_whole
 from ..rtl.config import PRESETS, CoreConfig
 from .configuration import add_datapath, datapath
-from .options import add
+from .options import Commands, add
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parsers of ``sptc presets``, ``config``, ``ports`` and ``verilog`` to the command line."""
     presets = commands.add_parser(
         "presets",
@@ -60,37 +60,24 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _presets(options: argparse.Namespace) -> int:
-    if options.json:
-        print(json.dumps({name: asdict(config) for name, config in PRESETS.items()}, indent=1))
-        return 0
     from ..show.presets import presets_table
 
-    print(presets_table())
-    return 0
+    return print_result(options, PRESETS, presets_table)
 
 
 def _config(options: argparse.Namespace) -> int:
-    config = datapath(options)
-    if options.json:
-        print(json.dumps(asdict(config), indent=1))
-        return 0
     from ..show.presets import figures_table
 
-    print(figures_table(config))
-    return 0
+    config = datapath(options)
+    return print_result(options, config, partial(figures_table, config))
 
 
 def _ports(options: argparse.Namespace) -> int:
     from ..rtl.ports import ports
     from ..rtl.systemverilog import lines_of_ports
 
-    config = datapath(options)
-    listed = ports(config, options.top)
-    if options.json:
-        print(json.dumps({"top": options.top, "ports": [asdict(port) for port in listed]}, indent=1))
-    else:
-        print("\n".join(lines_of_ports(listed)))
-    return 0
+    of_top = ports(datapath(options), options.top)
+    return print_result(options, {"top": options.top, "ports": of_top}, "\n".join(lines_of_ports(of_top)))
 
 
 def _header(config: CoreConfig, top: str) -> str:

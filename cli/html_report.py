@@ -2,17 +2,16 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ..infra.files import STANDARD_OUTPUT, require_writable, write_whole
 from ..verify.report_files import read_findings
 from ..verify.report_page import report_page
-from .options import add
+from .options import Commands, add
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc report`` to the command line."""
     parser = commands.add_parser(
         "report",

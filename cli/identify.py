@@ -1,7 +1,6 @@
 """``sptc identify``: find the method of summation that reproduces every bit of a kernel's product."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from .factors import (
     factors,
     scale_words,
 )
-from .options import add, add_numerics, changed_numerics, integer
+from .options import Commands, add, add_numerics, changed_numerics, integer, switch
+from .terminal import print_result
 
 __all__ = ["add_parser", "add_search_options", "search_arguments"]
 
@@ -30,7 +30,7 @@ __all__ = ["add_parser", "add_search_options", "search_arguments"]
 _SHAPE = (128, 128, 4096)
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc identify`` to the command line."""
     parser = commands.add_parser(
         "identify",
@@ -69,7 +69,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
     add(parser, "instruction", help="try only this instruction (default: all of the format)")
-    parser.add_argument("--dense", action="store_true", help="for a dense A only: try dense instructions")
+    switch(parser, "--dense", "for a dense A only: try dense instructions")
     add(parser, "prune")
     add(parser, "nan", default="error", note=" (default %(default)s)")
     parser.add_argument(
@@ -97,19 +97,14 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError(
             "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
         )
-    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
-    arguments: dict[str, Any] = {name: getattr(options, name) for name in words}
     text, arch = options.instruction, same_numerics(options.arch)
     i = instruction_named(text, arch) if text else None
     changes = changed_numerics(options, i, arch)
-    arguments["numerics"] = numerics(i, arch).replace(**changes) if i and changes else None
-    result = identify(**factors(options, "aby"), **arguments, **epilogue_words(options), **scale_words(options))
+    changed = numerics(i, arch).replace(**changes) if i and changes else None
+    result = identify(**search_arguments(options), numerics=changed)
     chain = None if result.exact or changes or not result.nearest else chain_of(result.nearest)
-    if options.json:
-        print(json.dumps(result.record() | {"chain": chain and chain.as_dict()}, indent=1))
-    else:
-        print(result if chain is None else f"{result}\n{chain}")
-    return int(not result.exact)
+    values = result.record() | {"chain": chain and chain.as_dict()}
+    return print_result(options, values, result if chain is None else f"{result}\n{chain}", good=result.exact)
 
 
 def search_arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -127,5 +122,4 @@ def _probe(options: argparse.Namespace) -> int:
     shape = tuple(options.shape or _SHAPE)
     drawn = probe(shape, format=options.format, result=options.result, arch=options.arch, seed=options.seed or 0)
     manifest = write_probe(options.probe, drawn)
-    print(json.dumps(manifest, indent=1) if options.json else drawn)
-    return 0
+    return print_result(options, manifest, drawn)

@@ -1,18 +1,17 @@
 """``sptc instructions``: list the modelled instructions by architecture, with the evidence for each."""
 
 import argparse
-import json
 from collections import Counter
-from typing import Any
 
 from ..errors import InstructionError
 from ..show.instructions import EVIDENCE_LEVELS, instruction_rows, instructions_as_dicts, markdown_table, text_table
-from .options import add
+from .options import Commands, add, switch
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc instructions`` to the command line."""
     parser = commands.add_parser(
         "instructions",
@@ -27,10 +26,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add(parser, "arch", help="list only instructions of this architecture")
     sparsity = parser.add_mutually_exclusive_group()
-    sparsity.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
-    sparsity.add_argument("--dense", action="store_true", help="for a dense A only: list dense instructions")
+    switch(sparsity, "--sparse", "list only instructions with sparse A")
+    switch(sparsity, "--dense", "for a dense A only: list dense instructions")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    switch(form, "--markdown", "print a Markdown table")
     add(form, "json", note="; it lists every instruction in full")
     parser.set_defaults(execute=_execute)
 
@@ -39,8 +38,7 @@ def _execute(options: argparse.Namespace) -> int:
     words = Counter(word for text in options.words for word in text.split("."))
     sparse = True if options.sparse else False if options.dense else None
     if options.json:
-        print(json.dumps({"instructions": instructions_as_dicts(words, options.arch, sparse)}, indent=1))
-        return 0
+        return print_result(options, {"instructions": instructions_as_dicts(words, options.arch, sparse)}, "")
     rows = instruction_rows(words, options.arch, sparse)
     if not rows:
         raise InstructionError("no instruction matches these words and options; `sptc instructions` lists all")

@@ -1,15 +1,13 @@
 """``sptc judge``: check the results that another model computed for a conformance pack."""
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from ..show.conformance import judgement_as_dict
 from ..verify.conformance import judge, read_pack, read_results
-from .options import add
-from .reports import Check, check_reports, report
-from .terminal import print_verdict
+from .options import Commands, add
+from .reports import Check, report
+from .terminal import print_result
 
 __all__ = ["RESULTS", "add_parser", "judge_results"]
 
@@ -17,7 +15,7 @@ __all__ = ["RESULTS", "add_parser", "judge_results"]
 RESULTS = "computed D in C order: .npz with key D, JSON list, or text with one 32-bit hexadecimal word per line"
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc judge`` to the command line."""
     parser = commands.add_parser(
         "judge",
@@ -34,15 +32,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def judge_results(options: argparse.Namespace, path: Path) -> int:
     """Compare results with the conformance pack at `path`, print the verdict and return the exit status."""
-    check_reports(options)
     pack = read_pack(path)
     assert pack.file.d is not None
     judgement = judge(pack, read_results(options.results, pack.file.d.shape))
     values = judgement_as_dict(pack, judgement)
     verdict = str(values["verdict"])
-    if options.json:
-        print(json.dumps(values, indent=1))
-    else:
-        print_verdict(verdict, judgement.right)
+    status = print_result(options, values, verdict, good=judgement.right)
     report(options, [Check(pack.file.arch, pack.file.name, "" if judgement.right else verdict)])
-    return int(not judgement.right)
+    return status

@@ -1,22 +1,20 @@
 """``sptc kernel``: run compiled PTX kernels on the model, or list their instructions, copies and barriers."""
 
 import argparse
-import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ..api.backends import BACKENDS
 from ..infra.reading import read_text
-from .options import add, integer
+from .options import Commands, add, integer, switch
 from .progress import progress_bar
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc kernel`` to the command line."""
     parser = commands.add_parser(
         "kernel",
@@ -38,13 +36,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(run, "arch", default="sm_90", note=" (default %(default)s)")
     add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
     run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N thread instructions")
-    run.add_argument(
-        "--approximate", action="store_true", help="allow approximate functions, whose results are not exact"
-    )
-    run.add_argument(
-        "--timing", action="store_true", help="print the cycles of tensor cores and shared memory, by loop"
-    )
-    run.add_argument("--no-check", action="store_true", help="do not check the order of accesses to shared memory")
+    switch(run, "--approximate", "allow approximate functions, whose results are not exact")
+    switch(run, "--timing", "print the cycles of tensor cores and shared memory, by loop")
+    switch(run, "--no-check", "do not check the order of accesses to shared memory")
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")
     run.set_defaults(execute=_run)
@@ -75,36 +69,27 @@ def _run(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - begun
     if options.output:
         write_tensors(options.output, {name: run.after(array) for name, array in launch.arrays.items()}, {})
-    if options.json:
-        print(json.dumps({
-            "kernel": run.kernel, "ctas": run.ctas, "threads": run.threads, "seconds": round(seconds, 3),
-            "instructions": run.instructions, "opcodes": run.opcodes,
-            "cycles": run.cycles, "loops": [asdict(loop) for loop in run.loops],
-            "findings": [asdict(finding) for finding in run.findings], "exact": run.exact,
-        }))  # fmt: skip
-    else:
-        count = run.instructions
-        print(f"{run.kernel}: {run.ctas} CTAs of {run.threads} threads; {count} thread instructions in {seconds:.2f} s")
-        if not run.exact:
-            print("not exact: approximate functions were executed")
-        if options.timing:
-            print("cycles of one SM for all CTAs; issue, latency and global memory are not modelled:")
-            print("\n".join(f"  {loop}" for loop in run.loops))
-        for finding in run.findings:
-            print(finding)
+    names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact")
+    values = {name: round(seconds, 3) if name == "seconds" else getattr(run, name) for name in names}
+    size = f"{run.ctas} CTAs of {run.threads} threads; {run.instructions} thread instructions"
+    lines: list[object] = [f"{run.kernel}: {size} in {seconds:.2f} s"]
+    if not run.exact:
+        lines.append("not exact: approximate functions were executed")
+    if options.timing:
+        lines.append("cycles of one SM for all CTAs; issue, latency and global memory are not modelled:")
+        lines += [f"  {loop}" for loop in run.loops]
+    text = "\n".join(map(str, [*lines, *run.findings]))
+    status = print_result(options, values, text, good=not run.findings, indent=None)
     if options.github:
         for finding in run.findings:
             place = f"file={options.ptx},line={finding.line},title=sptc kernel"
             print(f"::warning {place}::{finding.text}", file=sys.stderr)
-    return int(bool(run.findings))
+    return status
 
 
 def _show(options: argparse.Namespace) -> int:
     from ..kernels.summary import summaries
 
     kernels = summaries(read_text(options.ptx))
-    if options.json:
-        print(json.dumps({"kernels": [asdict(summary) for summary in kernels]}))
-    else:
-        print("\n".join(line for summary in kernels for line in summary.lines()))
-    return 0
+    text = "\n".join(line for summary in kernels for line in summary.lines())
+    return print_result(options, {"kernels": kernels}, text, indent=None)

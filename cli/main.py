@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TextIO, cast
 from .. import __version__
 from ..errors import Error, InstructionError
 from ..infra.escapes import one_line
+from ..infra.files import require_writable
 from . import (
     area,
     campaign,
@@ -223,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Parse the command line, check that no two outputs have the same path, and execute the command."""
+    """Parse the command line, check the output files, and execute the command."""
     parser = command_parser()
     if word := next((word for word in words if not _can_be_passed(word)), None):
         parser.error(f"{word!r}: an argument cannot contain a NUL or an unpaired surrogate")
@@ -231,6 +232,14 @@ def _run(words: Sequence[str]) -> int:
         parser.print_help()
         return 0
     options = parser.parse_args(words)
+    _check_outputs(options)
+    is_fitted = sys.stdout.isatty() and not getattr(options, "json", False)
+    with redirect_stdout(cast("TextIO", FittedOutput(sys.stdout))) if is_fitted else nullcontext():
+        return int(options.execute(options))
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raise an `Error`, before any work is done, if an output cannot be written or two outputs are the same file."""
     outputs: dict[Path, str] = {}
     for name in _OUTPUTS:
         path = getattr(options, name, None)
@@ -238,9 +247,12 @@ def _run(words: Sequence[str]) -> int:
             if path.resolve() in outputs:
                 raise Error(f"{flag(outputs[path.resolve()])} and {flag(name)} name the same file {path}")
             outputs[path.resolve()] = name
-    is_fitted = sys.stdout.isatty() and not getattr(options, "json", False)
-    with redirect_stdout(cast("TextIO", FittedOutput(sys.stdout))) if is_fitted else nullcontext():
-        return int(options.execute(options))
+        if isinstance(path, Path) and name != "output":  # which can be a folder
+            require_writable(path)
+    if any(getattr(options, name, None) for name in ("plot", "svg")):
+        from ..infra.figures import check_plotting
+
+        check_plotting()
 
 
 def _failed(command: str, message: object, status: int = 2) -> int:

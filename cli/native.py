@@ -2,14 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ..native.vendor import write_files
+from .options import Commands
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc native`` to the command line."""
     parser = commands.add_parser(
         "native",

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import InstructionError, OperandError, shown
 from ..infra.diagram import Theme
@@ -17,6 +17,7 @@ from ..tensors.sparsify import PRODUCERS
 from ..verify.stimulus import NIBBLES
 
 __all__ = [
+    "Commands",
     "add",
     "add_numerics",
     "architecture",
@@ -26,9 +27,12 @@ __all__ = [
     "number",
     "positive",
     "split",
+    "switch",
     "words",
 ]
 
+#: Commands of the command line, to which each module adds the parser of its command.
+Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 #: Upper bounds of the number of processes, and of all other integers: semaphores and numpy seeds take a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
@@ -207,6 +211,11 @@ def add(
         keywords = _SHARED[name] | changes
         keywords["help"] += note
         parser.add_argument(*_SHORT.get(name, ()), flag(name), **keywords)
+
+
+def switch(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", option: str, text: str, **others: Any) -> None:
+    """Add an option without a value, with this help text; `others` are keywords of ``add_argument``."""
+    parser.add_argument(option, help=text, action="store_true", **others)
 
 
 #: Options that change the numerics of an instruction.

@@ -1,7 +1,6 @@
 """``sptc pack``: write conformance packs, which distinguish the right model of an instruction from wrong ones."""
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from ..isa.names import resolve, subject_named
 from ..show.conformance import packs_text, packs_total
 from ..verify.conformance import choose_pack, write_pack
 from ..verify.pack_files import every_subject, file_stem, require_placed
-from .options import add, architecture
+from .options import Commands, add, architecture
 from .progress import progress_bar
+from .terminal import print_result
 
 __all__ = ["ALL", "INSTRUCTIONS", "add_parser", "architecture_or_all", "write_packs"]
 
@@ -27,7 +27,7 @@ ALL = "all"
 INSTRUCTIONS = "instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each"
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc pack`` to the command line."""
     parser = commands.add_parser(
         "pack",
@@ -89,8 +89,7 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
     rows = list(_written(jobs, options.jobs or cores()))
     places = {subject: place for place, subject in enumerate(subjects)}
     rows.sort(key=lambda row: places[row["instruction"], row["arch"]])
-    print(json.dumps({"packs": rows, "total": packs_total(rows)}, indent=1) if options.json else packs_text(rows))
-    return 0
+    return print_result(options, {"packs": rows, "total": packs_total(rows)}, packs_text(rows))
 
 
 def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) -> Iterator[tuple[str, str]]:

@@ -1,11 +1,18 @@
-"""Progress bar for long commands, shown on a terminal."""
+"""Progress bars for long commands, shown on a terminal."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["progress_bar"]
+__all__ = ["bar", "progress_bar"]
+
+
+def bar(unit: str, items: Iterable[Any] | None = None, **words: Any) -> "tqdm[Any]":
+    """Return a progress bar over `items`, which counts units of work with this name; `words` are options of tqdm."""
+    tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
+    return tqdm(items, unit=unit, leave=False, disable=None, **words)
 
 
 @contextmanager
@@ -14,11 +21,10 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
     `unit` is the name of one unit of work.
     """
-    tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
-    with tqdm(unit=unit, disable=None, leave=False) as bar:
+    with bar(unit) as shown:
 
         def progress(done: int, total: int) -> None:
-            bar.total, bar.n = total, done
-            bar.refresh()
+            shown.total, shown.n = total, done
+            shown.refresh()
 
         yield progress

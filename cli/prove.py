@@ -1,10 +1,10 @@
 """``sptc prove``: prove properties of the RTL formally."""
 
 import argparse
-import json
 import sys
 from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from ..errors import Error, FileError
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .configuration import add_datapath, datapaths
-from .options import add, positive
-from .reports import Check, check_reports, report
-from .terminal import counted, listed, print_verdict
+from .options import Commands, add, positive, switch
+from .progress import bar
+from .reports import Check, report
+from .terminal import counted, listed, print_result
 
 __all__ = ["add_parser"]
 
@@ -28,7 +29,7 @@ _QUICK_SECONDS = 10.0
 _LIMIT = 400.0
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc prove`` to the command line."""
     parser = commands.add_parser(
         "prove",
@@ -38,11 +39,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "are proved. 1: a property failed, is undecided or is vacuous.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="properties or topics (default: all; see --list)")
-    parser.add_argument("--list", action="store_true", help="list the properties and the time that each takes")
-    parser.add_argument(
+    switch(parser, "--list", "list the properties and the time that each takes")
+    switch(
+        parser,
         "--quick",
-        action="store_true",
-        help=f"run only proofs whose recorded processor time is at most {_QUICK_SECONDS:g} s; unless datapaths are "
+        f"run only proofs whose recorded processor time is at most {_QUICK_SECONDS:g} s; unless datapaths are "
         f"named, only for {' and '.join(_QUICK)}",
     )
     add(parser, "jobs")
@@ -59,7 +60,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="FILE",
         help="skip problems (netlist and claims) that FILE lists as proved, and add new proofs to FILE",
     )
-    parser.add_argument("--first", action="store_true", help="stop at the first property that is not proved")
+    switch(parser, "--first", "stop at the first property that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples as VCD to this folder")
     add(parser, "verbose", help="print a line for each proof when it ends, and the verdict last")
     add(parser, "json", "junit", "github")
@@ -71,13 +72,12 @@ def _execute(options: argparse.Namespace) -> int:
     from ..formal.catalogue import chosen
     from ..formal.properties import Case, cases
     from ..formal.record import expected_seconds
-    from ..formal.report import Table, as_dict, counterexample, listed, listed_as_dict, write_trace
+    from ..formal.report import Table, as_dict, counterexample, listed_as_dict, write_trace
+    from ..formal.report import listed as property_list
 
     properties = chosen(options.names)
     if options.list:
-        print(json.dumps(listed_as_dict(properties), indent=1) if options.json else listed(properties))
-        return 0
-    check_reports(options)
+        return print_result(options, partial(listed_as_dict, properties), partial(property_list, properties))
     configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
     proofs: list[Case] = cases(properties, configs)
     if options.quick:
@@ -113,16 +113,12 @@ def _execute(options: argparse.Namespace) -> int:
     show(table.total)
     if record and not (options.names or options.quick or datapaths(options)):
         record.finish()
-    if options.json:
-        listed_rows = [row for _, row in sorted(rows.items())]
-        counts = {"proved": len(rows) - len(failures), "failed": len(failures)}
-        print(json.dumps({"proofs": listed_rows, **counts}, indent=1))
-    else:
-        print_verdict(_verdict(rows.values(), len(proofs)), not failures)
-        if failures and not options.verbose:
-            print("\n".join(failures))
+    values = {"proofs": [row for _, row in sorted(rows.items())]}
+    counts = {"proved": len(rows) - len(failures), "failed": len(failures)}
+    lines = [_verdict(rows.values(), len(proofs)), *([] if options.verbose else failures)]
+    status = print_result(options, values | counts, "\n".join(lines), good=not failures)
     report(options, checks)
-    return int(bool(failures))
+    return status
 
 
 def _verdict(rows: Collection[Mapping[str, Any]], proofs: int) -> str:
@@ -180,12 +176,12 @@ def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | N
 
     known = recorder.record.by_digest if recorder else {}
     waiting, failed = sorted(proofs, key=expected_seconds, reverse=True), 0
-    with local_pool(jobs) as pool, tqdm(total=len(proofs), unit="proof", disable=None, leave=False) as bar:
+    with local_pool(jobs) as pool, bar("proof", total=len(proofs)) as shown:
         for pairs in pool.run(settle_unless_recorded, ((case, limit, known) for case in waiting)):
             for outcome, proof in pairs:
-                bar.update()
+                shown.update()
                 failed += outcome.result != "proved"
-                bar.set_postfix_str(f"{failed} not proved" if failed else "")
+                shown.set_postfix_str(f"{failed} not proved" if failed else "")
                 if recorder:
                     recorder.enter(outcome, proof)
                 yield outcome

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from ..infra.escapes import annotation, xml_text
-from ..infra.files import require_writable, write_whole
+from ..infra.files import write_whole
 
-__all__ = ["Check", "check_reports", "report"]
+__all__ = ["Check", "report"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,6 @@ class Check:
     name: str
     problem: str = ""
     seconds: float = 0.0
-
-
-def check_reports(options: argparse.Namespace) -> None:
-    """Raise a `FileError` before any work is done if the file of ``--junit`` cannot be written."""
-    if options.junit:
-        require_writable(options.junit)
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:

@@ -1,30 +1,26 @@
 """``sptc run``: replay register files and compare the results."""
 
 import argparse
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm
 
 from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
-from ..infra.files import require_writable
 from ..show.outcomes import by_instruction, first_mismatch, mismatch_text, outcomes_as_dict, outcomes_table
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, replay
-from .options import add, integer
-from .reports import Check, check_reports, report
-from .terminal import counted, listed, print_verdict
+from .options import Commands, add, integer
+from .progress import bar
+from .reports import Check, report
+from .terminal import counted, listed, print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc run`` to the command line."""
     parser = commands.add_parser(
         "run",
@@ -52,21 +48,16 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    check_reports(options)
     limit = 1 if options.waves else options.limit
     files = _with_waves(options) if options.waves else list(_replayed(options, options.backend, limit))
     outcomes = [outcome for file in files for outcome in file]
     good = not any(outcome.mismatches for outcome in outcomes)
-    if options.json:
-        print(json.dumps(outcomes_as_dict(outcomes, len(files)), indent=1, default=asdict))
-    else:
-        print_verdict(_verdict(outcomes, limit), good)
-        if not good:
-            print(mismatch_text(first_mismatch(outcomes), limit))
-        if options.verbose:
-            print(outcomes_table(outcomes, len(files)))
+    lines = [_verdict(outcomes, limit), *([] if good else [mismatch_text(first_mismatch(outcomes), limit)])]
+    lines += [outcomes_table(outcomes, len(files))] if options.verbose else []
+    values = partial(outcomes_as_dict, outcomes, len(files))
+    status = print_result(options, values, "\n".join(lines), good=good)
     report(options, _checks(outcomes, limit))
-    return int(not good)
+    return status
 
 
 def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
@@ -100,7 +91,6 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
         raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
-    require_writable(options.waves)
     with engine_for(checked[0].arch, "amaranth").waves(options.waves):
         return list(_replayed(options, "pysim", 1))
 
@@ -112,7 +102,7 @@ def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> I
         raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")
     if not options.files and backend in MODELS and not options.arch:
         paths = [*paths, *shipped_dot_products()]
-    for path in tqdm(paths, unit="file", leave=False, disable=None):
+    for path in bar("file", paths):
         try:
             yield replay(
                 path,

@@ -1,19 +1,18 @@
 """``sptc scales``: convert block scales between row-major order and blocks of 128 x 4."""
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from ..errors import OperandError
 from ..tensors.files import check_output, open_tensors, write_tensors
 from ..tensors.scales import SCALE_LAYOUTS, from_scale_blocks
-from .options import add, integer
+from .options import Commands, add, integer
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc scales`` to the command line."""
     parser = commands.add_parser(
         "scales",
@@ -53,10 +52,6 @@ def _execute(options: argparse.Namespace) -> int:
     if options.output:
         write_tensors(options.output, {name or "scales": written}, {"scale_layout": options.to})
     summary = {"file": str(options.file), "rows": shape[0], "scales": shape[1], "bytes": written.size, "to": options.to}
-    print(
-        json.dumps(summary, indent=1)
-        if options.json
-        else f"{options.file}: {shape[0]} rows of {shape[1]} scales, {written.size} bytes "
-        f"{SCALE_LAYOUTS[options.to].meaning}" + (f", written to {options.output}" if options.output else "")
-    )
-    return 0
+    text = f"{options.file}: {shape[0]} rows of {shape[1]} scales, {written.size} bytes "
+    text += SCALE_LAYOUTS[options.to].meaning + (f", written to {options.output}" if options.output else "")
+    return print_result(options, summary, text)

@@ -1,19 +1,19 @@
 """``sptc sweep``: area and throughput of units for a grid of datapath configurations."""
 
 import argparse
-import json
-from typing import Any
+from functools import partial
 
 from ..infra.pools import cores
 from ..rtl.config import PRESETS, CoreConfig
 from .configuration import library_of
-from .options import add
+from .options import Commands, add, switch
 from .progress import progress_bar
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc sweep`` to the command line."""
     parser = commands.add_parser(
         "sweep",
@@ -31,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     ):
         text = ",".join(value) if isinstance(value, tuple) else value
         add(parser, name, nargs="+", default=[value], note=f" (default {text})")
-    parser.add_argument("--dense", action="store_true", help="for a dense A only: units without sparsity")
+    switch(parser, "--dense", "for a dense A only: units without sparsity")
     add(parser, "liberty", "dont_use", "combinational")
     add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")
     add(parser, "plot", help="draw area against throughput (extra: area)")
@@ -40,13 +40,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from ..infra.figures import check_plotting
     from ..synth.recipe import Recipe
     from ..synth.sweep import Grid, sweep
     from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 
-    if options.plot:
-        check_plotting()
     recipe = Recipe(library=library_of(options), combinational=options.combinational)
     grid = Grid(
         formats=tuple(dict.fromkeys(options.formats)),
@@ -58,7 +55,7 @@ def _execute(options: argparse.Namespace) -> int:
     )
     with progress_bar("point") as progress:
         points = sweep(grid, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
-    print(json.dumps(sweep_as_dict(points, recipe), indent=1) if options.json else sweep_table(points, recipe))
+    print_result(options, partial(sweep_as_dict, points, recipe), partial(sweep_table, points, recipe))
     if options.plot:
         plot_sweep(points, recipe, options.plot)
     return 0

@@ -1,13 +1,16 @@
 """Text for people on a terminal: a verdict in colour, and tables that fit the width."""
 
+import json
 import os
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any, TextIO
 
-__all__ = ["FittedOutput", "counted", "listed", "print_verdict"]
+__all__ = ["FittedOutput", "counted", "listed", "print_result", "print_verdict"]
 
 _GREEN, _RED, _PLAIN = "\033[32m", "\033[31m", "\033[0m"
 #: Indent of the lines on which a row of a table continues.
@@ -34,6 +37,31 @@ def print_verdict(text: str, good: bool) -> None:
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         first = f"{_GREEN if good else _RED}{first}{_PLAIN}"
     print("\n".join([first, *others]))
+
+
+def print_result(
+    options: Namespace, values: object, text: object, *, good: bool | None = None, indent: int | None = 1
+) -> int:
+    """Print the result of a command and return its exit status.
+
+    Parameters
+    ----------
+    options : Namespace
+        Options of the command; `json` chooses the form of the result.
+    values, text : object
+        Result as JSON values and as text, or functions that return them.
+    good : bool, optional
+        Verdict, for a command that compares; the first line of the text is then the verdict.
+    indent : int, optional
+        Indent of the JSON text; None prints it as one line.
+    """
+    if options.json:
+        print(json.dumps(values() if callable(values) else values, indent=indent, default=asdict))
+    elif good is None:
+        print(text() if callable(text) else text)
+    else:
+        print_verdict(str(text() if callable(text) else text), good)
+    return int(good is False)
 
 
 class FittedOutput:

@@ -1,23 +1,22 @@
 """``sptc timing``: cycles of instructions on a real GPU, and the resource that limits them."""
 
 import argparse
-import json
 from dataclasses import asdict
-from typing import Any
+from functools import partial
 
 from ..errors import InstructionError, OperandError
-from ..infra.files import require_writable
 from ..isa.architectures import same_numerics
 from ..isa.instructions import require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
 from ..isa.names import in_registers
 from ..show.timing import ARCHITECTURE, plot_rates, product_table, timing_rows, timing_table
-from .options import add, integer
+from .options import Commands, add, integer
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc timing`` to the command line."""
     parser = commands.add_parser(
         "timing",
@@ -70,18 +69,11 @@ def _execute(options: argparse.Namespace) -> int:
         return _product(options)
     if options.svg and same_numerics(options.arch or ARCHITECTURE) != ARCHITECTURE:
         raise InstructionError(f"--svg draws only wgmma on {ARCHITECTURE}; leave out --arch {options.arch}")
-    if options.svg:
-        require_writable(options.svg)
     rows = [*timing_rows(options.instruction, options.arch)]
     if options.svg:
         plot_rates(options.svg)
-    if options.json:
-        print(json.dumps([row.as_dict() for row in rows], indent=1))
-        return 0
-    if options.instruction is None:
-        rows = [row for row in rows if row.is_listed]
-    print(timing_table(rows))
-    return 0
+    shown = [row for row in rows if row.is_listed or options.instruction]
+    return print_result(options, [row.as_dict() for row in rows], partial(timing_table, shown))
 
 
 def _tile(text: str) -> Tile:
@@ -102,9 +94,5 @@ def _product(options: argparse.Namespace) -> int:
     require_architecture(instruction, same_numerics(options.arch or ARCHITECTURE))
     instructions = [instruction, *([dense_twin(instruction)] if instruction.sparse else [])]
     timings = [product_timing(i, tuple(options.product), options.tile, options.result_bytes) for i in instructions]
-    if options.json:
-        rows = [{"instruction": str(i)} | asdict(cycles) for i, cycles in zip(instructions, timings, strict=True)]
-        print(json.dumps(rows, indent=1))
-        return 0
-    print(product_table(instructions, timings))
-    return 0
+    rows = [{"instruction": str(i)} | asdict(cycles) for i, cycles in zip(instructions, timings, strict=True)]
+    return print_result(options, rows, product_table(instructions, timings))

@@ -1,16 +1,14 @@
 """``sptc trace``: print the computation of one output step by step."""
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import OperandError
 from ..gemm.sources import read_factor
 from ..infra.diagram import Theme
-from ..infra.figures import check_plotting
 from ..infra.files import write_whole
 from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
@@ -23,8 +21,8 @@ from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
 from .factors import add_matrices, add_transpose
-from .options import add, add_numerics, changed_numerics, flag, integer
-from .terminal import counted, print_verdict
+from .options import Commands, add, add_numerics, changed_numerics, flag, integer, switch
+from .terminal import counted, print_result
 
 if TYPE_CHECKING:
     from ..verify.trace_output import TracedOutput
@@ -36,7 +34,7 @@ _DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
 _TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc trace`` to the command line."""
     parser = commands.add_parser(
         "trace",
@@ -69,10 +67,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(drawing, "distribution", "nibbles")
     add(drawing, "seed", note=" (default 0)")
     add_numerics(parser)
-    parser.add_argument(
+    switch(
+        parser,
         "--golden-only",
-        action="store_true",
-        help="use only the golden model, without a simulation of the hardware (implied by other numerics)",
+        "use only the golden model, without a simulation of the hardware (implied by other numerics)",
     )
     add(parser, "svg", help="draw the bits of every term (extra: area)")
     parser.add_argument(
@@ -86,8 +84,6 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _execute(options: argparse.Namespace) -> int:
     from ..verify.trace_output import trace
 
-    if options.svg:
-        check_plotting()
     if options.step and not options.datapath:
         raise OperandError("--step needs --datapath FILE.svg")
     if options.a or options.b or options.c:
@@ -102,11 +98,7 @@ def _execute(options: argparse.Namespace) -> int:
     hardware = not (options.golden_only or changed)
     traced = trace(file, options.case or 0, options.row, options.column, hardware=hardware, numerics=changed)
     _draw(options, traced)
-    if options.json:
-        print(json.dumps(traced.as_dict(), indent=1))
-    else:
-        print_verdict(str(traced), traced.agrees)
-    return int(not traced.agrees)
+    return print_result(options, traced.as_dict, traced, good=traced.agrees)
 
 
 def _draw(options: argparse.Namespace, traced: "TracedOutput") -> None:
@@ -153,17 +145,14 @@ def _trace_product(options: argparse.Namespace) -> int:
     if options.svg or options.datapath:
         _draw(options, shown[0])
     d = chain[-1].golden.d
-    if options.json:
-        print(json.dumps({"instructions": [one.as_dict() for one in shown], "d": as_code(d, i.d.bits)}, indent=1))
-    else:
-        value = as_decimal(as_number(d, i.d))
-        text = f"row {options.row}, column {options.column} of the product is {as_code(d, i.d.bits)} = {value}"
-        if differing := [number for number, one in enumerate(chain) if not one.agrees]:
-            text += f"; golden model and hardware differ from instruction {differing[0]} of {count} on, counted from 0"
-        elif hardware:
-            text += f"; golden model and hardware are equal in {counted(count, 'instruction')}"
-        print_verdict("\n\n".join([text, *map(str, shown)]), not differing)
-    return int(not all(one.agrees for one in chain))
+    code, value = as_code(d, i.d.bits), as_decimal(as_number(d, i.d))
+    text = f"row {options.row}, column {options.column} of the product is {code} = {value}"
+    if differing := [number for number, one in enumerate(chain) if not one.agrees]:
+        text += f"; golden model and hardware differ from instruction {differing[0]} of {count} on, counted from 0"
+    elif hardware:
+        text += f"; golden model and hardware are equal in {counted(count, 'instruction')}"
+    values = {"instructions": [one.as_dict() for one in shown], "d": code}
+    return print_result(options, values, "\n\n".join([text, *map(str, shown)]), good=not differing)
 
 
 def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numerics | None:

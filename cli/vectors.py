@@ -1,7 +1,6 @@
 """``sptc vectors``: write random operands with expected results as test vectors for other testbenches."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from ..verify.vector_levels import LEVELS
 from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
 from . import judge, pack
 from .configuration import DATAPATH_OPTIONS, add_datapath, datapath
-from .options import add, flag
+from .options import Commands, add, flag, switch
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 
@@ -29,7 +29,7 @@ _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
 _DEFAULT_ARCH = "sm_90"
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc vectors`` to the command line."""
     parser = commands.add_parser(
         "vectors",
@@ -64,9 +64,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="back end for the results of level registers: the golden model (the default), or libsptc, which gives the "
         "same bits several times as fast",
     )
-    parser.add_argument(
-        "--bench", action="store_true", default=None, help="also write the Verilog of the top and a testbench, tb.sv"
-    )
+    switch(parser, "--bench", "also write the Verilog of the top and a testbench, tb.sv", default=None)
     add(
         parser,
         "arch",
@@ -104,12 +102,7 @@ def _execute(options: argparse.Namespace) -> int:
     folder: Path = options.output
     folders = [folder] if len(requests) == 1 else [folder / file_stem(request.subject.name) for request in requests]
     manifests = [write_vectors(request, place) for request, place in zip(requests, folders, strict=True)]
-    if options.json:
-        print(json.dumps({"manifests": manifests}, indent=1))
-        return 0
-    for manifest, place in zip(manifests, folders, strict=True):
-        print(_summary(manifest, place))
-    return 0
+    return print_result(options, {"manifests": manifests}, "\n".join(map(_summary, manifests, folders)))
 
 
 def _execute_alias(options: argparse.Namespace) -> int:
