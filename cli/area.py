@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +88,7 @@ def _execute(options: argparse.Namespace) -> int:
             closer=[name for name in CLOSER if getattr(options, name)],
             progress=progress,
         )
-    print_result(options, partial(as_dict, measured), partial(table, measured))
+    print_result(options, as_dict(measured), table(measured))
     if options.plot:
         plot_survey(measured, options.plot)
     if options.report:
@@ -123,8 +122,7 @@ def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Rec
     target = options.for_frequency
     with progress_bar("netlist") as progress:
         choices = [*choices_for(config, recipe, target, options.jobs or cores(), progress)]
-    found = choices, recipe, target
-    print_result(options, partial(choices_as_dict, *found), partial(choices_table, *found))
+    print_result(options, choices_as_dict(choices, recipe, target), choices_table(choices, recipe, target))
     best = fastest(choices)
     if options.report:
         write_whole(options.report, json.dumps(best.measurement.route, indent=1).encode())

@@ -38,10 +38,9 @@ def add_parser(commands: Commands) -> None:
         "campaign",
         help="compare hardware and golden model on random operands",
         description="Compare the hardware with the golden model on seeded random shards, on all cores. Consecutive "
-        "shards cover every pair of formats of every datapath. Each pass takes the next instruction and "
-        "operand distribution of each pair. Without a limit, the campaign ends when every instruction and "
-        "distribution has been used once. At the first mismatch, stop and write a register file with one "
-        "tile that shows it.",
+        "shards cover every pair of formats of every datapath. Each pass takes the next instruction and operand "
+        "distribution of each pair. Without a limit, the campaign ends when every instruction and distribution has "
+        "been used once. At the first mismatch, stop and write a register file with one tile that shows it.",
     )
     add(parser, "arch", nargs="+", default=[], help="architectures to test (default: all)")
     add(
@@ -80,7 +79,10 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     add(parser, "tiles", default=DEFAULT_TILES, note=" per shard (default %(default)s)")
     add(parser, "seed", note=" (default: random, and printed)")
     parser.add_argument(
-        "--state", type=Path, metavar="FOLDER", help="keep the progress in this folder; the same command resumes it"
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        help="store finished shards in this folder; the same command resumes the campaign",
     )
     add(parser, "verbose", help="also print a table of all pairs of formats")
     add(parser, "json", "junit", "github")

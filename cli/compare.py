@@ -23,15 +23,14 @@ def add_parser(commands: Commands) -> None:
         "compare",
         help="compare the values of the tensors of two files",
         description="Compare the values of two files element by element: dense tensors, files of `sptc compress`, "
-        "checkpoints of compressed-tensors (sparse-bitmask, sparse-24-bitmask, marlin_24), and state "
-        "dictionaries of PyTorch with semi-structured tensors. Quantised values are multiplied by their "
-        "scales. -0.0 equals 0, and NaN equals NaN. Tensors with equal names are compared; the names "
-        "`layer` and `layer.weight` are equal. The exit status is 1 if values differ, or if only one of "
-        "the files has a tensor.",
+        "checkpoints of compressed-tensors (sparse-bitmask, sparse-24-bitmask, marlin_24), and state dictionaries of "
+        "PyTorch with semi-structured tensors. Quantised values are multiplied by their scales. -0.0 equals 0, and NaN "
+        "equals NaN. Tensors with equal names are compared; the names `layer` and `layer.weight` are equal. The exit "
+        "status is 1 if values differ, or if only one of the files has a tensor.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file")
-    parser.add_argument("other", type=Path, metavar="OTHER", help="file to compare with")
-    add(parser, "tensor", help="compare this tensor only")
+    parser.add_argument("other", type=Path, metavar="OTHER", help="second file")
+    add(parser, "tensor", help="name of the only tensor of FILE to compare (default: all)")
     parser.add_argument("--other-tensor", metavar="NAME", help="name of this tensor in OTHER (default: the same name)")
     add(parser, "verbose", help="also print a line for each equal tensor")
     add(parser, "json")

@@ -1,7 +1,6 @@
 """``sptc compress``: convert matrices to structured-sparse files in software formats, and back."""
 
 import argparse
-from functools import partial
 from pathlib import Path
 
 from ..errors import OperandError
@@ -34,10 +33,9 @@ def add_parser(commands: Commands) -> None:
         "compress",
         help="convert a matrix to sparse values and metadata, or back",
         description="Read a matrix from a .npy, .npz, .safetensors or .pt file and compress it to stored values and "
-        "metadata. The matrix must already be sparse, unless --prune is given. --format quantises the "
-        "stored values. --to chooses the file format, by the software that reads it. With --from, read a "
-        "compressed matrix instead of a dense one. With --expand, write the dense matrix. Without "
-        "--output, only print the summary.",
+        "metadata. The matrix must already be sparse, unless --prune is given. --format quantises the stored values. "
+        "--to chooses the file format, by the software that reads it. With --from, read a compressed matrix instead of "
+        "a dense one. With --expand, write the dense matrix. Without --output, only print the summary.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="matrix to read")
     add(parser, "tensor")
@@ -123,7 +121,7 @@ def _execute(options: argparse.Namespace) -> int:
         _write(options, checkpoint, packing)
     elif options.to:
         pack(checkpoint, options.to, packing)
-    return print_result(options, summary, partial(summary_text, summary))
+    return print_result(options, summary, summary_text(summary))
 
 
 def _check_options(options: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     )
     base = group.add_mutually_exclusive_group()
     if several:
-        add(base, "preset", nargs="+", help="presets (default: all); options that change fields need a single preset")
+        add(base, "preset", nargs="+", help="presets (default: all); changes need a single preset")
     else:
         add(base, "preset", note=f" (default {default})" if default else "")
     base.add_argument(
@@ -54,7 +54,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     group.add_argument("--scales", type=words, metavar="LIST", help="comma-separated block scale formats")
     size = group.add_mutually_exclusive_group()
     add(size, "step_bytes")
-    add(size, "products", help="products of the widest format per unit and cycle, instead of --step-bytes")
+    add(size, "products", help="sets --step-bytes: number of kept products of the widest format per unit and cycle")
     add(group, "alignment", dest="alignment_bits")
     add(group, "mux")
     group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
@@ -83,7 +83,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
         widest = max(element.container_bits for element in replace(config, **changes).elements)
         if options.products * widest % 8:
             raise Error(
-                f"--products {options.products}: {options.products} x {widest} bits are no whole number of bytes"
+                f"--products {options.products}: {options.products} products of {widest} bits do not fill whole bytes"
             )
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
@@ -97,7 +97,7 @@ def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
     """
     names, changed = options.preset or [], bool(_changes(options) or options.products)
     if len(names) > 1 and changed:
-        raise Error("fields can be changed only for one preset: give --preset a single name")
+        raise Error("options that change a configuration need one preset: give --preset a single name")
     if not changed and not options.config:
         return [PRESETS[name] for name in dict.fromkeys(names)] or None
     return [datapath(argparse.Namespace(**vars(options) | {"preset": names[0] if names else None}))]

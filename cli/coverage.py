@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
         type=integer(0),
         default=10,
         metavar="N",
-        help="list N missing bins per group (default %(default)s)",
+        help="list at most N missing bins per group (default %(default)s)",
     )
     add(parser, "json")
     parser.set_defaults(execute=_execute)

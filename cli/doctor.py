@@ -6,7 +6,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ def add_parser(commands: Commands) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     report = _report()
-    return print_result(options, report, partial(_text, report)) or int(not report["base"]["works"])
+    return print_result(options, report, _text(report)) or int(not report["base"]["works"])
 
 
 def _report() -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 
 from ..errors import InstructionError, OperandError, shown
 from ..infra.files import write_whole
@@ -49,13 +50,13 @@ def add_parser(commands: Commands) -> None:
         "--row",
         type=integer(0),
         metavar="N",
-        help="print only this row of D and of all operands that have the rows of D",
+        help="print only this row of D and of the operands with the same rows, such as A and C",
     )
     parser.add_argument(
         "--lane", type=integer(0), metavar="N", help="print only this thread, or this lane of tensor memory"
     )
     parser.add_argument(
-        "--byte", type=_number, metavar="N", help="print only the elements in this byte of shared memory"
+        "--byte", type=_bytes, metavar="N", help="print only the elements in this byte of shared memory"
     )
     parser.add_argument(
         "--element",
@@ -75,25 +76,20 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(execute=_execute)
 
 
-def _nibble(word: str) -> int:
-    try:
-        value = int(word, 0)
-    except ValueError:
-        value = -1
-    if not 0 <= value <= 15:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 15, such as 6, 0x6 or 0b0110, not {word!r}")
-    return value
+def _number(most: int, such: str) -> Callable[[str], int]:
+    """Return an argument type that accepts decimal, hexadecimal and binary numbers from 0 to `most`."""
+
+    def read(word: str) -> int:
+        with suppress(ValueError):
+            if 0 <= (value := int(word, 0)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to {most}, such as {such}, not {shown(word)}")
+
+    return read
 
 
-def _number(word: str) -> int:
-    """Parse a decimal or hexadecimal number of bytes."""
-    try:
-        value = int(word, 0)
-    except ValueError:
-        value = -1
-    if not 0 <= value < 1 << 32:
-        raise argparse.ArgumentTypeError(f"must be a number of 0 or more, such as 128 or 0x80, not {shown(word)}")
-    return value
+_nibble = _number(15, "6, 0x6 or 0b0110")
+_bytes = _number((1 << 32) - 1, "128 or 0x80")
 
 
 def _element(word: str) -> tuple[int, int]:
@@ -122,8 +118,8 @@ def _add_tile_options(parser: argparse.ArgumentParser) -> None:
     )
     for name, words in (("lbo", "leading"), ("sbo", "stride")):
         text = f"{words} byte offset (default: that of a tile without gaps)"
-        tiles.add_argument(f"--{name}", type=_number, metavar="BYTES", help=text)
-    tiles.add_argument("--start", type=_number, metavar="BYTES", help="start address (default 0)")
+        tiles.add_argument(f"--{name}", type=_bytes, metavar="BYTES", help=text)
+    tiles.add_argument("--start", type=_bytes, metavar="BYTES", help="start address (default 0)")
     tiles.add_argument("--base-offset", type=integer(0, 7), metavar="N", help="base offset (default 0)")
 
 
@@ -133,7 +129,7 @@ def _execute(options: argparse.Namespace) -> int:
         others = options.instruction, options.svg, options.arch, options.operand, options.selector, _tiles(options)
         if any(others) or not whole_operand:
             raise OperandError("--nibble can be combined only with --json")
-        return print_result(options, nibble_as_dict(options.nibble), partial(nibble_text, options.nibble))
+        return print_result(options, nibble_as_dict(options.nibble), nibble_text(options.nibble))
     if not options.instruction:
         raise InstructionError("INSTRUCTION or --nibble is required; `sptc instructions` lists the instructions")
     if options.svg and not whole_operand:

@@ -4,8 +4,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,10 @@ def add_parser(commands: Commands) -> None:
         "in every bit, the errors against float64, and the cycles of the hardware. With --output, the "
         "same command resumes an interrupted product.",
         epilog="Matrices hold numbers or codes. Numbers are rounded to the format. Codes are integers as wide as the "
-        "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by "
-        "scales first if the format has block scales, or if it is an integer format and the numbers are not "
-        "integers. The epilogue then applies to sums in scaled units. --c without --beta sets the first "
-        "accumulator. Errors include the epilogue and the last rounding. Without an epilogue, errors are in "
-        "the units of A and B.",
+        "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by scales "
+        "first if the format has block scales, or if it is an integer format and the numbers are not integers. The "
+        "epilogue then applies to sums in scaled units. --c without --beta sets the first accumulator. Errors include "
+        "the epilogue and the last rounding. Without an epilogue, errors are in the units of A and B.",
     )
     _add_matrices(parser)
     _add_way(parser)
@@ -83,7 +82,7 @@ def add_parser(commands: Commands) -> None:
         nargs="+",
         choices=BACKENDS,
         default=[],
-        help="back ends, all of which must give the same bits (default: golden rtl; golden only, with other numerics)",
+        help="back ends, which must all give the same bits (default: golden rtl; golden only, with other numerics)",
     )
     switch(parser, "--compare-dense", "also report the error of the dense instruction with A unpruned")
     add(
@@ -111,11 +110,11 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
     add(parser.add_mutually_exclusive_group(), "prune", "check")
     add(parser, "producer", default="pytorch", note=" (default %(default)s)")
     add(parser, "nan", default="error", note=" (default %(default)s)")
-    parser.add_argument("--rows", type=integer(1), metavar="N", help="use only the first N rows of A")
+    parser.add_argument("--rows", type=integer(1), metavar="N", help="multiply only the first N rows of A")
 
 
 def _add_way(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("way of summation")
+    group = parser.add_argument_group("method of summation")
     operation = group.add_mutually_exclusive_group()
     add_format(operation, " (default: those of their types, or f16)")
     add(operation, "instruction", note=" (default: the one that a library would use)")
@@ -138,7 +137,10 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
     group.add_argument(
-        "--interleave", type=int, choices=INTERLEAVES, help="bits of K that two dense instructions take in turn"
+        "--interleave",
+        type=int,
+        choices=INTERLEAVES,
+        help="width in bits of the pieces of K that two dense instructions take alternately",
     )
     group.add_argument(
         "--promote",
@@ -191,7 +193,10 @@ def _execute(options: argparse.Namespace) -> int:
     options.backend = list(dict.fromkeys(options.backend or (["golden"] if changes else ["golden", "rtl"])))
     for name in options.backend if changes else ():
         with_numerics(backend(name), numerics(way.parsed, way.arch).replace(**changes), way.parsed, way.arch)
-    with _folder(options, _identifying(options, way, files)) as folder:
+    # Partial results are stored next to the output file, so that the same command resumes the product.
+    partial = f"{options.output}.partial"
+    place: AbstractContextManager[str] = nullcontext(partial) if options.output else tempfile.TemporaryDirectory()
+    with place as path, closing(ProductFolder(Path(path), _identifying(options, way, files))) as folder:
         problem = folder.problem or _prepared(options, way, folder, changes)
         try:
             _compute(options, problem, folder)
@@ -233,7 +238,7 @@ def _way(options: argparse.Namespace) -> Way:
     if not (way or fmt or options.instruction or options.random):
         options.instruction = tile_instruction(options.a)
     if not (way or fmt or options.instruction):
-        fmt = _format(options) or "f16"
+        fmt = (None if options.random else format_of(*_matrices(options))) or "f16"
     instruction = options.instruction
     if options.block_scale_a and options.block_scale_b and not (way or instruction):
         scales = block_scales_of(read_factor(options.block_scale_a), read_factor(options.block_scale_b))
@@ -254,25 +259,9 @@ def _way(options: argparse.Namespace) -> Way:
     return complete
 
 
-def _format(options: argparse.Namespace) -> str | None:
-    """Return the element format that the element types of the matrices imply."""
-    return None if options.random else format_of(*_matrices(options))
-
-
 def _matrices(options: argparse.Namespace) -> list[NDArray | Compressed]:
     contents = (source.read() for source in sources(options))
     return [one.compressed if isinstance(one, Checkpoint) else one for one in contents]
-
-
-@contextmanager
-def _folder(options: argparse.Namespace, identifying: Mapping[str, Any]) -> Iterator[ProductFolder]:
-    """Open the folder of partial results, next to the output file, or a temporary folder without ``--output``."""
-    if options.output:
-        with closing(ProductFolder(Path(f"{options.output}.partial"), identifying)) as folder:
-            yield folder
-    else:
-        with tempfile.TemporaryDirectory() as scratch, closing(ProductFolder(Path(scratch), identifying)) as folder:
-            yield folder
 
 
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:

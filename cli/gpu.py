@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__
-from ..errors import FileError, InstructionError
+from ..errors import InstructionError
 from ..gpu.cycles import arrangements, beside_each_other, chosen, measure, table
 from ..gpu.device import Device, device
 from ..gpu.energy import Meter, works
 from ..gpu.energy import table as energy_table
-from ..infra.files import require_writable, write_whole
+from ..infra.files import create_folder, require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, require_architecture
 from ..isa.names import in_registers
@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
         "--record",
         type=Path,
         metavar="FILE.json.gz",
-        help="write a record of all comparisons by instruction, with GPU, driver and versions",
+        help="write the numbers of compared outputs by instruction, with the names of GPU, driver and versions",
     )
     verify.set_defaults(execute=_verify, scheduler=None, coverage=False)
 
@@ -66,7 +66,7 @@ def add_parser(commands: Commands) -> None:
         "the CUDA version of its driver, and the date. `sptc run` replays the files on any machine.",
     )
     record.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to, created if missing")
-    add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all that the GPU has)")
+    add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all of the GPU)")
     add(record, "tiles", default=64, note=" per instruction (default %(default)s)")
     switch(record, "--least", "draw floats near the smallest exponent instead of random bits")
     add(record, "seed", default=0, note=" (default %(default)s)")
@@ -91,7 +91,7 @@ def _add_measurements(actions: Commands) -> None:
         "instruction",
         nargs="+",
         default=[],
-        help="instructions to measure (default: one of every kind that the GPU has)",
+        help="instructions to measure (default: one of every kind of the GPU)",
     )
     add(cycles, "output", required=True, metavar="FILE.csv")
     cycles.set_defaults(execute=_cycles)
@@ -104,7 +104,9 @@ def _add_measurements(actions: Commands) -> None:
         "product. Nothing else may run on the GPU.",
     )
     add(energy, "instruction", nargs="+", default=[], help="instructions to measure (default: all supported)")
-    energy.add_argument("--sms", type=integer(1), default=44, metavar="N", help="SMs in use (default %(default)s)")
+    energy.add_argument(
+        "--sms", type=integer(1), default=44, metavar="N", help="number of busy SMs (default %(default)s)"
+    )
     energy.add_argument(
         "--seconds", type=integer(1), default=1, metavar="N", help="seconds per measurement (default %(default)s)"
     )
@@ -152,41 +154,26 @@ def _write(path: Path | None, record: Record, gpu: Device) -> None:
 
 def _record(options: argparse.Namespace) -> int:
     gpu = device()
-    chosen = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)] or _instructions(gpu)
-    if options.least and not options.instruction:
-        chosen = [i for i in chosen if not i.a.is_integer]
-    for instruction in chosen:
-        require_architecture(instruction, gpu.arch)
-        if options.least and instruction.a.is_integer:
-            raise InstructionError(f"--least needs an instruction that multiplies floats, not {instruction}")
+    chosen = _chosen(options, gpu) or [i for i in _instructions(gpu) if not (options.least and i.a.is_integer)]
+    if integers := [i for i in chosen if options.least and i.a.is_integer]:
+        raise InstructionError(f"--least needs an instruction that multiplies floats, not {integers[0]}")
     recorded = f"{gpu.name}, CUDA {gpu.cuda}, {datetime.now(timezone.utc):%Y-%m-%d}"
     plan = Plan(seed=options.seed, architectures=(gpu.arch,), tiles=options.tiles, every_n=True)
-    try:
-        options.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{options.folder} cannot be created ({error.strerror})") from None
-    files = 0
+    create_folder(options.folder)
     distribution = LEAST if options.least else "bits"
     for number, instruction in enumerate(bar("file", chosen)):
         shard = replace(plan.shard(0), index=number, arch=gpu.arch, instruction=instruction)
         file = draw(replace(shard, distribution=distribution, any_nibble=False))
         file = replace(file, d=file.run("cuda"), recorded=recorded)
-        path = _path(options.folder, instruction, ".least" if options.least else "")
-        try:
-            write(path, file)
-        except OSError as error:
-            raise FileError(f"{path} cannot be written ({error.strerror})") from None
-        files += 1
-    print(f"{files} register files in {options.folder}, recorded on {recorded}")
+        write(options.folder / f"{str(instruction).replace('::', '-')}{'.least' * options.least}.npz", file)
+    print(f"{len(chosen)} register files in {options.folder}, recorded on {recorded}")
     return 0
 
 
 def _cycles(options: argparse.Namespace) -> int:
     require_writable(options.output)
     gpu = device()
-    instructions = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)] or [*chosen(gpu.arch)]
-    for instruction in instructions:
-        require_architecture(instruction, gpu.arch)
+    instructions = _chosen(options, gpu) or [*chosen(gpu.arch)]
     alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, gpu.arch)]
     work = [*alone, *beside_each_other(instructions)]
     results = [one for loops in bar("loop", work) for one in measure(*loops)]
@@ -199,10 +186,8 @@ def _cycles(options: argparse.Namespace) -> int:
 def _energy(options: argparse.Namespace) -> int:
     require_writable(options.output)
     gpu = device()
-    instructions = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)]
-    supported = [*works(gpu.arch)]
+    instructions, supported = _chosen(options, gpu), [*works(gpu.arch)]
     for instruction in instructions:
-        require_architecture(instruction, gpu.arch)
         if all(work.loop.instruction != instruction for work in supported):
             raise InstructionError(f"the energy of {instruction} cannot be measured")
     chosen_works = [work for work in supported if not instructions or work.loop.instruction in instructions]
@@ -215,6 +200,14 @@ def _energy(options: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(options: argparse.Namespace, gpu: Device) -> list[Instruction]:
+    """Return the instructions that the options name; raise an `InstructionError` if the GPU does not have one."""
+    instructions = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)]
+    for instruction in instructions:
+        require_architecture(instruction, gpu.arch)
+    return instructions
+
+
 def _origin(gpu: Device) -> str:
     """Return the first lines of a table of measurements: GPU, CUDA version, driver version and date."""
     return f"{gpu.name}, CUDA {gpu.cuda}, driver {gpu.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
@@ -222,7 +215,3 @@ def _origin(gpu: Device) -> str:
 
 def _instructions(gpu: Device) -> list[Instruction]:
     return [i for i in every_instruction() if gpu.arch in i.architectures]
-
-
-def _path(folder: Path, instruction: Instruction, suffix: str) -> Path:
-    return folder / f"{str(instruction).replace('::', '-')}{suffix}.npz"

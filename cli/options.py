@@ -2,6 +2,8 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +24,7 @@ __all__ = [
     "add_numerics",
     "architecture",
     "changed_numerics",
+    "default_arch",
     "flag",
     "integer",
     "number",
@@ -48,6 +51,11 @@ def architecture(word: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def default_arch(i: Instruction) -> str:
+    """Return the architecture of an instruction if no option names one: sm_90, or the first that has it."""
+    return "sm_90" if "sm_90" in i.architectures else i.architectures[0]
+
+
 def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     """Return an argument type that accepts integers from `least` to `most`."""
 
@@ -69,24 +77,18 @@ _processes = integer(1, _MOST_PROCESSES)
 
 def number(word: str) -> float:
     """Parse a finite number."""
-    try:
-        value = float(word)
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number, not {shown(word)}")
-    return value
+    with suppress(ValueError):
+        if isfinite(value := float(word)):
+            return value
+    raise argparse.ArgumentTypeError(f"must be a number, not {shown(word)}")
 
 
 def positive(word: str) -> float:
     """Parse a finite number above 0."""
-    try:
-        value = float(word)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, not {word!r}")
-    return value
+    with suppress(ValueError):
+        if 0 < (value := float(word)) < float("inf"):
+            return value
+    raise argparse.ArgumentTypeError(f"must be a number above 0, not {word!r}")
 
 
 def split(word: str) -> int | tuple[int, ...]:
@@ -148,7 +150,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "metadata nibbles to draw: legal (the default), also 0x0 for zeros, or all sixteen",
     },
     # Datapaths
-    "preset": {"choices": PRESETS, "help": "preset"},
+    "preset": {"choices": PRESETS, "help": "preset of the datapath; `sptc presets` lists all"},
     "formats": {"type": words, "metavar": "LIST", "help": "comma-separated element formats, e.g. f16,e4m3"},
     "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below 2**E"},
     "fp8_alignment": {
@@ -181,7 +183,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "combinational": _switch("replace the pipeline registers of the unit by wires"),
     # Matrices
-    "tensor": {"metavar": "NAME", "help": "tensor to read, if the file holds several"},
+    "tensor": {"metavar": "NAME", "help": "tensor to read from FILE, if FILE holds several"},
     "format": {"choices": FORMATS, "help": "number format"},
     "prune": _switch("keep the largest magnitudes in each chunk of A and set the others to zero"),
     "check": _switch("fail if A does not have the sparsity structure (default)"),

@@ -1,4 +1,4 @@
-"""``sptc pack``: write conformance packs, which distinguish the right model of an instruction from wrong ones."""
+"""``sptc pack`` and ``judge``: write conformance packs, which only the right model computes right; judge results."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -7,37 +7,42 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, InstructionError
-from ..infra.files import require_writable
+from ..infra.files import create_folder, require_writable
 from ..infra.pools import cores, local_pool
 from ..isa.architectures import same_numerics
 from ..isa.instructions import ARCHITECTURES
 from ..isa.names import resolve, subject_named
-from ..show.conformance import packs_text, packs_total
-from ..verify.conformance import choose_pack, write_pack
+from ..show.conformance import judgement_as_dict, packs_text, packs_total
+from ..verify.conformance import choose_pack, judge, read_pack, read_results, write_pack
 from ..verify.pack_files import every_subject, file_stem, require_placed
 from .options import Commands, add, architecture
 from .progress import progress_bar
+from .reports import Check, report
 from .terminal import print_result
 
-__all__ = ["ALL", "INSTRUCTIONS", "add_parser", "architecture_or_all", "write_packs"]
+__all__ = ["ALL", "RESULTS", "add_parser", "architecture_or_all", "judge_results", "write_packs"]
 
 #: Word for all instructions or all architectures on the command line.
 ALL = "all"
-#: Help text of the argument for instructions.
-INSTRUCTIONS = "instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each"
+#: Help text of the argument for the file of results.
+RESULTS = "computed D in C order: .npz with key D, JSON list, or text with one 32-bit hexadecimal word per line"
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the parser of ``sptc pack`` to the command line."""
+    """Add the parsers of ``sptc pack`` and ``sptc judge`` to the command line."""
     parser = commands.add_parser(
         "pack",
         help="write test cases that only the right model computes right",
-        description="Write one conformance pack per instruction and architecture. A pack is a register file with a "
-        "few cases that distinguish the right model from its neighbours. A neighbour is a model that is "
-        "wrong in one parameter or rule. `sptc judge` checks the results that another model computes for "
-        "a pack.",
+        description="Write one conformance pack per instruction and architecture. A pack is a register file with a few "
+        "cases that distinguish the right model from its neighbours. A neighbour is a model that is wrong in one "
+        "parameter or rule. `sptc judge` checks the results that another model computes for a pack.",
     )
-    parser.add_argument("instruction", nargs="+", metavar="INSTRUCTION", help=INSTRUCTIONS)
+    parser.add_argument(
+        "instruction",
+        nargs="+",
+        metavar="INSTRUCTION",
+        help="instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each",
+    )
     add(
         parser,
         "arch",
@@ -49,6 +54,29 @@ def add_parser(commands: Commands) -> None:
     add(parser, "seed", default=0, note=" (default %(default)s)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=lambda options: write_packs(options, options.instruction))
+    judge_parser = commands.add_parser(
+        "judge",
+        help="check the results of another model for a conformance pack",
+        description="Compare the results that another model computed for a conformance pack with the expected results. "
+        "If they differ, print the first difference and the neighbours of the right model that give these results. "
+        "Exit status 0: all results are right. 1: a result differs.",
+    )
+    judge_parser.add_argument("pack", type=Path, metavar="PACK.npz", help="conformance pack that `sptc pack` wrote")
+    judge_parser.add_argument("results", type=Path, metavar="RESULTS", help=RESULTS)
+    add(judge_parser, "json", "junit", "github")
+    judge_parser.set_defaults(execute=lambda options: judge_results(options, options.pack))
+
+
+def judge_results(options: argparse.Namespace, path: Path) -> int:
+    """Compare results with the conformance pack at `path`, print the verdict and return the exit status."""
+    pack = read_pack(path)
+    assert pack.file.d is not None
+    judgement = judge(pack, read_results(options.results, pack.file.d.shape))
+    values = judgement_as_dict(pack, judgement)
+    verdict = str(values["verdict"])
+    status = print_result(options, values, verdict, good=judgement.right)
+    report(options, [Check(pack.file.arch, pack.file.name, "" if judgement.right else verdict)])
+    return status
 
 
 def architecture_or_all(word: str) -> str:
@@ -80,10 +108,7 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
         paths = [folder]
         require_writable(folder)
     else:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"the folder {folder} cannot be created ({error.strerror})") from None
+        create_folder(folder)
         paths = [folder / f"{file_stem(name)}.{arch}.npz" for name, arch in subjects]
     jobs = [_Job(name, arch, options.seed, path) for (name, arch), path in zip(subjects, paths, strict=True)]
     rows = list(_written(jobs, options.jobs or cores()))

@@ -4,13 +4,13 @@ import argparse
 import sys
 from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from ..errors import Error, FileError
+from ..errors import Error
+from ..infra.files import create_folder
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .configuration import add_datapath, datapaths
@@ -77,22 +77,25 @@ def _execute(options: argparse.Namespace) -> int:
 
     properties = chosen(options.names)
     if options.list:
-        return print_result(options, partial(listed_as_dict, properties), partial(property_list, properties))
+        return print_result(options, listed_as_dict(properties), property_list(properties))
     configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
     proofs: list[Case] = cases(properties, configs)
     if options.quick:
         proofs = [case for case in proofs if expected_seconds(case) <= _QUICK_SECONDS]
     if not proofs:
-        raise Error("there is nothing to prove: none of these properties applies to any of these datapaths")
+        raise Error("there is nothing to prove: none of the chosen properties applies to a chosen datapath")
     if options.trace:
-        try:
-            options.trace.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"the folder {options.trace} cannot be created ({error.strerror})") from None
+        create_folder(options.trace)
     record = _Recorder(options.record, proofs) if options.record else None
     table, rows, checks = Table(proofs), {}, []
     failures: list[str] = []
-    show = _print_line if options.verbose and not options.json else _print_nothing
+
+    def show(text: str) -> None:
+        """Print a line above the progress bar and flush it, if details are requested."""
+        if options.verbose and not options.json:
+            tqdm.write(text)
+            sys.stdout.flush()
+
     show(table.head)
     with closing(_settled(proofs, options.jobs or cores(), options.seconds, record)) as outcomes:
         for outcome in outcomes:
@@ -129,16 +132,6 @@ def _verdict(rows: Collection[Mapping[str, Any]], proofs: int) -> str:
         return f"{'all ' * (len(rows) > 1)}{counted(len(rows), 'proof')} of {properties} succeeded"
     left = f"; {counted(proofs - len(rows), 'proof')} not attempted" if len(rows) < proofs else ""
     return f"{len(failed):,} of {counted(len(rows), 'proof')} failed: {listed([*dict.fromkeys(failed)])}{left}"
-
-
-def _print_line(text: str) -> None:
-    """Print a line above the progress bar and flush it."""
-    tqdm.write(text)
-    sys.stdout.flush()
-
-
-def _print_nothing(text: str) -> None:
-    """Print nothing: without ``--verbose``, all results are printed at the end."""
 
 
 class _Recorder:

@@ -26,17 +26,17 @@ def add_parser(commands: Commands) -> None:
         "run",
         help="replay register files and compare with the recorded results",
         description="Replay register files on the hardware and on the golden model. Compare the results with each "
-        "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200. "
-        "Unless the back end is a GPU or --arch is given, also replay dot products of seven GPUs, and single "
-        "words of a B200, that others recorded. "
-        "--verbose lists cycles as interval/latency of one instruction: for wgmma with A in registers, then with "
-        "A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has simulated_cycles: the cycles "
-        "of all tiles in the simulated hardware, from the first instruction accepted to the last result.",
+        "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200 and, "
+        "unless the back end is a GPU or --arch is given, dot products of seven GPUs and single words of a B200 that "
+        "others recorded. --verbose lists cycles as interval/latency of one instruction: for wgmma with A in "
+        "registers, then with A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has "
+        "simulated_cycles: the cycles of all tiles in the simulated hardware, from the first instruction accepted to "
+        "the last result.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     add(parser, "backend", choices=BACKENDS, default="rtl", note=" (default %(default)s)")
     add(parser, "arch", note=" (default: that of each file)")
-    parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
+    parser.add_argument("--metadata", choices=METADATA_POLICIES, help="treatment of undefined metadata nibbles")
     parser.add_argument("--limit", type=integer(1), metavar="N", help="replay at most N random tiles of each file")
     add(parser, "seed", default=0, note=" of --limit (default %(default)s)")
     parser.add_argument(
@@ -63,22 +63,27 @@ def _execute(options: argparse.Namespace) -> int:
 def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
     """Return one sentence on how many outputs of the replayed files are equal, and which instructions differ."""
     rows = by_instruction(outcomes)
-    if not any(outcome.outputs for outcome in outcomes):
-        return "no output was compared: no file holds a result D, and the back end is the golden model"
     drawn = f", at most {counted(limit, 'random tile')} of each file" if limit else ""
+    outputs, flags, _ = _counts(outcomes)
     if names := [str(row["instruction"]) for row in rows if row["mismatches"]]:
         where = f"{len(names):,} of {counted(len(rows), 'instruction')}{drawn}: {listed(names)}"
         return f"{_differences(outcomes)}, in {where}"
-    return f"all {_compared(outcomes)} of {counted(len(rows), 'instruction')} equal{drawn}"
+    if not outputs:
+        return "no output was compared: no file holds a result D, and the back end is the golden model"
+    equal = f"all {outputs} of {counted(len(rows), 'instruction')} equal"
+    return equal + (f", and all {flags}" if flags else "") + drawn
 
 
-def _compared(outcomes: list[Outcome]) -> str:
-    outputs, flags = (sum(getattr(one, name) for one in outcomes) for name in ("outputs", "flags"))
-    return counted(outputs, "output") + (f" and {counted(flags, 'metadata flag')}" if flags else "")
+def _counts(outcomes: list[Outcome]) -> list[str]:
+    """Return the numbers of outputs, metadata flags and differences as text; an empty text for none."""
+    nouns = {"outputs": "output", "flags": "metadata flag", "mismatches": "difference"}
+    numbers = {noun: sum(getattr(one, name) for one in outcomes) for name, noun in nouns.items()}
+    return [counted(number, noun) if number else "" for noun, number in numbers.items()]
 
 
 def _differences(outcomes: list[Outcome]) -> str:
-    return f"{counted(sum(one.mismatches for one in outcomes), 'difference')} among {_compared(outcomes)}"
+    outputs, flags, differences = _counts(outcomes)
+    return f"{differences} among {' and '.join(filter(None, (outputs, flags)))}"
 
 
 def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:

@@ -25,7 +25,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file to read")
     add(parser, "tensor")
     parser.add_argument(
-        "--to", choices=("rows", "128x4"), required=True, help="layout to write; FILE has the other layout"
+        "--to", choices=("rows", "128x4"), required=True, help="layout to write; FILE must have the other layout"
     )
     parser.add_argument(
         "--shape",

@@ -1,7 +1,6 @@
 """``sptc sweep``: area and throughput of units for a grid of datapath configurations."""
 
 import argparse
-from functools import partial
 
 from ..infra.pools import cores
 from ..rtl.config import PRESETS, CoreConfig
@@ -55,7 +54,7 @@ def _execute(options: argparse.Namespace) -> int:
     )
     with progress_bar("point") as progress:
         points = sweep(grid, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
-    print_result(options, partial(sweep_as_dict, points, recipe), partial(sweep_table, points, recipe))
+    print_result(options, sweep_as_dict(points, recipe), sweep_table(points, recipe))
     if options.plot:
         plot_sweep(points, recipe, options.plot)
     return 0

@@ -65,15 +65,10 @@ def print_result(
 
 
 class FittedOutput:
-    """Standard output on a terminal, on which tables are fitted to the width of the terminal.
+    """Standard output on a terminal: the tables in each text that is written are fitted to the width of the terminal.
 
     A row that is too long continues on indented lines. All rows of a table are cut at the same columns. Other lines
     are left to the terminal, so that commands in messages can be copied.
-
-    Parameters
-    ----------
-    stream : TextIO
-        The terminal. Each text that is written to it must contain whole tables.
     """
 
     def __init__(self, stream: TextIO) -> None:

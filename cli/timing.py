@@ -21,12 +21,11 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "timing",
         help="print the cycles that instructions take on a GPU",
-        description="Print the cycles of sparse and dense mma and wgmma on the tensor cores of an H200, by a formula "
-        "that reproduces the measurements. The columns are: the interval from one instruction to the next "
-        "in cycles, for mma on one of the four tensor cores of an SM, for wgmma on all four; the latency "
-        "in cycles; the kept MACs per cycle of one tensor core; the resource that limits the interval; "
-        "the evidence. For dense tcgen05 the formula reproduces measurements that others made on a B200. "
-        "For sparse tcgen05 it is a model. The rates of mma on other architectures come from NVIDIA's "
+        description="Print the cycles of sparse and dense mma and wgmma on an H200, by a formula that reproduces the "
+        "measurements. The columns are: cycles from one instruction to the next, for mma on one of the four tensor "
+        "cores of an SM and for wgmma on all four; latency in cycles; kept MACs per cycle of one tensor core; the "
+        "resource that limits the interval; the evidence. For dense tcgen05, the formula reproduces measurements of a "
+        "B200 by others. For sparse tcgen05, it is a model. Rates of mma on other architectures come from NVIDIA's "
         "white papers, which have no latencies.",
     )
     parser.add_argument(
@@ -35,11 +34,7 @@ def add_parser(commands: Commands) -> None:
         metavar="INSTRUCTION",
         help="instruction in PTX syntax; shape and types may follow tcgen05 in brackets (default: list all kinds)",
     )
-    add(
-        parser,
-        "arch",
-        help="architecture or target of PTX (default: sm_90, or the first that has INSTRUCTION)",
-    )
+    add(parser, "arch", help="architecture or target of PTX (default: sm_90, or the first that has INSTRUCTION)")
     parser.add_argument(
         "--product",
         nargs=3,

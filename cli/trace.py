@@ -21,7 +21,7 @@ from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
 from .factors import add_matrices, add_transpose
-from .options import Commands, add, add_numerics, changed_numerics, flag, integer, switch
+from .options import Commands, add, add_numerics, changed_numerics, default_arch, flag, integer, switch
 from .terminal import counted, print_result
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _draw(options: argparse.Namespace, traced: "TracedOutput") -> None:
     if options.datapath:
         steps, number = len(traced.golden.steps), options.step or 1
         if number > steps:
-            raise OperandError(f"--step {number}: the output has {steps} step{'s' * (steps > 1)}")
+            raise OperandError(f"--step {number}: the trace has {counted(steps, 'step')}")
         picture = draw_step(traced, number - 1, Theme(options.theme))
         write_whole(options.datapath, picture.svg())
 
@@ -126,7 +126,7 @@ def _trace_product(options: argparse.Namespace) -> int:
         raise OperandError("name the files of A and B with --a and --b")
     subject = resolve(options.source, options.arch)
     i = subject.instruction
-    arch = require_target(i, options.arch or _default_arch(i), subject.opcode)
+    arch = require_target(i, options.arch or default_arch(i), subject.opcode)
     a = read_factor(options.a, options.a_tensor, "--a-tensor")
     b = read_factor(options.b, options.b_tensor, "--b-tensor")
     c = None if options.c is None else read_factor(options.c)
@@ -136,7 +136,9 @@ def _trace_product(options: argparse.Namespace) -> int:
     changed = _numerics(options, i, arch)
     count = operands.b.shape[1] // i.k
     if options.case is not None and options.case >= count:
-        raise OperandError(f"--case {options.case}: K takes {count} instruction{'s' * (count > 1)}, counted from 0")
+        raise OperandError(
+            f"--case {options.case}: the product takes {counted(count, 'instruction')} along K, counted from 0"
+        )
     if (options.svg or options.datapath) and options.case is None and count > 1:
         raise OperandError(f"--svg and --datapath draw one of the {count} instructions along K: choose it with --case")
     hardware = not (options.golden_only or changed)
@@ -161,15 +163,11 @@ def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numeric
     return numerics(i, arch).replace(**changes) if changes else None
 
 
-def _default_arch(i: Instruction) -> str:
-    return "sm_90" if "sm_90" in i.architectures else i.architectures[0]
-
-
 def _random_tile(options: argparse.Namespace) -> Recorded:
     """Draw the operands of one random tile of an instruction."""
     subject = resolve(options.source, options.arch)
     i = subject.instruction
-    arch = require_placed(subject, options.arch or _default_arch(i))
+    arch = require_placed(subject, options.arch or default_arch(i))
     names, tiles = drawn_distributions(i, options.distribution), (options.case or 0) + 1
     rng = np.random.default_rng(options.seed or 0)
     operands = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)

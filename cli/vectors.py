@@ -14,9 +14,9 @@ from ..verify.register_file import RegisterFile, read
 from ..verify.tensor_memory_file import TensorMemoryFile
 from ..verify.vector_levels import LEVELS
 from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
-from . import judge, pack
+from . import pack
 from .configuration import DATAPATH_OPTIONS, add_datapath, datapath
-from .options import Commands, add, flag, switch
+from .options import Commands, add, default_arch, flag, switch
 from .terminal import print_result
 
 __all__ = ["add_parser"]
@@ -25,8 +25,6 @@ __all__ = ["add_parser"]
 _VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that only `vectors --pack` and `vectors --check` have.
 _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
-#: Default architecture, if this architecture has the instruction.
-_DEFAULT_ARCH = "sm_90"
 
 
 def add_parser(commands: Commands) -> None:
@@ -83,7 +81,7 @@ def add_parser(commands: Commands) -> None:
     aliases.add_argument(
         "--check", type=Path, metavar="PACK.npz", help="with --results: same as `sptc judge PACK.npz RESULTS`"
     )
-    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=judge.RESULTS)
+    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=pack.RESULTS)
     add(aliases, "jobs", note="; with --pack")
     add(aliases, "junit", "github", note="; with --check")
     parser.set_defaults(execute=_execute)
@@ -118,7 +116,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
         return pack.write_packs(options, options.pack)
     if not options.results:
         raise OperandError("--check needs --results FILE")
-    return judge.judge_results(options, options.check)
+    return pack.judge_results(options, options.check)
 
 
 def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
@@ -135,8 +133,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     if text.endswith(".npz"):
         return _request_of_file(text, options, choices)
     subject = resolve(text, options.arch[0] if options.arch and pack.ALL not in options.arch else None)
-    architectures = subject.instruction.architectures
-    arches = options.arch or [_DEFAULT_ARCH if _DEFAULT_ARCH in architectures else architectures[0]]
+    arches = options.arch or [default_arch(subject.instruction)]
     if len(arches) != 1 or arches[0] == pack.ALL:
         raise OperandError("vectors are for one architecture: --arch takes one name")
     arch = require_target(subject.instruction, arches[0], subject.opcode)

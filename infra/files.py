@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ..errors import FileError
 
-__all__ = ["STANDARD_OUTPUT", "move_whole", "require_writable", "whole_file", "write_whole"]
+__all__ = ["STANDARD_OUTPUT", "create_folder", "move_whole", "require_writable", "whole_file", "write_whole"]
 
 #: Path argument that means standard output.
 STANDARD_OUTPUT = Path("-")
@@ -84,6 +84,14 @@ def require_writable(path: Path) -> None:
             return
         with _part_of(path) as (part, _):
             part.touch(exist_ok=False)
+
+
+def create_folder(path: Path) -> None:
+    """Create a folder and its parent folders if missing; raise a `FileError` if that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"the folder {path} cannot be created ({error.strerror})") from None
 
 
 def _opened_to_append(path: Path) -> int:

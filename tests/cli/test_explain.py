@@ -199,7 +199,7 @@ def test_tiles_of_shared_memory(cli: CommandLine) -> None:
         ((F16, "--swizzle", "64B"), "reads its operands from registers, not from shared memory"),
         ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only a and b can be in shared memory, not d"),
         ((WGMMA, "--sbo", 8), "must be a multiple of 16 bytes"),
-        ((WGMMA, "--sbo", "x"), "must be a number of 0 or more, such as 128 or 0x80, not 'x'"),
+        ((WGMMA, "--sbo", "x"), "must be a number from 0 to 4294967295, such as 128 or 0x80, not 'x'"),
         ((WGMMA, "--element", "3"), "must be two indices such as 3,5, not '3'"),
         ((WGMMA, "--major", "mn", "--byte", 1 << 20), "no operand has an element at byte 1048576"),
         ((WGMMA, "--byte", 3, "--svg", "x.svg"), "--svg draws whole operands"),

@@ -138,7 +138,7 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "f16,zz"], "formats: 'zz' is no element format"),
-        (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 x 4 bits are no whole number of bytes"),
+        (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 products of 4 bits do not fill whole bytes"),
         (["ports", "--preset", "tiny", "--step-bytes", "100000"],
          "step_bytes must be an integer from 1 to 256, not 100000"),
         (["verilog", "--preset", "tiny"], "required: -o/--output"),

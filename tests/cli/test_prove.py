@@ -163,7 +163,7 @@ def test_bad_words(cli: CommandLine) -> None:
     Path("file").write_text("")
     for words, message in (
         (["metadta"], "there is no property 'metadta'; did you mean metadata? (topics: metadata, selection, "),
-        (["--preset", "tiny", "hopper", "--products", "4"], "fields can be changed only for one preset"),
+        (["--preset", "tiny", "hopper", "--products", "4"], "options that change a configuration need one preset"),
         (["--preset", "tiny", "--config", "x.json"], "argument --config: not allowed with argument --preset"),
         (["--config", "missing.json"], "missing.json cannot be read"),
         (["--seconds", "0"], "argument --seconds: "),

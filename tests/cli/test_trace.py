@@ -162,7 +162,7 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
     cli.text(*[word if word != "a.npy" else "dense.npy" for word in words], "--prune")
     scaled = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
     for bad, message in (
-        ((*words, "--case", 3), "--case 3: K takes 3 instructions, counted from 0"),
+        ((*words, "--case", 3), "--case 3: the product takes 3 instructions along K, counted from 0"),
         ((*words, "--svg", "y.svg"),
          "--svg and --datapath draw one of the 3 instructions along K: choose it with --case"),
         ((*words, "--seed", 1), "--seed draws a random tile and cannot be combined with --a and --b"),

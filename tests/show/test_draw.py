@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from amaranth.hdl import Fragment
-from sptc.cli import draw, main
+from sptc.cli import hardware, main
 from sptc.errors import InstructionError, OperandError
 from sptc.infra.diagram import Theme
 from sptc.rtl import align, multiply, reduce, select
@@ -101,7 +101,7 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     assert len({light, dark, auto}) == 3
     assert b"prefers-color-scheme: dark" in auto
     assert b"prefers" not in light + dark
-    assert draw._TOPS == TOPS  # the parser has its own list, because it does not import Amaranth
+    assert hardware._DRAWN == TOPS  # the parser has its own list, because it does not import Amaranth
 
 
 def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:
@@ -173,7 +173,7 @@ def test_steps_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*given, "--datapath", str(path), "--step", "3"]) == 2
     assert main([*given, "--step", "1"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "sptc trace: --step 3: the output has 2 steps",
+        "sptc trace: --step 3: the trace has 2 steps",
         "sptc trace: --step needs --datapath FILE.svg",
     ]
     assert not path.exists()
