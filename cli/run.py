@@ -1,6 +1,7 @@
 """``sptc run``: replay register files and compare the results."""
 
 import argparse
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ def add_parser(commands: Commands) -> None:
         description="Replay register files on the hardware and on the golden model. Compare the results with each "
         "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200 and, "
         "unless the back end is a GPU or --arch is given, dot products of seven GPUs and single words of a B200 that "
-        "others recorded. --verbose lists cycles as interval/latency of one instruction: for wgmma with A in "
+        "others recorded. The table lists cycles as interval/latency of one instruction: for wgmma with A in "
         "registers, then with A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has "
         "simulated_cycles: the cycles of all tiles in the simulated hardware, from the first instruction accepted to "
         "the last result.",
@@ -42,7 +43,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
     )
-    add(parser, "verbose", help="also print a table of all instructions")
+    add(parser, "verbose", help="print the table of all instructions on a terminal too")
     add(parser, "json", "junit", "github")
     parser.set_defaults(execute=_execute)
 
@@ -53,7 +54,7 @@ def _execute(options: argparse.Namespace) -> int:
     outcomes = [outcome for file in files for outcome in file]
     good = not any(outcome.mismatches for outcome in outcomes)
     lines = [_verdict(outcomes, limit), *([] if good else [mismatch_text(first_mismatch(outcomes), limit)])]
-    lines += [outcomes_table(outcomes, len(files))] if options.verbose else []
+    lines += [outcomes_table(outcomes, len(files))] if options.verbose or not sys.stdout.isatty() else []
     values = partial(outcomes_as_dict, outcomes, len(files))
     status = print_result(options, values, "\n".join(lines), good=good)
     report(options, _checks(outcomes, limit))

@@ -164,7 +164,7 @@ def test_a_flag_of_the_hardware_is_compared(
     faulty_flags: Callable[..., NDArray[np.uint64]], monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     monkeypatch.setattr(Engine, "push", faulty_flags)
-    first = cli.text(F32, status=1).splitlines()[-1]
+    first = cli.text(F32, status=1).splitlines()[1]
     assert re.search(r", case \d+, row 5, flag of chunk 3: computed 0x1 \(1\), metadata rule 0x0 \(0\)$", first)
     report = cli.json(F32, status=1)
     assert report["total"]["mismatches"] == report["instructions"][0]["tiles"]
@@ -206,8 +206,8 @@ def test_metadata_policy(cli: CommandLine) -> None:
 
 def test_without_a_recorded_result(cli: CommandLine) -> None:
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
-    equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags\n"
-    assert cli.text("file.npz") == equal  # against the golden model
+    equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
+    assert cli.text("file.npz").splitlines()[0] == equal  # against the golden model
     assert cli.text("file.npz", "--backend", "golden").startswith("no output was compared: ")
 
 
