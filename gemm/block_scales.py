@@ -49,23 +49,10 @@ class BlockScales:
     def checked(
         self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return the block scales of one product in the operand form of an instruction: left factor, right factor.
+        """Return the block scales of the left and the right factor in the form that an instruction takes.
 
-        Parameters
-        ----------
-        i : Instruction
-            The instruction.
-        shape : (int, int)
-            M and N.
-        k : int
-            K.
-        swapped : bool
-            The factors are exchanged.
-
-        Raises
-        ------
-        OperandError
-            The instruction has no block scales, or has them in another format or block length.
+        `shape` is M and N; `swapped` is set if the factors are exchanged. Raise an `OperandError` if the instruction
+        has no block scales, or has them in another format or block length.
         """
         if i.span is None or i.scale_format is None:
             raise OperandError(f"{i} has no block scales")
@@ -99,10 +86,7 @@ def _encoded(values: NDArray[np.float64], fmt: str) -> NDArray[np.uint8] | None:
 def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
     """Return the block scales of both factors as given by the caller; None if there are no block scales.
 
-    Raises
-    ------
-    OperandError
-        Only one factor has scales, they are not matrices of codes, or their formats differ.
+    Raise an `OperandError` if only one factor has scales, they are not matrices of codes, or their formats differ.
     """
     if block_scale_a is None and block_scale_b is None:
         return None
@@ -135,24 +119,9 @@ def scaled_instructions(
 ) -> tuple[Instruction, ...]:
     """Return the instructions that accept these block scales, starting with the likely choice of a library.
 
-    Parameters
-    ----------
-    scales : BlockScales
-        The scales; their number and K give the block length.
-    k : int
-        K.
-    fmt, arch, dense, accumulate
-        As for :func:`sptc.gemm.choice.instructions_for`.
-
-    Returns
-    -------
-    tuple of Instruction
-        All have the sparsity structure of the first.
-
-    Raises
-    ------
-    InstructionError, OperandError
-        There is no such instruction, format or architecture, or two formats of scales are possible.
+    The number of scales and K give the block length. All instructions have the sparsity structure of the first. For
+    `fmt` to `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or `OperandError`
+    if there is no such instruction, format or architecture, or two formats of scales are possible.
     """
     is_fp4, are_codes = fmt in ("e2m1", "e2m1,e2m1"), scales.a.dtype == scales.b.dtype == np.uint8
     if scales.format is None and is_fp4 and are_codes:

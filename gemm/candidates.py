@@ -55,13 +55,8 @@ class Expressions:
     """Assign equal numbers to sums with equal bits. Addition of floats is commutative but not associative.
 
     A chain is the sequence of its steps (see :mod:`sptc.isa.numerics`), however many of them an instruction has.
-
-    Parameters
-    ----------
-    instructions : callable
-        Returns the number of instructions along K, given the text of the instruction.
-    shape : (int, int)
-        Shape of the product as it is computed.
+    `instructions` returns the number of instructions along K, given the text of the instruction; `shape` is that of the
+    product as it is computed.
     """
 
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
@@ -96,10 +91,7 @@ class Expressions:
     def of(self, way: Way) -> int:
         """Return a number that identifies the sum of a way of summation: equal numbers mean equal bits.
 
-        Raises
-        ------
-        OperandError
-            K has too few tiles for the way.
+        Raise an `OperandError` if K has too few tiles for the way.
         """
         tiles, ways = way.of_tiles(self.shape, self.instructions(way.instruction))
         for tile_way in ways:
@@ -277,12 +269,8 @@ def streams(
 ) -> Iterator[Way]:
     """Yield a limited number of stream-K schedules with different result bits, as ways of summation.
 
-    Parameters
-    ----------
-    instructions, plain, expressions
-        As for :func:`candidates`.
-    workers : int, optional
-        Number of workers (default: all SM counts of GPUs of the architecture, and half of each).
+    `workers` is the number of workers (default: all SM counts of GPUs of the architecture, and half of each). For the
+    other arguments see :func:`candidates`.
     """
     known = _WORKERS.get(plain.arch, ())
     counts = (workers,) if workers else (*known, *(number // 2 for number in known))

@@ -26,24 +26,9 @@ def instructions_for(
     """Return instructions of a format that differ in their result bits, starting with the likely choice of a library.
 
     Instructions of tensor cores come before emulated ones, then the latest family, the usual accumulator, and large K.
-
-    Parameters
-    ----------
-    fmt : str
-        Format of both operands, or the formats of A and B with a comma between them.
-    arch : str
-        Architecture.
-    dense : bool
-        Return dense instructions instead of sparse ones.
-    accumulate : str, optional
-        Accumulator type (default: all).
-    scales : str, optional
-        Format of block scales (default: no block scales).
-
-    Raises
-    ------
-    InstructionError, OperandError
-        There is no such instruction, format or architecture.
+    `fmt` is the format of both operands, or the formats of A and B with a comma between them; `accumulate` is the type
+    of the accumulator (default: any), `scales` the format of the block scales (default: no block scales). Raise an
+    `InstructionError` or `OperandError` if there is no such instruction, format or architecture.
     """
     modelled = target_named(arch).arch
     different: dict[object, Instruction] = {}
@@ -64,13 +49,7 @@ def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
 
 
 def formats_of(fmt: str) -> tuple[str, str]:
-    """Return the formats of A and B from one format name, or from two names separated by a comma.
-
-    Raises
-    ------
-    OperandError
-        There is no such format.
-    """
+    """Return the formats of A and B from one name, or two names with a comma; raise an `OperandError` for others."""
     a, comma, b = fmt.partition(",") if isinstance(fmt, str) else ("", "", "")
     if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
@@ -119,12 +98,9 @@ def _every_instruction_for(
 
 
 def fastest(name: str | None, arch: str) -> Backend:
-    """Return a back end by name (default: libsptc, or the golden model if libsptc cannot be compiled).
+    """Return a back end by name; by default libsptc, or the golden model if libsptc cannot be compiled.
 
-    Raises
-    ------
-    BackendError
-        There is no such back end, or it cannot run on this machine.
+    Raise a `BackendError` if there is no such back end, or it cannot run on this machine.
     """
     if name is not None:
         return backend(name)

@@ -42,22 +42,13 @@ def out_of_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
 def typed(codes: NDArray, fmt: Format) -> NDArray:
     """Return codes as an array in the type of numpy or ``ml_dtypes`` of their format.
 
-    Raises
-    ------
-    FileError
-        The type is one of ``ml_dtypes``, which is not installed.
+    Raise a `FileError` if the type is one of ``ml_dtypes``, which is not installed.
     """
     return np.ascontiguousarray(codes).view(named_dtype(_TYPE_OF[fmt.name]))
 
 
 def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
-    """Return the codes of an accumulator that is given as numbers, or as codes of the instruction's accumulator type.
-
-    Raises
-    ------
-    OperandError
-        The array has another type.
-    """
+    """Return the codes of an accumulator given as numbers or codes of its type; raise an `OperandError` for others."""
     own, container = np.dtype(_TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
     if c.dtype not in (own, container):
         raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")

@@ -131,13 +131,7 @@ class Epilogue:
 
 
 def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
-    """Check that an array broadcasts to the shape of a product.
-
-    Raises
-    ------
-    OperandError
-        It does not broadcast.
-    """
+    """Raise an `OperandError` unless an array broadcasts to the shape of a product."""
     try:
         fits = np.broadcast_shapes(array.shape, shape) == shape
     except ValueError:
@@ -171,22 +165,7 @@ def fused(x: NDArray[np.float32], y: NDArray[np.float32] | np.float32, z: NDArra
 
 
 def to_codes(values: NDArray, result: str, rounding: str = "RNE") -> NDArray:
-    """Round numbers to a result type and return their codes.
-
-    Parameters
-    ----------
-    values : ndarray of float32 or int32, shape (M, N)
-        Numbers.
-    result : str
-        Result type, a key of :data:`RESULTS`.
-    rounding : str
-        ``RNE``, or ``RZ`` (toward zero).
-
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32
-        Codes.
-    """
+    """Round float32 or int32 to a type of :data:`RESULTS`, with ``RNE`` or ``RZ`` (toward zero); return the codes."""
     fmt = FORMATS[result]
     container = CONTAINERS[fmt.bits]
     if values.dtype == np.int32:
@@ -233,14 +212,9 @@ def rounded_values(values: NDArray[np.float32], result: str) -> NDArray[np.float
 
 
 def result_dtype(result: str) -> np.dtype:
-    """Return the numpy dtype of a result type.
+    """Return the numpy dtype of a result type; raise an `OperandError` if there is no such result type.
 
-    Raises
-    ------
-    OperandError
-        There is no such result type.
-    FileError
-        It is a type of ``ml_dtypes``, which is not installed.
+    Raise a `FileError` if it is a type of ``ml_dtypes``, which is not installed.
     """
     if not isinstance(result, str) or result not in RESULTS:
         raise OperandError(f"the result must be one of {', '.join(RESULTS)}, not {result!r}")

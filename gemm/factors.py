@@ -69,10 +69,7 @@ class Factors:
             element       |  0  1 |  2  3 |  4  5 |  6  7 |  ...  | 28 29 | 30 31 |
             instruction   |   0   |   1   |   0   |   1   |  ...  |   0   |   1   |
 
-        Raises
-        ------
-        OperandError
-            The instruction is sparse or has scales, or their number along K is odd.
+        Raise an `OperandError` if the instruction is sparse or has scales, or the number of instructions is odd.
         """
         i = self.instruction
         if not way.interleave:

@@ -123,16 +123,8 @@ class _Examination:
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
         """Return an explanation of the whole result, or of its wrong rows and columns; None if there is none.
 
-        Parameters
-        ----------
-        kind, text : str
-            The fault.
-        way : Way
-            Way by which the correct product is computed.
-        codes : ndarray
-            The product with the fault.
-        bits : float
-            Bits of free parameters of the fault.
+        `codes` is the product with the fault, `way` computes the correct product, and `bits` is the information content
+        of the fault's free parameters.
         """
         correct, wanted = self.correct(way), self.wanted
         before = correct != wanted

@@ -20,15 +20,7 @@ _Nibbles = NDArray[np.uint8]
 
 
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
-    """Yield faults by which all metadata of A is wrong in the same manner.
-
-    Parameters
-    ----------
-    setting : Setting
-        The correct operands of a sparse product.
-    bits : int
-        Width of an element in its container.
-    """
+    """Yield faults by which all metadata of A is wrong in the same manner; `bits` is the width of an element."""
     nibbles = setting.nibbles
     assert nibbles is not None
     for text, table in _tables():

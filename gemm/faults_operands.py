@@ -118,12 +118,7 @@ def _exchanged(setting: Setting, name: str, size: int) -> Setting:
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
     """Yield faults by which blocks of A, of B, or of metadata are read from another position along K.
 
-    Parameters
-    ----------
-    setting : Setting
-        The correct operands.
-    unit : int
-        Columns of the smallest block: those of one instruction.
+    `unit` is the number of columns of the smallest block, which is that of one instruction.
     """
     operands = {
         "A": ("a", "nibbles"), "the stored values of A, without their metadata,": ("a",), "B": ("b",),
@@ -182,12 +177,7 @@ def _through_f16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format]) -> Iterator[tuple[str, Any, NDArray]]:
     """Yield A and B rounded to the instruction's formats in other rounding modes, with a text for each rounding.
 
-    Parameters
-    ----------
-    left, right : array or Compressed, ndarray
-        The factors as given. Nothing is yielded for factors that hold codes.
-    formats : tuple of Format
-        Formats of both.
+    Nothing is yielded for factors that hold codes.
     """
     are_numbers = [
         isinstance(array, np.ndarray) and not fmt.is_integer and not fmt.ignored_low_bits

@@ -48,13 +48,7 @@ class Moved:
 
 
 def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Yield permutations of the outputs of a correct product that nearly reproduce a given result.
-
-    Parameters
-    ----------
-    correct, y : Outputs, shape (M, N)
-        The correct product, and the result.
-    """
+    """Yield permutations of the outputs of a correct product that nearly reproduce a given result `y`."""
     rows, columns = y.codes.shape
     every = np.arange(rows * columns).reshape(rows, columns)
     if rows > 1 and columns > 1:
@@ -196,13 +190,7 @@ def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[st
 
 
 def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
-    """Yield wrong methods of storing results: kind of the fault, text, and function that converts sums to codes.
-
-    Parameters
-    ----------
-    result : str
-        Type of the result.
-    """
+    """Yield wrong methods of storing results: kind of the fault, text, and function that converts sums to codes."""
     rounding, special = "rounding of the result", "special values"
     if FORMATS[result].is_integer:
         if result == "s8":

@@ -49,12 +49,8 @@ def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float6
 def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Fit how many times each slice of K is added to the result; None if there are too few outputs for the fit.
 
-    Parameters
-    ----------
-    parts : ndarray of float64, shape (slices, outputs)
-        Sum of each slice for each output.
-    target : ndarray of float64, shape (outputs,)
-        The result.
+    `parts` holds the sum of each slice for each output, shape (slices, outputs), and `target` the result of each
+    output.
     """
     usable = np.isfinite(target) & np.isfinite(parts).all(0)
     if usable.sum() < 2 * len(parts) + 8:
@@ -66,17 +62,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
-    """Yield faults by which each slice of K is added as often as a fit of the result shows.
-
-    Parameters
-    ----------
-    setting : Setting
-        The correct operands.
-    unit : int
-        Columns of a slice.
-    fitted : ndarray of float64
-        Fitted count of each slice.
-    """
+    """Yield faults by which each slice of `unit` columns of K is added as often as a fit of the result shows."""
     counts = np.rint(fitted).astype(int)
     if (np.abs(fitted - counts) > _NEAR).any() or (counts < 0).any() or (counts > 4).any() or not counts.any():
         return
@@ -165,19 +151,7 @@ def _joined(setting: Setting, following: Setting, size: int) -> Setting:
 def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.intp]]]:
     """Yield orders of output tiles in which each tile begins from the accumulator of the previous tile.
 
-    Parameters
-    ----------
-    shape : (int, int)
-        Shape of the product.
-
-    Yields
-    ------
-    str
-        The order in words.
-    ndarray of intp, shape (tiles, 2)
-        First row and column of each tile, in order.
-    ndarray of intp, shape (2,)
-        Rows and columns of a tile.
+    An order consists of a text, the first row and column of each tile, and the numbers of rows and columns of a tile.
     """
     rows, columns = shape
     for height in sorted({size for size in _TILES if rows % size == 0 and size < rows} | {rows}):

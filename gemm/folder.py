@@ -98,13 +98,7 @@ class ProductFolder:
         return (index for index in range(count) if index not in self.done)
 
     def finish(self, output: Path) -> None:
-        """Move the result to `output` and remove the folder.
-
-        Raises
-        ------
-        FileError
-            The result cannot be moved.
-        """
+        """Move the result to `output` and remove the folder; raise a `FileError` if the result cannot be moved."""
         move_whole(self.path / _RESULT, output)
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)

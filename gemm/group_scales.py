@@ -64,10 +64,7 @@ class GroupScales:
     def group_of(self, chain: NDArray[np.intp], k: int) -> int:
         """Return the index of the group that contains a chain; `k` is the K of one instruction of the chain.
 
-        Raises
-        ------
-        OperandError
-            The chain is in several groups.
+        Raise an `OperandError` if the chain is in several groups.
         """
         first, last = int(chain.min()) * k, (int(chain.max()) + 1) * k - 1
         if first // self.length != last // self.length:
@@ -90,18 +87,9 @@ class GroupScales:
 def added_group(
     total: NDArray[np.float32], part: NDArray[np.float32], groups: GroupScales, group: int, scaling: str
 ) -> NDArray[np.float32]:
-    """Multiply the result of a chain by its group scales and add it to the sum of a slice.
+    """Multiply the result `part` of a chain by the scales of a group and add it to `total`, the sum of a slice.
 
-    Parameters
-    ----------
-    total, part : ndarray of float32, shape (M, N)
-        Sum of the slice, and result of the chain.
-    groups : GroupScales
-        Scales.
-    group : int
-        Group of the chain.
-    scaling : str
-        One of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
+    `scaling` is one of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
     """
     order, _, addition = scaling.partition(", ")
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -128,12 +116,8 @@ def group_scales_of(
         Scales of A; also one for each 128 rows, or for all.
     b : ndarray of float32, shape (groups, N), optional
         Scales of B; also one for each 128 columns, or for all.
-    epilogue : Epilogue
-        Epilogue of the product.
-    shape : (int, int)
-        M and N.
-    k : int
-        K.
+    epilogue, shape, k
+        Epilogue of the product, M and N, and K.
     span : int
         Elements of a promoted chain, if known. Groups of this length are preferred.
 
@@ -204,10 +188,8 @@ def grouped_way(way: Way, groups: GroupScales | None) -> Way:
 def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
     """Check that a way of summation defines how group scales are applied, and that a chain ends at each group's end.
 
-    Raises
-    ------
-    OperandError
-        Group scales or their arithmetic are missing, the sums are integers, or a chain is in several groups.
+    Raise an `OperandError` if group scales or their arithmetic are missing, the sums are integers, or a chain is in
+    several groups.
     """
     if groups is None:
         if way.group_scaling:

@@ -54,15 +54,7 @@ def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple
 
 
 def describe_map(index: Index, noun: str) -> tuple[str, float]:
-    """Return a map of rows or columns as text, and the information content of its free parameters in bits.
-
-    Parameters
-    ----------
-    index : ndarray of intp
-        The map.
-    noun : str
-        What is moved, in the plural: ``rows`` or ``columns``.
-    """
+    """Return a map of `noun` (rows or columns) as text, and the information content of its parameters in bits."""
     count = len(index)
     changed = np.flatnonzero(index != np.arange(count))
     for text, named in named_maps(count):

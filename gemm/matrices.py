@@ -49,10 +49,7 @@ FILLING = 0b0100
 def as_array(name: str, value: Any) -> NDArray:
     """Return a numpy array unchanged; copy a PyTorch tensor, which may be on a GPU, to a numpy array.
 
-    Raises
-    ------
-    OperandError
-        The value is neither.
+    Raise an `OperandError` if the value is neither.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -64,19 +61,8 @@ def as_array(name: str, value: Any) -> NDArray:
 def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | Compressed:
     """Return a factor as an array as by :func:`as_array`; a compressed matrix is returned unchanged.
 
-    Parameters
-    ----------
-    name : str
-        Name of the factor in messages.
-    value : array, tensor or Compressed
-        The factor; also a ``torch.sparse.SparseSemiStructuredTensor``.
-    transposed : bool
-        K is the first axis of the factor. A tensor must then be compressed along it.
-
-    Raises
-    ------
-    OperandError
-        See :func:`as_array` and :func:`sptc.tensors.pytorch.compressed_of`.
+    The factor may also be a ``torch.sparse.SparseSemiStructuredTensor``. With `transposed`, K is the first axis of the
+    factor, and a tensor must be compressed along it. For errors see :func:`sptc.tensors.pytorch.compressed_of`.
     """
     if isinstance(value, Compressed):
         return value
@@ -174,18 +160,9 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
 def converted(value: Any, fmt: Format, conversion: str) -> Any:
     """Return a factor with f32 numbers rounded to tf32, as some kernels do in front of the instruction.
 
-    Parameters
-    ----------
-    value : ndarray or Compressed
-        Factor; returned unchanged unless it holds float32 or codes of 32 bits.
-    fmt : Format
-        Format of the factor; only tf32 is converted.
-    conversion : str
-        One of :data:`~sptc.gemm.ways.CONVERSIONS`.
-
-    Notes
-    -----
-    Source: PTX ISA, ``cvt.rna.tf32.f32`` and ``cvt.rn.tf32.f32``. A NaN stays as it is.
+    A factor is returned unchanged unless `fmt` is tf32 and the factor holds float32 or codes of 32 bits; `conversion`
+    is one of :data:`~sptc.gemm.ways.CONVERSIONS`. Source: PTX ISA, ``cvt.rna.tf32.f32`` and ``cvt.rn.tf32.f32``. A NaN
+    stays as it is.
     """
     if not conversion or fmt.name != "tf32":
         return value
@@ -208,23 +185,10 @@ def loses_bits(array: NDArray, fmt: Format) -> bool:
 
 
 def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> NDArray:
-    """Return the codes of a matrix, rounded to a format if the matrix holds numbers.
+    """Return the codes of a matrix, rounded to a format if the matrix holds numbers; `name` is for messages.
 
-    Parameters
-    ----------
-    name : str
-        Name of the matrix in messages.
-    array : ndarray, shape (rows, columns)
-        Codes or numbers.
-    fmt : Format
-        Format of the codes.
-    nan : str
-        Policy for NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`.
-
-    Raises
-    ------
-    OperandError
-        The shape or type is wrong, the policy refuses a NaN, or a number is not an integer of an integer format.
+    `nan` is the policy for NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`. Raise an `OperandError` if the shape
+    or type is wrong, the policy refuses a NaN, or a number is not an integer of an integer format.
     """
     check_matrix(name, array, nan)
     codes = _codes(array, fmt)
@@ -243,24 +207,11 @@ def sparse_codes(
     producer: str = "pytorch",
     progress: Progress | None = None,
 ) -> Sparse:
-    """Return the codes and the metadata of the left operand of a product.
+    """Return the codes of the left operand of a product, and its metadata in the sparsity structure of an instruction.
 
-    Parameters
-    ----------
-    name, nan
-        As for :func:`dense_codes`.
-    value : ndarray or Compressed
-        The matrix.
-    i : Instruction
-        Instruction whose sparsity structure the operand gets; a dense instruction has none.
-    prune, producer, progress
-        As for :func:`sptc.tensors.sparsify.sparsify`.
-
-    Raises
-    ------
-    OperandError, SparsityError, NibbleError
-        See :func:`sptc.tensors.sparsify.sparsify` and :func:`dense_codes`; or the matrix is compressed for another
-        sparsity structure.
+    A dense instruction has no metadata. For the options see :func:`dense_codes` and
+    :func:`sptc.tensors.sparsify.sparsify`, also for errors; raise an `OperandError` if the matrix is compressed for
+    another sparsity structure.
     """
     granularity = i.granularity
     if isinstance(value, Compressed):
@@ -308,25 +259,9 @@ def factors(
 ) -> Factors:
     """Return the operands of an instruction, padded with zeros along K to whole instructions.
 
-    Parameters
-    ----------
-    a : Sparse
-        Left operand.
-    b : ndarray, shape (K, N)
-        Codes of the right operand.
-    i : Instruction
-        Instruction with the formats and the sparsity structure of the codes.
-    scales : tuple of ndarray of uint8, optional
-        Block scales of the rows of A and of the columns of B, if the instruction has them.
-    groups : GroupScales, optional
-        Group scales.
-
-    Raises
-    ------
-    OperandError
-        K of the operands differs.
-    InstructionError
-        The instruction has block scales, and none are given.
+    `b` holds codes, shape (K, N); `scales` are the block scales of the rows of A and of the columns of B, if the
+    instruction has them. Raise an `OperandError` if K of the operands differs, and an `InstructionError` if block
+    scales are missing.
     """
     if i.scale_size and scales is None:
         raise InstructionError(f"{i} has block scales, which are missing")

@@ -35,15 +35,7 @@ class Misreading:
 
 
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
-    """Yield the ways in which kernels misread a matrix whose rows are contiguous in memory.
-
-    Parameters
-    ----------
-    rows, width : int
-        Shape of the matrix.
-    bits : int
-        Bits of an element.
-    """
+    """Yield the ways in which kernels misread a matrix, with elements of `bits` bits and contiguous rows in memory."""
     seen: set[tuple[int, int, bytes]] = set()
 
     def every() -> Iterator[Misreading]:

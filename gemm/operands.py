@@ -89,14 +89,7 @@ class ProductRequest:
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
     """Write two matrices of normally distributed random numbers to files, and return their file locations.
 
-    Parameters
-    ----------
-    folder : Path
-        Existing folder.
-    shape : (int, int, int)
-        Rows of A, columns of B, K.
-    seed : int
-        Seed of the numbers.
+    `folder` exists; `shape` is the number of rows of A, the number of columns of B, and K.
     """
     rows, columns, k = shape
     rng, sources = np.random.default_rng(seed), []
@@ -112,16 +105,7 @@ def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Sour
 
 
 def prepare(folder: Path, request: ProductRequest, progress: Progress | None = None) -> Problem:
-    """Write the operands of a product into a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Existing folder.
-    request : ProductRequest
-        Matrices and options.
-    progress : Progress, optional
-        Callback with the progress in rows of A and B.
+    """Write the operands of a product into an existing folder; `progress` is called with rows of A and B.
 
     Raises
     ------
@@ -334,23 +318,10 @@ def output_operands(
 ) -> MatrixOperands:
     """Return one row of A, one column of B and one element of C, padded along K to whole instructions.
 
-    Parameters
-    ----------
-    i : Instruction
-        The instruction, without block scales.
-    matrices : tuple
-        A (M x K), B (K x N) and C (M x N) or None, with numbers or codes as for :func:`sptc.gemm`.
-    row, column : int
-        Place of the output.
-    transpose_b : bool
-        B has the shape N x K.
-    prune : bool
-        Keep the largest magnitudes of a sparse A. Otherwise A must be sparse.
-
-    Raises
-    ------
-    OperandError, InstructionError
-        A matrix cannot be an operand, the output does not exist, or the instruction has block scales.
+    The instruction has no block scales. `matrices` are A (M x K), B (K x N; N x K with `transpose_b`) and C (M x N) or
+    None, with numbers or codes as for :func:`sptc.gemm`. With `prune`, a sparse A keeps its largest magnitudes;
+    otherwise A must be sparse. Raise an `OperandError` or `InstructionError` if a matrix cannot be an operand, the
+    output does not exist, or the instruction has block scales.
     """
     first, second, third = matrices
     a = as_factor("a", first)

@@ -50,18 +50,9 @@ def chosen(
 ) -> Instruction:
     """Return the instruction that the caller names, or else the default instruction for an element format.
 
-    Parameters
-    ----------
-    fmt, arch, dense, accumulate, scales
-        As for :func:`sptc.gemm.choice.instructions_for`. With `instruction`, `fmt` may be None.
-    instruction : str or None
-        Instruction in PTX syntax.
-
-    Raises
-    ------
-    InstructionError, OperandError
-        There is no such instruction, the architecture lacks it, it contradicts another argument, or it cannot be
-        chained along K.
+    With `instruction`, `fmt` may be None; see :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or
+    `OperandError` if there is no such instruction, the architecture lacks it, it contradicts another argument, or it
+    cannot be chained along K.
     """
     if instruction is None:
         assert fmt
@@ -86,20 +77,8 @@ def all_chosen(
 ) -> tuple[Instruction, ...]:
     """Return the instruction that the caller names, or else all instructions of a format with different result bits.
 
-    Parameters
-    ----------
-    fmt, instruction, arch, dense
-        As for :func:`chosen`.
-    scales : BlockScales or None
-        Block scales of both factors.
-    k : int
-        K.
-
-    Raises
-    ------
-    InstructionError, OperandError
-        See :func:`chosen` and :func:`sptc.gemm.block_scales.scaled_instructions`; or neither instruction nor format is
-        given.
+    For arguments and errors see :func:`chosen` and :func:`sptc.gemm.block_scales.scaled_instructions`. Raise an
+    `OperandError` if neither instruction nor format is given.
     """
     if instruction:
         return (chosen(fmt, instruction, arch),)
@@ -129,18 +108,13 @@ def way_of(
     Parameters
     ----------
     way : Way or None
-        Complete way. `instruction`, `accumulate` and `words` must then have their defaults.
+        Complete way, with its own architecture. `instruction`, `accumulate` and `words` must then have their defaults.
     words : mapping
         Attributes of :class:`~sptc.gemm.ways.Way` except instruction, architecture and result.
     fmt, instruction, arch, accumulate, scales
-        As for :func:`chosen`. A `way` has its own architecture.
+        As for :func:`chosen`, also for errors.
     result : str, optional
         Type of the result (default: that of `way`, or f32, or s32 for integers).
-
-    Raises
-    ------
-    InstructionError, OperandError
-        See :func:`chosen`; or one of these arguments is given together with a way.
     """
     if way is None:
         if fmt and words.get("swapped"):
@@ -157,10 +131,7 @@ def way_of(
 def read_way(path: Path) -> Way:
     """Read a way of summation from the output of ``sptc identify --json``, or from a file that holds only the way.
 
-    Raises
-    ------
-    FileError
-        The file cannot be read, or does not hold a way.
+    Raise a `FileError` if the file cannot be read, or does not hold a way.
     """
     record = read_json(path)
     if isinstance(record, dict) and "way" in record:
@@ -198,26 +169,9 @@ def grouped(
 ) -> tuple[GroupScales | None, Epilogue]:
     """Return the group scales given by the caller, and the epilogue without these scales.
 
-    Parameters
-    ----------
-    way : Way or None
-        Way of summation; None if it is not known.
-    epilogue : Epilogue
-        Epilogue, whose scales may have the shapes of group scales; see
-        :func:`sptc.gemm.group_scales.group_scales_of`.
-    group_scale_a, group_scale_b : array or tensor, optional
-        Group scales.
-    shape : (int, int)
-        M and N.
-    k : int
-        K.
-    start : ndarray, optional
-        Accumulator of the first chain, which group scales would multiply.
-
-    Raises
-    ------
-    OperandError
-        A shape or type does not fit, or there is a `start`.
+    The scales of the epilogue may have the shapes of group scales, see :func:`sptc.gemm.group_scales.group_scales_of`.
+    `way` is None if it is not known; `shape` is M and N. Raise an `OperandError` if a shape or type does not fit, or
+    there is an initial accumulator `start`, which group scales would multiply.
     """
     a = None if group_scale_a is None else _floats("group_scale_a", group_scale_a)
     b = None if group_scale_b is None else _floats("group_scale_b", group_scale_b)
@@ -239,10 +193,8 @@ def epilogue_of(
 ) -> Epilogue:
     """Return an epilogue; arrays and tensors of any float type are converted to float32.
 
-    Raises
-    ------
-    OperandError
-        An array does not hold numbers, a number exceeds the range of float32, or `beta` is given without C.
+    Raise an `OperandError` if an array does not hold numbers, a number exceeds the range of float32, or `beta` is given
+    without C.
     """
     if beta is not None and c is None:
         raise OperandError("beta is a factor of c, which is missing")
@@ -266,26 +218,9 @@ def oriented(
 ) -> tuple[Epilogue, NDArray | None]:
     """Return epilogue and accumulator, transposed if the way of summation exchanges the factors.
 
-    Parameters
-    ----------
-    way : Way
-        The way.
-    shape : (int, int)
-        Shape of the product.
-    epilogue : Epilogue
-        Epilogue of the product.
-    start : ndarray or None
-        Accumulator of the first chain: numbers or codes of the instruction's accumulator type.
-
-    Returns
-    -------
-    Epilogue, and ndarray of uint16 or uint32 or None
-        Epilogue of the sums, and codes of the accumulator in the shape of the sums.
-
-    Raises
-    ------
-    OperandError
-        An array does not broadcast to the product, or `start` is of another type.
+    `start`, the accumulator of the first chain, holds numbers or codes of the instruction's accumulator type; it is
+    returned as codes in the shape of the sums. Raise an `OperandError` if an array does not broadcast to the product of
+    shape `shape`, or `start` is of another type.
     """
     epilogue.check(shape)
     if start is not None:
@@ -299,10 +234,7 @@ def oriented(
 def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str, str]]:
     """Return the sparse and the dense factor with their names; they are exchanged if the way of summation requires it.
 
-    Raises
-    ------
-    OperandError
-        The dense factor is compressed.
+    Raise an `OperandError` if the dense factor is compressed.
     """
     names = ("a", "b")
     if way.swapped:

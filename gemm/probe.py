@@ -65,19 +65,8 @@ def probe(
 ) -> Probe:
     """Draw random factors from several distributions; return the factors that distinguish the most ways of summation.
 
-    Parameters
-    ----------
-    shape : (int, int, int)
-        M, N and K.
-    format, result, arch : str
-        As for :func:`sptc.identify`.
-    seed : int
-        Seed of the factors.
-
-    Raises
-    ------
-    InstructionError, OperandError
-        There is no such format, result or architecture, or the shape is too large.
+    `shape` is M, N and K; for `format`, `result` and `arch` see :func:`sptc.identify`. Raise an `InstructionError` or
+    `OperandError` if there is no such format, result or architecture, or the shape is too large.
     """
     rows, columns, k = shape
     if max(rows, columns) * k > _MOST_ELEMENTS:
@@ -133,19 +122,9 @@ def _drawn(
 
 
 def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
-    """Write the factors as ``a.npy`` and ``b.npy``, and return a description as JSON values.
+    """Write the factors as ``a.npy`` and ``b.npy`` into a folder, and return a description as JSON values.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder to write to, created if missing.
-    drawn : Probe
-        Factors. They are written as numbers if numpy has their type, else as codes.
-
-    Raises
-    ------
-    FileError
-        The files cannot be written.
+    They are written as numbers if numpy has their type, else as codes. Raise a `FileError` if that fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

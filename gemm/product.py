@@ -247,17 +247,7 @@ def instruction_count(problem: Problem) -> int:
 def compute_block(problem: Problem, index: int) -> Block:
     """Compute a block of outputs, write it into the result file, and return comparisons of back ends and errors.
 
-    Parameters
-    ----------
-    problem : Problem
-        The product.
-    index : int
-        Index of the block of the sums, row by row.
-
-    Raises
-    ------
-    BackendError
-        A back end cannot compute on this machine.
+    Blocks are numbered row by row. Raise a `BackendError` if a back end cannot compute on this machine.
     """
     way = problem.way
     all_rows, all_columns = problem.size
@@ -339,21 +329,10 @@ def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]
 
 
 def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
-    """Draw a histogram of relative errors: the share of outputs in each power of ten.
+    """Draw a histogram of relative errors as an SVG file: the share of outputs in each power of ten.
 
-    Parameters
-    ----------
-    errors : mapping of str to Errors
-        Errors by reference, with the names of :class:`~sptc.gemm.product.Block`.
-    path : Path
-        SVG file to write.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        The file cannot be written.
+    The errors have the names of :class:`~sptc.gemm.product.Block`. Raise a `BackendError` if matplotlib is not
+    installed, and a `FileError` if the file cannot be written.
     """
     places = np.arange(len(DECADES) + 2)
     labels = ["exact", "less", *map(str, DECADES)]

@@ -51,19 +51,9 @@ _ORDERED_OUTPUTS = 2048
 class Operands:
     """Factors of a product, which are converted to an instruction's operands when the instruction is first tried.
 
-    Parameters
-    ----------
-    left, right : ndarray or Compressed
-        Factors as given, A and B. `right` is a matrix.
-    first : Instruction
-        Instruction that decides which factor is the sparse one.
-    prune, nan
-        As for :func:`sptc.gemm`.
-
-    Raises
-    ------
-    OperandError, SparsityError
-        The shapes do not match, or neither factor has the sparsity structure of `first`.
+    `left` and `right` are A and B as given, and `first` is the instruction that decides which factor is the sparse one.
+    Raise an `OperandError` or `SparsityError` if the shapes do not match, or neither factor is as sparse as `first`
+    needs.
     """
 
     def __init__(self, left: NDArray | Compressed, right: NDArray, first: Instruction, prune: bool, nan: str) -> None:
@@ -345,11 +335,6 @@ def searched(
         Returns the result as a problem whose fault is searched, with the ways tried so far.
     workers : int, optional
         As for :func:`sptc.gemm.candidates.streams`. Stream-K is not searched with group scales.
-
-    Raises
-    ------
-    OperandError
-        No chain ends with the groups.
     """
     expressions = Expressions(search.instructions, search.wanted.shape)
     every = candidates(families, plain, expressions, variants, group)

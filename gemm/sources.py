@@ -33,10 +33,7 @@ class Source:
     def read(self) -> NDArray | Checkpoint:
         """Return the matrix, memory-mapped if the file format allows it; a compressed matrix stays compressed.
 
-        Raises
-        ------
-        FileError
-            The file cannot be read, or holds no such array.
+        Raise a `FileError` if the file cannot be read, or holds no such array.
         """
         matrix = _read(Path(self.path), self.tensor, self.option)
         return matrix.T if self.transposed and isinstance(matrix, np.ndarray) else matrix
@@ -45,19 +42,9 @@ class Source:
 def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -> NDArray | Compressed:
     """Read an array from a file, or a compressed matrix without block scales that was written by ``sptc compress``.
 
-    Parameters
-    ----------
-    path : Path
-        An ``.npy`` file, whose elements may be raw bytes; or an ``.npz``, ``.safetensors`` or ``.pt`` file.
-    tensor : str, optional
-        Name of the tensor; not needed if the file holds only one.
-    option : str
-        Option that names the tensor, for messages.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read, holds no such array, or has block scales.
+    The file is an ``.npy``, whose elements may be raw bytes, ``.npz``, ``.safetensors`` or ``.pt`` file. `tensor` names
+    the tensor if the file holds several, and `option` is the command option for it. Raise a `FileError` if the file
+    cannot be read, holds no such array, or has block scales.
     """
     matrix = _read(path, tensor, option)
     if isinstance(matrix, Checkpoint):

@@ -65,24 +65,11 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return the slices of K for every output tile.
+        """Return the index of the cut of each output tile, and the distinct cuts: the number of K tiles of each slice.
 
-        Parameters
-        ----------
-        shape : (int, int)
-            Shape of the product.
-        k_tiles : int
-            K tiles of an output tile.
-        cut : str
-            Cut of the line. ``balanced``: numbers of K tiles that differ by at most one, the larger first. ``rounded
-            up``: the same number to each worker, rounded up; the last gets the rest.
-
-        Returns
-        -------
-        ndarray of intp, shape (tile rows, tile columns)
-            Index of the cut of each output tile.
-        list of tuple of int
-            Distinct cuts: K tiles of each slice.
+        `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the cut of the line.
+        ``balanced``: numbers of K tiles that differ by at most one, the larger first. ``rounded up``: the same number
+        to each worker, rounded up; the last gets the rest.
         """
         return _dealt(self, shape, k_tiles, cut)
 

@@ -56,12 +56,8 @@ class Chains:
 
     Parameters
     ----------
-    factors : Factors
-        Operands of the outputs.
-    arch : str
-        Architecture whose numerics apply.
-    computes : Backend
-        Back end that computes the chains.
+    factors, arch, computes
+        Operands of the outputs, architecture whose numerics apply, and back end that computes the chains.
     c : ndarray of uint16 or uint32, shape (M, N), optional
         Accumulator of the first chain of the first slice (default: zero).
     place : Place, optional
@@ -91,14 +87,9 @@ class Chains:
         return Chains(self.factors.take(rows, columns), self._arch, self._computes, c, is_cleared=self._is_cleared)
 
     def results(self, chains: list[_Chain], first: bool = False) -> NDArray:
-        """Return the results of chains, float32 or int32, shape (chains, M, N).
+        """Return the results of chains, float32 or int32, shape (chains, M, N); `first`: the first chain begins from C.
 
-        Parameters
-        ----------
-        chains : list of ndarray
-            Indices of the instructions of each chain, see :meth:`~sptc.gemm.ways.Way.slices`.
-        first : bool
-            The first chain begins from C.
+        A chain is an array of the indices of its instructions, see :meth:`~sptc.gemm.ways.Way.slices`.
         """
         if not self._is_cleared:
             chains = [np.concatenate(chains[: number + 1]) for number in range(len(chains))]
@@ -153,15 +144,7 @@ class Chains:
 
 
 def sums(way: Way, chains: Chains) -> NDArray:
-    """Return the sums of a way of summation, float32 or int32, before the epilogue.
-
-    Parameters
-    ----------
-    way : Way
-        Way of summation, with the instruction of the chains.
-    chains : Chains
-        Operands.
-    """
+    """Return the sums of a way of summation, float32 or int32, before the epilogue."""
     if way.stream_k is None:
         parts = slices(way, chains)
         return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
@@ -230,10 +213,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 def check_way(way: Way, instructions: int) -> None:
     """Check that a way of summation defines one result, and that K has enough instructions for it.
 
-    Raises
-    ------
-    OperandError
-        See :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
+    For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
     """
     check_result(way)
     count = len(way.slices(instructions))
@@ -242,13 +222,7 @@ def check_way(way: Way, instructions: int) -> None:
 
 
 def check_result(way: Way) -> None:
-    """Check that the operand and result types of a way of summation are compatible.
-
-    Raises
-    ------
-    OperandError
-        A type is not accepted; the message lists the accepted ones.
-    """
+    """Raise an `OperandError`, which lists the accepted types, if operand and result types of a way do not match."""
     integer = way.parsed.d.is_integer
     accepted = [name for name in RESULTS if name == "s8" or FORMATS[name].is_integer <= integer]
     if way.result not in accepted:
@@ -278,34 +252,11 @@ def product(
     start: NDArray | None = None,
     place: Place | None = None,
 ) -> NDArray:
-    """Return a product by a way of summation, for all or for some rows and columns.
+    """Return the codes of a product by a way of summation, for all or for some rows and columns.
 
-    Parameters
-    ----------
-    way : Way
-        Way of summation.
-    factors : Factors
-        Operands of the way's instruction.
-    computes : Backend
-        Back end that computes the chains.
-    epilogue : Epilogue, optional
-        Epilogue of the sums.
-    start : ndarray of uint16 or uint32, shape (M, N), optional
-        Accumulator of the first chain (default: zero).
-    place : Place, optional
-        Place of the outputs in the product, which stream-K needs (default: they are the whole product).
-
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32, shape (M, N)
-        Codes of the way's result.
-
-    Raises
-    ------
-    OperandError
-        See :func:`check_way`.
-    BackendError
-        The back end cannot compute on this machine.
+    `start` holds the codes of the accumulator of the first chain (default: zero). `place` is the place of the outputs
+    in the product, which stream-K needs (default: they are the whole product). Raise an `OperandError` as
+    :func:`check_way` does, and a `BackendError` if the back end cannot compute on this machine.
     """
     check_way(way, factors.count)
     check_groups(way, factors.groups, factors.count)

@@ -208,17 +208,8 @@ def tile_instruction(path: Path) -> str | None:
 def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     """Return a matrix of a file that holds the operands of one instruction.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    name : str
-        ``a``, which is compressed if the instruction is sparse, ``b``, ``c`` or, as the result, ``d`` or ``y``.
-
-    Raises
-    ------
-    FileError
-        The file holds several tiles, or no such matrix.
+    `name` is ``a``, which is compressed if the instruction is sparse, ``b``, ``c`` or, as the result, ``d`` or ``y``.
+    Raise a `FileError` if the file holds several tiles, or no such matrix.
     """
     tile = load(path)
     result = tile.pop("D", None)

@@ -154,10 +154,8 @@ class Way:
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
         """Return a way of summation from its JSON record, made by :meth:`sptc.gemm.identify.Identification.record`.
 
-        Raises
-        ------
-        OperandError
-            It is not a record, has an unknown field, names no instruction, or the way is invalid.
+        Raise an `OperandError` if it is not a record, has an unknown field, names no instruction, or the way is
+        invalid.
         """
         if not isinstance(record, Mapping):
             raise OperandError(f"the record of a way of summation must be an object of attributes, not {shown(record)}")
@@ -188,21 +186,10 @@ class Way:
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
-        """Return the way of summation of each output tile; a stream-K schedule becomes the K slices of the tile.
+        """Return the index of the way of summation of each output tile, and the distinct ways.
 
-        Parameters
-        ----------
-        shape : (int, int)
-            Shape of the product as it is computed.
-        instructions : int
-            Number of instructions along K.
-
-        Returns
-        -------
-        ndarray of intp, shape (tile rows, tile columns)
-            Index of the way of each tile. Without stream-K the whole product is one tile.
-        list of Way
-            The distinct ways.
+        A stream-K schedule becomes the K slices of the tile. Without stream-K the whole product is one tile. `shape` is
+        that of the product as it is computed, and `instructions` the number of instructions along K.
         """
         if self.stream_k is None:
             return np.zeros((1, 1), np.intp), [self]
@@ -222,10 +209,8 @@ class Way:
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
         """Return the chains of every slice; a chain is the ordered indices of its instructions. Not for stream-K.
 
-        Raises
-        ------
-        OperandError
-            There are more slices than K tiles, slices of given lengths do not make up K, or K cannot be interleaved.
+        Raise an `OperandError` if there are more slices than K tiles, slices of given lengths do not make up K, or K
+        cannot be interleaved.
         """
         self.check_interleave(instructions)
         tile = min(self.tile, instructions)  # A K tile that is longer than K is cut to the length of K.
@@ -317,21 +302,9 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add terms in one of the orders of addition.
+    """Add at least one term in one of :data:`ORDERS` or in a tree over bits.
 
-    Parameters
-    ----------
-    terms : sequence
-        Terms, at least one.
-    order : str
-        One of :data:`ORDERS`, except ``any``, or a tree over bits.
-    add : callable
-        Function that adds two terms.
-
-    Raises
-    ------
-    OperandError
-        The order is ``any``, or a tree over bits of another number of terms.
+    Raise an `OperandError` if the order is ``any``, or a tree over bits of another number of terms.
     """
     parts = list(terms)
     if bits := _bits_of(order):
@@ -366,10 +339,7 @@ def _over_bits(terms: list[Term], bits: tuple[int, ...], add: Callable[[Term, Te
 def instruction_named(text: str, arch: str) -> Instruction:
     """Return the instruction for matrix products that a text names; check that architecture `arch` supports it.
 
-    Raises
-    ------
-    InstructionError
-        No instruction or more than one has this name, or `arch` does not have it.
+    Raise an `InstructionError` if no instruction or more than one has this name, or `arch` does not have it.
     """
     if isinstance(text, str) and text.startswith("tcgen05.") and "(" not in text:
         raise InstructionError(

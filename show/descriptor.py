@@ -77,18 +77,10 @@ def _bits(field: DescriptorField) -> str:
 def explained_descriptor(text: str, operand: str | None = None, major: str | None = None) -> ExplainedDescriptor | None:
     """Explain a descriptor, given as text that begins with a hexadecimal number; return None for any other text.
 
-    Parameters
-    ----------
-    text : str
-        A 64-bit matrix descriptor (more than 8 digits) or a 32-bit instruction descriptor of ``tcgen05``. Behind it may
-        follow ``wgmma``, ``tcgen05``, or the instruction that takes it.
-    operand, major : str, optional
-        Operand that the matrix descriptor places, and its major: by default both.
-
-    Raises
-    ------
-    InstructionError, OperandError
-        The instruction does not parse or has no such descriptor, or the number is too large.
+    The number is a 64-bit matrix descriptor (more than 8 digits) or a 32-bit instruction descriptor of ``tcgen05``. It
+    may be followed by ``wgmma``, ``tcgen05``, or the instruction that takes it. `operand` is the operand that a matrix
+    descriptor places, and `major` its major (default: both). Raise an `InstructionError` or `OperandError` if the
+    instruction does not parse or has no such descriptor, or the number is too large.
     """
     number, _, rest = text.strip().partition(" ")
     match = _HEXADECIMAL.fullmatch(number.rstrip(","))

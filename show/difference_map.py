@@ -62,13 +62,7 @@ class DifferenceMap:
         return "\n".join(lines)
 
     def svg(self, title: str) -> bytes:
-        """Draw the map of differing outputs as a picture with a title.
-
-        Raises
-        ------
-        BackendError
-            matplotlib is not installed.
-        """
+        """Draw the map of differing outputs as a picture; raise a `BackendError` if matplotlib is not installed."""
         patches: Any = importlib.import_module("matplotlib.patches")
         levels, (height, width) = self._cells(_PICTURE)
         down, across = levels.shape

@@ -77,12 +77,8 @@ class Layout:
     def as_svg(self) -> bytes:
         """Return a picture of the operands as SVG: grids above a common k axis. `choice` selects whole operands only.
 
-        Chosen tiles of shared memory are drawn as lines of 128 bytes.
-
-        Raises
-        ------
-        OperandError, BackendError
-            None of the operands has a map; matplotlib is not installed.
+        Chosen tiles of shared memory are drawn as lines of 128 bytes. Raise an `OperandError` if none of the operands
+        has a map, and a `BackendError` if matplotlib is not installed.
         """
         if self.tiles:
             return tiles_as_svg(self.subject.name, self.placements.operands)

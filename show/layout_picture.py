@@ -73,10 +73,7 @@ class _Panel:
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
     """Draw the placement of the operands as SVG, except block scales; the sparsity selector is in a heading.
 
-    Raises
-    ------
-    OperandError, BackendError
-        None of the operands has a map; matplotlib is not installed.
+    Raise an `OperandError` if none of the operands has a map, and a `BackendError` if matplotlib is not installed.
     """
     shown = [place for place in found.operands if not place.operand.startswith("scale")]
     if not shown:

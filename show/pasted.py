@@ -47,10 +47,7 @@ class PastedInstruction:
 def read_line(text: str) -> PastedInstruction | None:
     """Read a line of PTX with operands; return None for any other text.
 
-    Raises
-    ------
-    InstructionError, OperandError
-        The instruction or one of its operands is wrong.
+    Raise an `InstructionError` or `OperandError` if the instruction or one of its operands is wrong.
     """
     line = paste(text)
     if line is None:

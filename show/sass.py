@@ -54,17 +54,8 @@ def _listed(heading: str, implemented: Sequence[Implementation]) -> list[str]:
 def machine_instruction(text: str, arch: str | None = None) -> MachineInstruction | None:
     """Return the PTX instructions of a SASS name or a line of disassembly; None for any other text.
 
-    Parameters
-    ----------
-    text : str
-        For example ``HMMA.SP.16832.F32 R4, R8, R12, R4, R0, 0x0``.
-    arch : str, optional
-        Target whose instructions are listed. Default: all.
-
-    Raises
-    ------
-    InstructionError
-        No modelled instruction has the name, or none on that target.
+    A line is for example ``HMMA.SP.16832.F32 R4, R8, R12, R4, R0, 0x0``. `arch` is the target whose instructions are
+    listed (default: all). Raise an `InstructionError` if no modelled instruction of the target has the name.
     """
     name = sass_name(text)
     if name is None:

@@ -24,15 +24,10 @@ _EMPTY = "#f3f3f3"
 
 
 def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
-    """Draw tiles of shared memory as SVG, one panel per tile.
+    """Draw tiles of shared memory as SVG, one panel per tile; raise a `BackendError` if matplotlib is not installed.
 
     A cell is a unit of 16 bytes, with the elements it holds; its colour is the row of the swizzle pattern, so that a
     row of the matrix (of k if MN-major) keeps its colour.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
     """
     patches: Any = importlib.import_module("matplotlib.patches")
     panels = [(place, _units(place)) for place in places]
