@@ -77,7 +77,7 @@ class Probe:
 
     def grid(self, fault: Fault) -> Grid:
         """Return the sample of outputs as computed by a kernel with the fault."""
-        return Grid(fault.change(self._problem.setting), self._rows, self._columns)
+        return Grid(fault.setting, self._rows, self._columns)
 
     def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
         """Return the fraction of sample outputs that a fault nearly reproduces, and the sum of its distances."""

@@ -10,7 +10,6 @@ has free parameters.
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -242,14 +241,14 @@ class _Examination:
         if i.a.name == "tf32":
             yield from rounded_words(setting)
         for text, changed in self.problem.rounded():
-            yield Fault("rounding of operands", text, changed.instead_of)
+            yield Fault("rounding of operands", text, changed)
         yield from epilogue_faults(setting)
         yield from scale_faults(setting, i)
         if self._is_fine:
             return
         if setting.nibbles is not None:
             yield from metadata(setting, i.container_bits)
-        yield from types(i)
+        yield from types(setting, i)
         yield from k_maps(setting, min(i.k for i in self.problem.instructions))
         yield from layouts(setting, i)
         if not setting.has_scales_along_k:
@@ -292,15 +291,10 @@ class _Examination:
 
     def _every_way(self) -> Iterator[Way]:
         """Yield the ways of summation that were tried before, then others, each of which is generated only once."""
-        place = 0
-        while place < len(self._known_ways) or self._know_further_way():
-            yield self._known_ways[place]
-            place += 1
-
-    def _know_further_way(self) -> bool:
-        ways = [*islice(self._more_ways, 1)]
-        self._known_ways += ways
-        return bool(ways)
+        yield from self._known_ways
+        for way in self._more_ways:
+            self._known_ways.append(way)
+            yield way
 
     def _likely_conversions(self, fault: Fault, probe: Probe) -> Container[tuple[str, str]]:
         """Return the conversions of A and B to tf32 with which a fault comes nearest to the result."""
@@ -334,7 +328,7 @@ class _Examination:
                 yield found
                 # A further way of summation is useful only if it reproduces some outputs that the present way does not.
                 rows, columns = chosen(found.codes != self.wanted, *PROBE)
-                rest = Grid(fault.change(self.setting), rows, columns), self.wanted[np.ix_(rows, columns)]
+                rest = Grid(fault.setting, rows, columns), self.wanted[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
                 return
         if best and not tried and 2 * most > differs.sum() and (found := self._whole(fault, best)):
@@ -342,9 +336,9 @@ class _Examination:
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
         """Explain the whole product by a fault; None if the fault's way of summation gives the correct product."""
-        setting, changed = fault.change(self.setting), fault.change_way(way) if fault.change_way else way
-        codes = setting.codes(changed)
-        if changed != way and setting is not self.setting:
+        changed = fault.change_way(way) if fault.change_way else way
+        codes = fault.setting.codes(changed)
+        if changed != way and fault.setting is not self.setting:
             with suppress(OperandError):  # chains may cross the scale groups of the correct product
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
@@ -422,8 +416,8 @@ class _Examination:
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]
             text, bits = describe_map(index, noun)
-            change = partial(array.with_lines, index=index)
-            fault = Fault(array.kind, f"{array.name} of other {noun}: {text}", change, bits=bits)
+            setting = array.with_lines(self.setting, index)
+            fault = Fault(array.kind, f"{array.name} of other {noun}: {text}", setting, bits=bits)
             yield from self._by_ways(fault, Probe(self.problem, self.differs))
 
     def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:

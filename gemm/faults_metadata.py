@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,30 +21,30 @@ _Nibbles = NDArray[np.uint8]
 
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
     """Yield faults by which all metadata of A is wrong in the same manner; `bits` is the width of an element."""
-    nibbles = setting.nibbles
-    assert nibbles is not None
+    assert setting.nibbles is not None
+    for text, nibbles in _wrong_nibbles(setting.nibbles, bits):
+        yield Fault("metadata", f"metadata {text}", replace(setting, nibbles=np.ascontiguousarray(nibbles)))
+
+
+def _wrong_nibbles(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
+    """Yield a text that follows the word "metadata", and the wrong metadata."""
     for text, table in _tables():
-        yield _fault(text, table[nibbles])
+        yield text, table[nibbles]
     rows, chunks = nibbles.shape
     for text, index in _lines(rows):
-        yield _fault(f"metadata of other rows: row p has the metadata of row {text}", nibbles[index])
+        yield f"of other rows: row p has the metadata of row {text}", nibbles[index]
     for text, index in named_maps(chunks, powers=(1, 2, 4, 8, 16)):
-        yield _fault(f"metadata of other chunks: chunk p of each row has the nibble of chunk {text}", nibbles[:, index])
-    flat = nibbles.ravel()
+        yield f"of other chunks: chunk p of each row has the nibble of chunk {text}", nibbles[:, index]
     for shift in (1, -1, 2, -2, 4, -4, 8, -8):
-        text = f"metadata is shifted by {abs(shift)} nibbles {'down' if shift > 0 else 'up'} in memory, across rows"
-        yield _fault(text, np.roll(flat, shift).reshape(rows, chunks))
-    for text, found in _orders(nibbles, bits):
-        yield _fault(text, found)
+        text = f"is shifted by {abs(shift)} nibbles {'down' if shift > 0 else 'up'} in memory, across rows"
+        yield text, np.roll(nibbles.ravel(), shift).reshape(rows, chunks)
+    for text, read in _orders(nibbles, bits):
+        yield text, read
     for row, row_index in named_maps(rows, powers=(1, 8)):
         for chunk, chunk_index in named_maps(chunks, powers=(1, 2, 4)):
             if "^" in row and "^" in chunk:
-                text = f"metadata of other rows and chunks: row p has that of row {row}, chunk q that of {chunk}"
-                yield _fault(text.replace("that of p", "that of q"), nibbles[row_index][:, chunk_index])
-
-
-def _fault(text: str, nibbles: _Nibbles) -> Fault:
-    return Fault("metadata", text, partial(replace, nibbles=np.ascontiguousarray(nibbles)))
+                text = f"of other rows and chunks: row p has that of row {row}, chunk q that of {chunk}"
+                yield text.replace("that of p", "that of q"), nibbles[row_index][:, chunk_index]
 
 
 def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
@@ -65,29 +65,25 @@ def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
 def _tables() -> Iterator[tuple[str, NDArray]]:
     """Yield tables of wrong nibbles: each table replaces each of the 16 metadata nibbles by another nibble."""
     every = np.arange(16, dtype=np.uint8)
-    yield "metadata of zeros: every nibble is 0x0", np.zeros_like(every)
+    yield "of zeros: every nibble is 0x0", np.zeros_like(every)
     for value in (0x4, 0xE, 0x8, 0x9, 0xC, 0xD, 0x6, 0xF, 0x5, 0xA, 0x1):
-        yield f"metadata is constant: every nibble is 0x{value:x}", np.full_like(every, value)
-    yield "metadata with both indices of a nibble exchanged (i0 and i1)", every >> 2 | (every & 3) << 2
-    yield "metadata with every index complemented", every ^ 15
-    yield (
-        "metadata with the bits of a nibble reversed",
-        np.array([int(f"{n:04b}"[::-1], 2) for n in range(16)], np.uint8),
-    )
-    yield "metadata with the bits of each index exchanged", (every & 5) << 1 | (every & 10) >> 1
-    yield "metadata with i1 taken for both indices", every >> 2 | every & 12
-    yield "metadata with i0 taken for both indices", every & 3 | (every & 3) << 2
+        yield f"is constant: every nibble is 0x{value:x}", np.full_like(every, value)
+    yield "with both indices of a nibble exchanged (i0 and i1)", every >> 2 | (every & 3) << 2
+    yield "with every index complemented", every ^ 15
+    yield "with the bits of a nibble reversed", np.array([int(f"{n:04b}"[::-1], 2) for n in range(16)], np.uint8)
+    yield "with the bits of each index exchanged", (every & 5) << 1 | (every & 10) >> 1
+    yield "with i1 taken for both indices", every >> 2 | every & 12
+    yield "with i0 taken for both indices", every & 3 | (every & 3) << 2
 
 
 def _orders(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
     """Yield metadata that was written in one memory layout and read in another."""
     rows, chunks = nibbles.shape
     every = np.arange(rows * chunks, dtype=np.uint32).reshape(rows, chunks)
-    orders: dict[str, NDArray[np.intp]] = {"row by row": every.astype(np.intp)}
+    orders: dict[str, NDArray[np.intp]] = {"row by row": every.ravel().astype(np.intp)}
     for width in (4, 8, 16, 32):
         if chunks * 4 % width == 0:
-            per_word = width // 4
-            words = every.reshape(rows, -1, per_word)
+            words = every.reshape(rows, -1, width // 4)
             orders[f"column by column in words of {width} bits"] = words.swapaxes(0, 1).ravel().astype(np.intp)
     for width in (16, 32):
         with suppress(Error):
@@ -102,14 +98,12 @@ def _orders(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
             if len(placed_nibbles) == every.size:
                 orders[name] = placed_nibbles
     flat = nibbles.ravel()
-    for writer, written in orders.items():
-        for reader, read in orders.items():
-            if writer != reader:
-                found = np.empty_like(flat)
-                found[read.ravel()] = flat[written.ravel()]
-                if (found != flat).any():
-                    text = f"metadata of another interleave: written as {writer}, read as {reader}"
-                    yield text, found.reshape(rows, chunks)
+    for (writer, written), (reader, read) in permutations(orders.items(), 2):
+        changed = np.empty_like(flat)
+        changed[read] = flat[written]
+        if (changed != flat).any():
+            text = f"of another interleave: written as {writer}, read as {reader}"
+            yield text, changed.reshape(rows, chunks)
 
 
 def _atoms(bits: int) -> Iterator[tuple[str, Atom]]:

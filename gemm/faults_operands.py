@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from ..tensors.encode import decode_codes, encode
 from .epilogue import rounded_values
 from .index_maps import named_maps
 from .matrices import holds_codes, own_format
-from .misread_tiles import Misreading, misreadings, regathered
+from .misread_tiles import misreadings, regathered
 from .setting import Fault, Setting
 from .ways import Way, instruction_named
 
-__all__ = ["k_maps", "layouts", "rounded_otherwise", "rounded_words", "types"]
+__all__ = ["k_maps", "layouts", "rounded_otherwise", "rounded_to_bf16", "rounded_words", "types"]
 
 #: Types as which a kernel may misread elements, by true type.
 _NEIGHBOURS = {
@@ -32,19 +33,18 @@ _BLOCKS = (1, 2, 4, 8)
 _READ = "operand read from other places"
 
 
-def types(i: Instruction) -> Iterator[Fault]:
+def types(setting: Setting, i: Instruction) -> Iterator[Fault]:
     """Yield faults by which elements of A, elements of B, or block scales are interpreted as another type."""
     if i.scale_format:
         scale = i.scale_format.name
         other = "ue4m3" if scale == "ue8m0" else "ue8m0"
         text = f"the block scales of type {scale} are taken for {other}"
-        yield Fault("type", text, lambda setting: setting, partial(_with_instruction, old=scale, new=other))
-    for a in (i.a.name, *_NEIGHBOURS.get(i.a.name, ())):
-        for b in (i.b.name, *_NEIGHBOURS.get(i.b.name, ())):
-            changed = [(name, old, new) for name, old, new in (("A", i.a.name, a), ("B", i.b.name, b)) if old != new]
-            if changed:
-                text = " and ".join(f"{name} of type {old} is taken for {new}" for name, old, new in changed)
-                yield Fault("type", text, lambda setting: setting, partial(_retyped, a=a, b=b))
+        yield Fault("type", text, setting, partial(_with_instruction, old=scale, new=other))
+    for a, b in product(*((fmt.name, *_NEIGHBOURS.get(fmt.name, ())) for fmt in (i.a, i.b))):
+        changed = [(name, old, new) for name, old, new in (("A", i.a.name, a), ("B", i.b.name, b)) if old != new]
+        if changed:
+            text = " and ".join(f"{name} of type {old} is taken for {new}" for name, old, new in changed)
+            yield Fault("type", text, setting, partial(_retyped, a=a, b=b))
 
 
 def _retyped(way: Way, a: str, b: str) -> Way:
@@ -72,47 +72,31 @@ def _transposed(matrix: NDArray, as_read: bool) -> NDArray:
 
 def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
     """Yield faults by which A or B is read from memory in another layout than it was written."""
-    for as_read in (True, False):
-        how = "read" if as_read else "stored"
+    for text, name, matrix in _misread_matrices(setting, i.container_bits):
+        yield Fault(_READ, f"{name.upper()}{text}", setting.with_parts({name: np.ascontiguousarray(matrix)}))
 
-        def change_b(held: Setting, as_read: bool = as_read) -> Setting:
-            return replace(held, b=np.ascontiguousarray(_transposed(held.b, as_read)))
 
-        def change_a(held: Setting, as_read: bool = as_read) -> Setting:
-            return replace(held, a=np.ascontiguousarray(_transposed(held.a, as_read)))
-
-        yield Fault(_READ, f"B is transposed: it is {how} in the order of its transpose", change_b)
-        yield Fault(_READ, f"A is transposed: it is {how} in the order of its transpose", change_a)
+def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, NDArray]]:
+    """Yield a text that follows the name of the matrix, the name ``a`` or ``b``, and the matrix as it is read."""
+    for how, as_read in (("read", True), ("stored", False)):
+        for name in "ba":
+            matrix = _transposed(getattr(setting, name), as_read)
+            yield f" is transposed: it is {how} in the order of its transpose", name, matrix
     if setting.b.shape[0] == setting.b.shape[1]:
-        yield Fault(_READ, "B is transposed", lambda held: replace(held, b=np.ascontiguousarray(held.b.T)))
-    bits = i.container_bits
-    for found in misreadings(setting.b.shape[1], setting.b.shape[0], bits):
-        yield Fault(_READ, f"B (K-major): {found.text}", partial(_misread, name="b", turned=True, found=found))
-    for found in misreadings(len(setting.a), setting.a.shape[1], bits):
-        yield Fault(_READ, f"A (K-major): {found.text}", partial(_misread, name="a", turned=False, found=found))
-    for found in misreadings(len(setting.b), setting.b.shape[1], bits):
-        if "swizzle" in found.text:
-            yield Fault(_READ, f"B (MN-major): {found.text}", partial(_misread, name="b", turned=False, found=found))
-    for found in misreadings(setting.a.shape[1], len(setting.a), bits):
-        if "swizzle" in found.text:
-            yield Fault(_READ, f"A (MN-major): {found.text}", partial(_misread, name="a", turned=True, found=found))
+        yield " is transposed", "b", setting.b.T
+    for name, major, is_turned in (("b", "K", True), ("a", "K", False), ("b", "MN", False), ("a", "MN", True)):
+        matrix = getattr(setting, name).T if is_turned else getattr(setting, name)
+        for misreading in misreadings(*matrix.shape, bits):
+            if major == "K" or "swizzle" in misreading.text:
+                read = regathered(matrix, misreading)
+                yield f" ({major}-major): {misreading.text}", name, read.T if is_turned else read
     for size in (1, 2, 4, 8, 16, 32, 64):
-        for name, width in (("a", setting.a.shape[1]), ("b", setting.k)):
+        for name, axis in (("a", 1), ("b", 0)):
+            matrix = getattr(setting, name)
+            width = matrix.shape[axis]
             if width % (2 * size) == 0:
-                text = f"{name.upper()}: neighbouring groups of {size} elements along K are exchanged"
-                yield Fault(_READ, text, partial(_exchanged, name=name, size=size))
-
-
-def _misread(setting: Setting, name: str, turned: bool, found: Misreading) -> Setting:
-    matrix = getattr(setting, name)
-    result = regathered(matrix.T if turned else matrix, found)
-    return replace(setting, **{name: np.ascontiguousarray(result.T) if turned else result})  # type: ignore[arg-type]
-
-
-def _exchanged(setting: Setting, name: str, size: int) -> Setting:
-    matrix = getattr(setting, name)
-    index = np.arange(matrix.shape[name == "a"]) ^ size
-    return replace(setting, **{name: matrix[:, index] if name == "a" else matrix[index]})
+                text = f": neighbouring groups of {size} elements along K are exchanged"
+                yield text, name, matrix.take(np.arange(width) ^ size, axis)
 
 
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
@@ -135,7 +119,7 @@ def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
             for who, names in operands.items():
                 kind = "metadata" if names == ("nibbles",) else _READ
                 where = f"{who} is read from other blocks of {size} along K: block p holds block {text}"
-                yield Fault(kind, where, partial(Setting.with_blocks, unit=size, index=dict.fromkeys(names, index)))
+                yield Fault(kind, where, setting.with_blocks(size, dict.fromkeys(names, index)))
 
 
 def _maps(count: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
@@ -148,25 +132,22 @@ def _maps(count: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
     yield "p - 2, and zeros before the first", np.maximum(every - 2, -1)
 
 
-_Round = Callable[[NDArray[np.uint32]], NDArray[np.uint32]]
-
-
 def rounded_words(setting: Setting) -> Iterator[Fault]:
     """Yield faults by which f32 operands are rounded before the tf32 instruction drops their low 13 bits."""
-    rounders: dict[str, _Round] = {
+    rounders: dict[str, Callable[[NDArray[np.uint32]], NDArray[np.uint32]]] = {
         "truncated to bf16": lambda x: x & np.uint32(0xFFFF0000),
-        "rounded to bf16 to nearest even": lambda x: (
-            x + np.uint32(0x7FFF) + (x >> np.uint32(16) & np.uint32(1)) & np.uint32(0xFFFF0000)
-        ),
+        "rounded to bf16 to nearest even": rounded_to_bf16,
         "rounded to f16": _through_f16,
     }
     for text, rounder in rounders.items():
         for who, names in (("A and B are", "ab"), ("A is", "a"), ("B is", "b")):
+            parts = {name: rounder(getattr(setting, name)) for name in names}
+            yield Fault("rounding of operands", f"{who} {text}", setting.with_parts(parts))
 
-            def change(held: Setting, names: str = names, rounder: _Round = rounder) -> Setting:
-                return replace(held, **{name: rounder(getattr(held, name)) for name in names})  # type: ignore[arg-type]
 
-            yield Fault("rounding of operands", f"{who} {text}", change)
+def rounded_to_bf16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Round codes of f32 to bf16, to nearest even; return codes of f32."""
+    return words + np.uint32(0x7FFF) + (words >> np.uint32(16) & np.uint32(1)) & np.uint32(0xFFFF0000)
 
 
 def _through_f16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -179,10 +160,11 @@ def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format])
 
     Nothing is yielded for factors that hold codes.
     """
+    factors = [*zip((left, right), formats, strict=True)]
     are_numbers = [
         isinstance(array, np.ndarray) and not fmt.is_integer and not fmt.ignored_low_bits
         and not holds_codes(array, fmt) and own_format(array) != fmt.name
-        for array, fmt in zip((left, right), formats, strict=True)
+        for array, fmt in factors
     ]  # fmt: skip
     rounders: dict[str, Callable[[NDArray, Format], NDArray]] = {
         "truncated (rounded toward zero)": _toward_zero,
@@ -191,13 +173,13 @@ def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format])
         "rounded twice, through bf16": lambda x, fmt: _through(x, "bf16"),
     }
     for how, rounder in rounders.items():
-        for who, chosen in (("A and B are", (True, True)), ("A is", (True, False)), ("B is", (False, True))):
-            if all(not one or number for one, number in zip(chosen, are_numbers, strict=True)):
-                both = [
+        for who, rounded in (("A and B are", (True, True)), ("A is", (True, False)), ("B is", (False, True))):
+            if all(number or not one for one, number in zip(rounded, are_numbers, strict=True)):
+                a, b = (
                     rounder(in_float64(array), fmt) if one else array
-                    for one, array, fmt in zip(chosen, (left, right), formats, strict=True)
-                ]
-                yield f"{who} {how}", both[0], both[1]
+                    for one, (array, fmt) in zip(rounded, factors, strict=True)
+                )
+                yield f"{who} {how}", a, b
 
 
 def _encoded(values: NDArray[np.float64], fmt: Format) -> NDArray:

@@ -12,7 +12,7 @@ from ..isa.formats import FORMATS
 from ..operands.registers import CONTAINERS
 from ..tensors.encode import decode_codes, encode
 from .epilogue import rounded_values, to_codes
-from .index_maps import Outputs, describe_map, listed, sources
+from .index_maps import Outputs, describe_map, joined, listed, sources, tiles_of
 from .setting import Finish
 from .ways import Way
 
@@ -65,17 +65,21 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
         yield Moved("outputs are missing: their places hold zeros", np.where(differs, -1, every).ravel(), 2)
 
 
+def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
+    """Return for each row of `y` the row of `correct` that it holds; None if few rows match, or none is elsewhere."""
+    index = sources(correct, y)
+    own = np.arange(len(index))
+    whole = np.where(index >= 0, index, own)
+    return whole if 2 * (index >= 0).sum() >= len(index) and (whole != own).any() else None
+
+
 def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
     """Match whole rows, or whole columns, of the result with rows or columns of the correct product."""
-    for noun, turned in (("rows", False), ("columns", True)):
-        present, wanted = (part.map(np.transpose) if turned else part for part in (correct, y))
-        index = sources(present, wanted)
-        own = np.arange(len(index))
-        whole = np.where(index >= 0, index, own)
-        if 2 * (index >= 0).sum() >= len(index) and (whole != own).any():
-            text, bits = describe_map(whole, noun)
-            places = every[:, whole] if turned else every[whole]
-            yield Moved(f"{before}{text}", places.ravel(), bits)
+    for axis, noun in enumerate(("rows", "columns")):
+        present, given = (part.map(np.transpose) if axis else part for part in (correct, y))
+        if (index := _matched(present, given)) is not None:
+            text, bits = describe_map(index, noun)
+            yield Moved(f"{before}{text}", every.take(index, axis).ravel(), bits)
 
 
 def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
@@ -91,29 +95,15 @@ def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Mov
     yield Moved(f"{down_text}; {across_text}", every[index][:, across].ravel(), down_bits + across_bits)
 
 
-def _cut(matrix: NDArray, height: int, width: int) -> NDArray:
-    """Cut a matrix into tiles; return an array of shape (tiles, height, width)."""
-    rows, columns = matrix.shape
-    tiles = matrix.reshape(rows // height, height, columns // width, width).swapaxes(1, 2)
-    return tiles.reshape(-1, height, width)
-
-
 def _flat(matrix: NDArray, height: int, width: int, turned: bool = False) -> NDArray:
     """Return an array in which each row holds the outputs of one tile; each tile is transposed first if `turned`."""
-    tiles = _cut(matrix, height, width)
+    tiles = tiles_of(matrix, height, width)
     return (tiles.swapaxes(1, 2) if turned else tiles).reshape(len(tiles), -1)
 
 
 def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArray[np.bool_]) -> NDArray:
     """Return an array with a row for each position in a tile: the outputs at this position in some of the tiles."""
     return cut(matrix)[tiles].T
-
-
-def _joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Return the matrix that consists of the given tiles, the inverse of :func:`_cut`."""
-    _, height, width = tiles.shape
-    cut = tiles.reshape(shape[0] // height, shape[1] // width, height, width)
-    return cut.swapaxes(1, 2).reshape(shape)
 
 
 def _sizes(shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -129,42 +119,36 @@ def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Mo
         across = shape[1] // width
         for turned in (False, True) if height == width else (False,):
             cut = partial(_flat, height=height, width=width, turned=turned)
-            index = sources(correct.map(cut), y.map(partial(_flat, height=height, width=width)))
-            own = np.arange(len(index))
-            if 2 * (index >= 0).sum() < len(index) or (index[index >= 0] == own[index >= 0]).all():
+            index = _matched(correct.map(cut), y.map(partial(_flat, height=height, width=width)))
+            if index is None:
                 continue
-            whole = np.where(index >= 0, index, own)
-            places = np.flatnonzero(whole != own)
+            places = np.flatnonzero(index != np.arange(len(index)))
             pairs = [
-                f"({place // across}, {place % across}) holds ({whole[place] // across}, {whole[place] % across})"
+                f"({place // across}, {place % across}) holds ({index[place] // across}, {index[place] % across})"
                 for place in places
             ]
             word = ", each transposed" if turned else ""
             text = f"tiles of {height} rows x {width} columns are in other places{word}: tile {listed(pairs, 4)}"
-            bits = min(describe_map(whole, "tiles")[1], len(places) * log2(len(own)))
-            yield Moved(text, _joined(cut(every)[whole].reshape(-1, height, width), shape).ravel(), bits)
+            bits = min(describe_map(index, "tiles")[1], len(places) * log2(len(index)))
+            yield Moved(text, joined(cut(every)[index].reshape(-1, height, width), shape).ravel(), bits)
 
 
 def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
     """Match positions within a tile: one permutation for all tiles, or for all tiles that differ."""
     for height, width in _sizes(every.shape):
-        positions = height * width
-        if not 1 < positions <= _MOST_POSITIONS:
+        if not 1 < height * width <= _MOST_POSITIONS:
             continue
         cut = partial(_flat, height=height, width=width)
         differs = (cut(correct.codes) != cut(y.codes)).any(1)
-        present, wanted = (part.map(partial(_positions, cut=cut, tiles=differs)) for part in (correct, y))
-        index = sources(present, wanted)
-        own = np.arange(positions)
-        if 2 * (index >= 0).sum() < positions or (index[index >= 0] == own[index >= 0]).all():
+        index = _matched(*(part.map(partial(_positions, cut=cut, tiles=differs)) for part in (correct, y)))
+        if index is None:
             continue
-        whole = np.where(index >= 0, index, own)
         tiles = cut(every)
-        tiles = np.where(differs[:, None], tiles[:, whole], tiles)
-        text, bits = _position_text(whole, height, width)
+        tiles = np.where(differs[:, None], tiles[:, index], tiles)
+        text, bits = _position_text(index, height, width)
         bits += 0 if differs.all() else min(len(differs), 2 * log2(len(differs)) + 8)
         where = "each tile" if differs.all() else f"{differs.sum()} of the {len(differs)} tiles"
-        places = _joined(tiles.reshape(-1, height, width), every.shape).ravel()
+        places = joined(tiles.reshape(-1, height, width), every.shape).ravel()
         yield Moved(f"in {where} of {height} rows x {width} columns, {text}", places, bits)
 
 
@@ -199,7 +183,8 @@ def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
         return
     for name in ("f16", "bf16", "e4m3", "e5m2"):
         if name != result and (result in ("f32", "f16", "bf16") or name in ("f16", "bf16")):
-            yield rounding, f"the result is rounded twice: to {name}, then to {result}", _twice(name)
+            text = f"the result is rounded twice: to {name}, then to {result}"
+            yield rounding, text, _before(partial(rounded_values, result=name))
     if result == "f32":
         yield rounding, "the result is truncated to tf32", _cut_f32(13)
         yield rounding, "the result is truncated to bf16", _cut_f32(16)
@@ -211,12 +196,15 @@ def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
         yield special, "overflow becomes infinity or NaN and does not saturate", _saturated(False)
     for text, code in _NANS.items():
         yield special, f"NaN is stored as {text}", _nan_as(code)
-    yield special, "infinity is stored as the largest number", _finite
-    yield rounding, "ReLU is applied to the result", _positive
+    largest = np.float32(3.4028235e38)
+    finite = _before(lambda x: np.where(np.isinf(x), np.copysign(largest, x), x))
+    yield special, "infinity is stored as the largest number", finite
+    yield rounding, "ReLU is applied to the result", _before(lambda x: np.where(x < 0, np.float32(0), x))
 
 
-def _positive(values: NDArray, way: Way) -> NDArray:
-    return to_codes(np.where(values < 0, np.float32(0), values), way.result, way.rounding)
+def _before(change: Callable[[NDArray], NDArray]) -> Finish:
+    """Return a method that changes results and then stores them as the way of summation does."""
+    return lambda values, way: to_codes(change(values), way.result, way.rounding)
 
 
 def _wrapped(values: NDArray, way: Way) -> NDArray:
@@ -226,10 +214,6 @@ def _wrapped(values: NDArray, way: Way) -> NDArray:
 
 def _never_lowest(values: NDArray, way: Way) -> NDArray:
     return np.where((codes := to_codes(values, "s8")) == 0x80, np.uint8(0x81), codes)
-
-
-def _twice(name: str) -> Finish:
-    return lambda values, way: to_codes(rounded_values(values, name).astype(np.float32), way.result, way.rounding)
 
 
 def _cut_f32(bits: int) -> Finish:
@@ -271,8 +255,3 @@ def _nan_as(code: int) -> Finish:
         return np.where(np.isnan(values), codes.dtype.type(word), codes)
 
     return store
-
-
-def _finite(values: NDArray, way: Way) -> NDArray:
-    return to_codes(np.where(np.isinf(values), np.copysign(np.float32(3.4028235e38), values), values),
-                    way.result, way.rounding)  # fmt: skip

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.encode import encode
+from .faults_operands import rounded_to_bf16
 from .index_maps import Index, named_maps
 from .setting import Fault, Setting
 from .ways import Way
@@ -24,17 +25,27 @@ _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 _SHARED = 128
 #: Numbers of instructions per promoted partial sum, for faults in which the accumulator is not cleared.
 _PROMOTIONS = (1, 2, 4, 8, 16)
+#: Noun for one line of an operand along axis 0 and along axis 1 of the product.
+_LINES = ("row", "column")
 
 _Applied = dict[str, NDArray]
 
 
-def _array_names(setting: Setting) -> dict[str, tuple[str, str]]:
-    """Return kind and name of each array of an epilogue; A and B mean the factors of the product as it is computed."""
+def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
+    """Yield field, kind, name and array of the scales, C and bias; A and B are the factors of the computed product."""
     a, b = "BA" if setting.swapped else "AB"
-    return {
+    names = {
         "scale_a": ("scale", f"the scale of {a}"), "scale_b": ("scale", f"the scale of {b}"), "c": ("C", "C"),
         "bias": ("bias", "the bias"),
     }  # fmt: skip
+    for field, (kind, name) in names.items():
+        if (array := getattr(setting.epilogue, field)) is not None:
+            yield field, kind, name, array
+
+
+def _axes(array: NDArray) -> list[int]:
+    """Return the axes along which a matrix varies."""
+    return [axis for axis in (0, 1) if not (array == array.take([0], axis)).all()]
 
 
 # Operand arrays with entries for each row or column of the product.
@@ -47,13 +58,13 @@ class LineArray:
     kind: str
     name: str
     axis: int
-    move: Callable[[Setting, Setting], Setting]  #: Copies this array from the second setting into the first
+    part: str  #: Name of the array for :meth:`sptc.gemm.setting.Setting.part`
 
     def with_lines(self, setting: Setting, index: Index) -> Setting:
         """Return a product in which row or column p uses the array entries of row or column ``index[p]``."""
         places = [np.arange(size) for size in setting.shape]
         places[self.axis] = index
-        return self.move(setting, setting.take(places[0], places[1]))
+        return setting.with_parts({self.part: setting.take(places[0], places[1]).part(self.part)})
 
     def line_against_all(self, setting: Setting, line: int, others: Index) -> Setting:
         """Return copies of one row (or column) of a product, each with the array entries of another row or column."""
@@ -62,54 +73,22 @@ class LineArray:
         places[self.axis] = np.arange(count)
         entries = setting.take(places[0], places[1])
         places[self.axis] = np.full(count, line)
-        return self.move(setting.take(places[0], places[1]), entries)
+        return setting.take(places[0], places[1]).with_parts({self.part: entries.part(self.part)})
 
 
 def line_arrays(setting: Setting) -> Iterator[LineArray]:
     """Yield the metadata, scales, C and bias of a product, each with the axis along which it varies."""
     if setting.nibbles is not None:
-        yield LineArray("metadata", "the metadata", 0, lambda to, other: replace(to, nibbles=other.nibbles))
-    for name, (kind, text) in _array_names(setting).items():
-        if (array := getattr(setting.epilogue, name)) is not None:
-            whole = np.broadcast_to(array, setting.shape)
-            for axis in (0, 1):
-                if not (whole == whole.take([0], axis)).all():
-                    yield LineArray(kind, text, axis, partial(_with_epilogue_array, name=name))
+        yield LineArray("metadata", "the metadata", 0, "nibbles")
+    for field, kind, name, array in _epilogue_arrays(setting):
+        for axis in _axes(np.broadcast_to(array, setting.shape)):
+            yield LineArray(kind, name, axis, f"epilogue.{field}")
     for axis in (0, 1) if setting.scales else ():
-        yield LineArray("scale", f"the block scales of {'AB'[axis]}", axis, partial(_with_block_scales_of, axis=axis))
+        yield LineArray("scale", f"the block scales of {'AB'[axis]}", axis, f"scales.{axis}")
     if setting.groups:
         for axis, field in enumerate("ba" if setting.swapped else "ab"):
             if getattr(setting.groups, field).shape[1 + axis] > 1:
-                move = partial(_with_group_array, field=field)
-                yield LineArray("scale", f"the group scales of {'AB'[axis]}", axis, move)
-
-
-def _with_epilogue_array(to: Setting, other: Setting, name: str) -> Setting:
-    return _changed(to, **{name: np.broadcast_to(getattr(other.epilogue, name), to.shape)})
-
-
-def _with_block_scales_of(to: Setting, other: Setting, axis: int) -> Setting:
-    assert other.scales
-    return _with_block_scales(to, other.scales[axis], axis)
-
-
-def _with_block_scales(to: Setting, codes: NDArray[np.uint8], axis: int) -> Setting:
-    assert to.scales
-    return replace(to, scales=(codes, to.scales[1]) if axis == 0 else (to.scales[0], codes))
-
-
-def _with_group_array(to: Setting, other: Setting, field: str) -> Setting:
-    assert to.groups
-    return replace(to, groups=replace(to.groups, **{field: getattr(other.groups, field)}))
-
-
-def _changed(setting: Setting, /, **arrays: object) -> Setting:
-    """Return the operands with some parameters of the epilogue replaced."""
-    return replace(setting, epilogue=replace(setting.epilogue, **arrays))  # type: ignore[arg-type]
-
-
-def _fault(kind: str, text: str, **arrays: object) -> Fault:
-    return Fault(kind, text, partial(_changed, **arrays))
+                yield LineArray("scale", f"the group scales of {'AB'[axis]}", axis, f"groups.{field}")
 
 
 # Kinds of faults of the epilogue.
@@ -117,47 +96,50 @@ def _fault(kind: str, text: str, **arrays: object) -> Fault:
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
     """Yield faults of the epilogue of a product."""
+    for kind, text, fields in _wrong_fields(setting):
+        yield Fault(kind, text, replace(setting, epilogue=replace(setting.epilogue, **fields)))
+
+
+def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield kind and text of a fault of the epilogue, and the wrong values of fields."""
     shape, epilogue = setting.shape, setting.epilogue
-    names = _array_names(setting)
-    for name, (kind, text) in names.items():
-        if (array := getattr(epilogue, name)) is None:
-            continue
+    for field, kind, name, array in _epilogue_arrays(setting):
         if kind == "scale":
-            applied = {f"{text} {how}": changed for how, changed in _applied(array).items()}
+            applied = {f"{name} {how}": changed for how, changed in _applied(array).items()}
         else:
-            applied = {f"{text} is added twice": array + array, f"{text} is subtracted": -array}
-        for sentence, changed in {f"{text} is ignored": None, **applied}.items():
-            yield _fault(kind, sentence, **{name: changed})
+            applied = {f"{name} is added twice": array + array, f"{name} is subtracted": -array}
+        for text, changed in {f"{name} is ignored": None, **applied}.items():
+            yield kind, text, {field: changed}
         whole = np.broadcast_to(array, shape)
         if shape[0] == shape[1]:
-            yield _fault(kind, f"{text} is transposed: rows and columns are exchanged", **{name: whole.T})
+            yield kind, f"{name} is transposed: rows and columns are exchanged", {field: whole.T}
         elif array.size == whole.size:
-            yield _fault(kind, f"{text} is transposed in memory", **{name: whole.T.reshape(shape)})
-        for axis, line in enumerate(("row", "column")):
-            if not (whole == whole.take([0], axis)).all():
-                for where, index in _line_maps(shape[axis]):
-                    sentence = f"{text} is that of another {line}: {line} p takes that of {line} {where}"
-                    yield _fault(kind, sentence, **{name: whole.take(index, axis)})
-    one, other = epilogue.scale_a, epilogue.scale_b
-    if one is not None and other is not None:
-        yield _fault("scale", "the scales of A and B are ignored", scale_a=None, scale_b=None)
-        both = [np.broadcast_to(array, shape) for array in (one, other)]
-        for how, changed in _applied(one).items():
-            sentence = f"the scales of A and B {how.replace('is ', 'are ', 1)}"
-            yield _fault("scale", sentence, scale_a=changed, scale_b=_applied(other)[how])
+            yield kind, f"{name} is transposed in memory", {field: whole.T.reshape(shape)}
+        for axis in _axes(whole):
+            line = _LINES[axis]
+            for where, index in _line_maps(shape[axis]):
+                text = f"{name} is that of another {line}: {line} p takes that of {line} {where}"
+                yield kind, text, {field: whole.take(index, axis)}
+    a, b = epilogue.scale_a, epilogue.scale_b
+    if a is not None and b is not None:
+        yield "scale", "the scales of A and B are ignored", {"scale_a": None, "scale_b": None}
+        for (how, changed_a), changed_b in zip(_applied(a).items(), _applied(b).values(), strict=True):
+            text = f"the scales of A and B {how.replace('is ', 'are ', 1)}"
+            yield "scale", text, {"scale_a": changed_a, "scale_b": changed_b}
         if shape[0] == shape[1]:
-            yield _fault("scale", "the scales of A and B are exchanged", scale_a=both[1].T, scale_b=both[0].T)
+            exchanged = {"scale_a": np.broadcast_to(b, shape).T, "scale_b": np.broadcast_to(a, shape).T}
+            yield "scale", "the scales of A and B are exchanged", exchanged
     if epilogue.alpha != 1:
-        yield _fault("scale", "alpha is ignored", alpha=1.0)
+        yield "scale", "alpha is ignored", {"alpha": 1.0}
         for how, changed in _applied(np.float32(epilogue.alpha)).items():
-            yield _fault("scale", f"alpha {how}", alpha=float(changed))
-        if one is None:
+            yield "scale", f"alpha {how}", {"alpha": float(changed)}
+        if a is None:
             again = np.full((1, 1), epilogue.alpha, np.float32)
-            yield _fault("scale", "alpha is applied twice, with a rounding in between", scale_a=again)
+            yield "scale", "alpha is applied twice, with a rounding in between", {"scale_a": again}
     if epilogue.c is not None and epilogue.beta != 1:
-        yield _fault("C", "beta is ignored", beta=1.0)
+        yield "C", "beta is ignored", {"beta": 1.0}
     if epilogue.relu:
-        yield _fault("rounding of the result", "ReLU is ignored", relu=False)
+        yield "rounding of the result", "ReLU is ignored", {"relu": False}
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
@@ -168,9 +150,7 @@ def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
         return {
             "is applied twice": scale * scale,
             "is applied as its reciprocal": np.float32(1) / scale,
-            "is rounded to bf16": (
-                bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)) & np.uint32(0xFFFF0000)
-            ).view(np.float32),
+            "is rounded to bf16": rounded_to_bf16(bits).view(np.float32),
             "is truncated to bf16": (bits & np.uint32(0xFFFF0000)).view(np.float32),
             "is rounded up to a power of two": (power + (bits != power) * np.uint32(1 << 23)).view(np.float32),
             "is rounded down to a power of two": power.view(np.float32),
@@ -196,11 +176,26 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 class _Table:
     """Scales of A or B as a table: a row for one or 128 rows of A (columns of B), a column for each block along K."""
 
-    name: str  #: Name of the factor of the product, A or B
+    setting: Setting  #: The correct product
+    axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
     line: str  #: Noun for one row of the table of scales, such as "row" or "column"
     array: NDArray
     applied: _Applied  #: Scales changed by common mistakes of kernels, by text of the mistake
-    put: Callable[[Setting, NDArray], Setting]  #: Returns the product with another table of scales
+    part: str  #: Name of the scales for :meth:`sptc.gemm.setting.Setting.part`
+    stored: Callable[[NDArray], NDArray]  #: Converts a table to the array of scales of a setting
+
+    @property
+    def name(self) -> str:
+        """Name of the factor of the product, A or B."""
+        return "AB"[self.axis]
+
+    def parts(self, table: NDArray) -> dict[str, NDArray]:
+        """Return the scales of another table, for :meth:`sptc.gemm.setting.Setting.with_parts`."""
+        return {self.part: self.stored(table)}
+
+    def fault(self, text: str, table: NDArray) -> Fault:
+        """Return the fault by which a kernel uses another table."""
+        return Fault("scale", text, self.setting.with_parts(self.parts(table)))
 
 
 def scale_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
@@ -226,59 +221,50 @@ def _block_tables(setting: Setting, fmt: str) -> list[_Table]:
             for how, wide in (("twice", 2 * exponents - 0x7F), ("as their reciprocals", 0xFE - exponents)):
                 clipped = np.where(codes == 0xFF, 0xFF, np.clip(wide, 0, 0xFE))
                 applied[f"are applied {how}"] = clipped.astype(np.uint8)
-        put = partial(_with_block_scales, axis=axis)
-        tables.append(_Table("AB"[axis], ("row", "column")[axis], codes, applied, put))
+        tables.append(_Table(setting, axis, _LINES[axis], codes, applied, f"scales.{axis}", lambda table: table))
     return tables
 
 
 def _group_tables(setting: Setting) -> list[_Table]:
-    assert setting.groups
     tables = []
     for axis, field in enumerate("ba" if setting.swapped else "ab"):
         whole = getattr(setting.groups, field)
-        array, line = whole.reshape(len(whole), -1).T, ("row", "column")[axis]
+        array, line = whole.reshape(len(whole), -1).T, _LINES[axis]
         count = len(array)
         if count > _SHARED and np.array_equal(array, array[::_SHARED].repeat(_SHARED, 0)[:count]):
             array, line = array[::_SHARED], f"block of {_SHARED} {line}s"
         applied = {how.replace("is ", "are ", 1): one for how, one in _applied(np.ascontiguousarray(array)).items()}
-        put = partial(_with_group_scales, field=field, shape=whole.shape)
-        tables.append(_Table("AB"[axis], line, array, {"are ignored": np.ones_like(array), **applied}, put))
+        applied = {"are ignored": np.ones_like(array), **applied}
+        stored = partial(_stored_groups, shape=whole.shape)
+        tables.append(_Table(setting, axis, line, array, applied, f"groups.{field}", stored))
     return tables
 
 
-def _with_group_scales(setting: Setting, array: NDArray[np.float32], field: str, shape: tuple[int, ...]) -> Setting:
-    assert setting.groups
+def _stored_groups(table: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the group scales of a table, which has a row for one or 128 rows of A (columns of B)."""
     count = shape[1] * shape[2]
-    lines = array if len(array) == count else array.repeat(_SHARED, 0)[:count]
-    changed: dict[str, Any] = {field: np.ascontiguousarray(lines.T).reshape(shape)}
-    return replace(setting, groups=replace(setting.groups, **changed))
+    lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
+    return np.ascontiguousarray(lines.T).reshape(shape)
 
 
 def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
     """Yield faults of the scales of A, faults of the scales of B, and faults that affect both scales."""
-    changes = [{**one.applied, **_places(one, noun)} for one in tables]
-    for one, changed in zip(tables, changes, strict=True):
-        text = f"the {noun} scales of {one.name}"
+    changes = [{**table.applied, **_places(table, noun)} for table in tables]
+    for table, changed in zip(tables, changes, strict=True):
+        text, line = f"the {noun} scales of {table.name}", table.line
         for how, array in changed.items():
-            yield Fault("scale", f"{text} {how}", partial(_put, tables=[one], arrays=[array]))
-        for where, index in _line_maps(len(one.array)):
-            if np.array_equal(one.array[index], one.array):
-                continue
-            sentence = f"{text} are those of another {one.line}: {one.line} p takes those of {one.line} {where}"
-            yield Fault("scale", sentence, partial(_put, tables=[one], arrays=[one.array[index]]))
-    for how, array in changes[0].items():
-        if how in changes[1]:
-            both = partial(_put, tables=tables, arrays=[array, changes[1][how]])
-            yield Fault("scale", f"the {noun} scales of A and B {how}", both)
-    if tables[0].array.shape == tables[1].array.shape:
-        both = partial(_put, tables=tables, arrays=[tables[1].array, tables[0].array])
-        yield Fault("scale", f"the {noun} scales of A and B are exchanged", both)
-
-
-def _put(setting: Setting, tables: list[_Table], arrays: list[NDArray]) -> Setting:
-    for one, array in zip(tables, arrays, strict=True):
-        setting = one.put(setting, array)
-    return setting
+            yield table.fault(f"{text} {how}", array)
+        for where, index in _line_maps(len(table.array)):
+            array = table.array[index]
+            if not np.array_equal(array, table.array):
+                yield table.fault(f"{text} are those of another {line}: {line} p takes those of {line} {where}", array)
+    a, b = tables
+    both = {how: (array, changes[1][how]) for how, array in changes[0].items() if how in changes[1]}
+    if a.array.shape == b.array.shape:
+        both["are exchanged"] = b.array, a.array
+    for how, (array_a, array_b) in both.items():
+        parts = {**a.parts(array_a), **b.parts(array_b)}
+        yield Fault("scale", f"the {noun} scales of A and B {how}", a.setting.with_parts(parts))
 
 
 def _places(table: _Table, noun: str) -> _Applied:
@@ -317,19 +303,12 @@ def _layouts(rows: int, blocks: int) -> dict[str, Index]:
 
 def _tile_faults(tables: list[_Table]) -> Iterator[Fault]:
     """Yield faults by which a scale that belongs to 128 rows or columns is applied to a block of another size."""
-    for one in tables:
-        if not one.line.startswith("block"):
-            continue
-        noun, count = one.line.split()[-1][:-1], len(one.array) * _SHARED
-        for size in (16, 32, 64, 256):
-            index = np.arange(count) // size % len(one.array)
-            text = f"the group scales of {one.name} are applied to blocks of {size} {noun}s, not {_SHARED}"
-            yield Fault("scale", text, partial(_spread, table=one, index=index))
-
-
-def _spread(setting: Setting, table: _Table, index: Index) -> Setting:
-    count = setting.shape["AB".index(table.name)]
-    return table.put(setting, table.array[index[:count]])
+    for table in tables:
+        if table.line.startswith("block"):
+            for size in (16, 32, 64, 256):
+                index = np.arange(table.setting.shape[table.axis]) // size % len(table.array)
+                lines = f"blocks of {size} {_LINES[table.axis]}s, not {_SHARED}"
+                yield table.fault(f"the group scales of {table.name} are applied to {lines}", table.array[index])
 
 
 def _grouping_faults(setting: Setting) -> Iterator[Fault]:
@@ -341,17 +320,17 @@ def _grouping_faults(setting: Setting) -> Iterator[Fault]:
         length, every = groups.length // parts, np.arange(count * parts)
         for end, index in (("the last remains", np.minimum(every, count - 1)), ("and begins again", every % count)):
             text = f"the group advances after {length} elements along K instead of {groups.length}, {end}"
-            yield Fault("scale", text, partial(_regrouped, length=length, index=index), partial(_cut_chains, length))
+            yield Fault("scale", text, _regrouped(setting, length, index), partial(_cut_chains, length))
     for name, place in (("first", 0), ("last", count - 1)):
         text = f"the scales of the {name} group are applied once, to the sum of all of K"
-        change = partial(_regrouped, length=count * groups.length, index=np.array([place]))
-        yield Fault("scale", text, change, lambda way: replace(way, promote=0))
+        changed = _regrouped(setting, count * groups.length, np.array([place]))
+        yield Fault("scale", text, changed, lambda way: replace(way, promote=0))
 
 
 def _regrouped(setting: Setting, length: int, index: Index) -> Setting:
-    assert setting.groups
-    a, b = (array[index] for array in (setting.groups.a, setting.groups.b))
-    return replace(setting, groups=replace(setting.groups, a=a, b=b, length=length))
+    groups = setting.groups
+    assert groups
+    return replace(setting, groups=replace(groups, a=groups.a[index], b=groups.b[index], length=length))
 
 
 def _cut_chains(length: int, way: Way) -> Way:
@@ -365,9 +344,4 @@ def _uncleared_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
     for number in _PROMOTIONS:
         if setting.groups is None or setting.groups.length % (number * i.k) == 0:
             text = f"the accumulator is not cleared after its promotion, every {number} instructions"
-            change: Callable[[Setting], Setting] = partial(replace, is_cleared=False)
-            yield Fault("accumulator", text, change, partial(_promoted, number))
-
-
-def _promoted(number: int, way: Way) -> Way:
-    return way if way.promote == number else replace(way, promote=number)
+            yield Fault("accumulator", text, replace(setting, is_cleared=False), partial(replace, promote=number))

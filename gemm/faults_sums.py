@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from ..isa.instructions import Instruction
 from .epilogue import Epilogue
 from .fault_probe import numbers
-from .index_maps import listed
+from .index_maps import listed, runs_of
 from .setting import Fault, Setting
 
 __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
@@ -66,40 +65,37 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
     counts = np.rint(fitted).astype(int)
     if (np.abs(fitted - counts) > _NEAR).any() or (counts < 0).any() or (counts > 4).any() or not counts.any():
         return
-    every = np.arange(len(counts))
     if (counts == 1).all():
         return
     text, kind = _slices_text(counts, unit)
-    once = np.where(counts > 0, every, -1)
-    more = np.flatnonzero(counts > 1)
-    variants = [once, every[counts > 0]]
-    if len(more):
-        runs = np.split(more, np.flatnonzero(np.diff(more) > 1) + 1)
-        kept = every[counts > 0]
-        adjacent = kept.tolist()
-        for run in runs[::-1]:
-            place = adjacent.index(run[-1]) + 1
-            adjacent[place:place] = run.tolist() * (int(counts[run[0]]) - 1)
-        extra = np.repeat(more, counts[more] - 1)
-        variants = [np.array(adjacent), np.concatenate([kept, extra]), np.repeat(every, counts),
-                    np.concatenate([extra, kept])]  # fmt: skip
     bits = 2.0 * len(np.flatnonzero(np.diff(counts))) * np.log2(len(counts) + 1)
-    for index in variants:
-        index = index.astype(np.intp)
+    for index in _slice_orders(counts):
         if setting.groups and setting.groups.with_blocks(unit, index) is None:
             continue  # With another slice length, a scale group would hold elements with different scales.
         names = ("a", "nibbles", "b", "scales", "groups")
-        change = partial(Setting.with_blocks, unit=unit, index=dict.fromkeys(names, index))
-        yield Fault(kind, text, change, bits=bits)
+        yield Fault(kind, text, setting.with_blocks(unit, dict.fromkeys(names, index)), bits=bits)
+
+
+def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
+    """Return the orders in which a kernel may add slices that often; index -1 stands for a slice of zeros."""
+    every = np.arange(len(counts))
+    kept, more = every[counts > 0], np.flatnonzero(counts > 1)
+    if not len(more):
+        return [np.where(counts > 0, every, -1), kept]
+    adjacent = kept.tolist()  # a run of slices is repeated directly behind the run
+    for first, last in runs_of(more)[::-1]:
+        place = adjacent.index(last) + 1
+        adjacent[place:place] = [*range(first, last + 1)] * (int(counts[first]) - 1)
+    extra = np.repeat(more, counts[more] - 1)
+    return [np.array(adjacent), np.concatenate([kept, extra]), np.repeat(every, counts), np.concatenate([extra, kept])]
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
     """Return a text that states how often slices of K are added, and the kind of the fault."""
     words = []
     for count in np.unique(counts[counts != 1]):
-        places = np.flatnonzero(counts == count)
-        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-        spans = listed([f"{run[0] * unit} to {(run[-1] + 1) * unit - 1}" for run in runs], 4)
+        runs = runs_of(np.flatnonzero(counts == count))
+        spans = listed([f"{first * unit} to {(last + 1) * unit - 1}" for first, last in runs], 4)
         words.append(f"k {spans} " + ("is missing" if count == 0 else f"is added {count} times"))
     present = np.flatnonzero(counts)
     if (counts <= 1).all() and len(present) and present[-1] == len(counts) - 1 and (np.diff(present) == 1).all():
@@ -109,32 +105,25 @@ def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
 
 def beyond_the_end(setting: Setting) -> Iterator[Fault]:
     """Yield faults by which K is read beyond its end, where memory holds the first columns of the next row."""
-    for size in _BEYOND:
-        if size >= setting.k:
-            continue
-        for text, columns in (("and B from its next column", True), ("and B from its first rows", False)):
-            change = partial(_longer, size=size, columns=columns)
-            yield Fault("slice of K", f"K is read {size} beyond its end: A from its next row, {text}", change)
-        text = f"K is read {size} beyond its end, from its beginning again"
-        yield Fault("slice of K", text, partial(_again, size=size))
-
-
-def _again(setting: Setting, size: int) -> Setting:
-    return _joined(setting, setting, size)
-
-
-def _longer(setting: Setting, size: int, columns: bool) -> Setting:
-    """Return operands with `size` more columns along K, read from the next row; zeros follow the last row."""
-    following = replace(
+    next_row = replace(
         setting,
         a=np.vstack([setting.a[1:], np.zeros_like(setting.a[:1])]),
         nibbles=None if setting.nibbles is None else np.vstack([setting.nibbles[1:], setting.nibbles[:1]]),
-        b=np.hstack([setting.b[:, 1:], np.zeros_like(setting.b[:, :1])]) if columns else setting.b,
     )
-    return _joined(setting, following, size)
+    next_column = replace(next_row, b=np.hstack([setting.b[:, 1:], np.zeros_like(setting.b[:, :1])]))
+    followers = {
+        ": A from its next row, and B from its next column": next_column,
+        ": A from its next row, and B from its first rows": next_row,
+        ", from its beginning again": setting,
+    }
+    for size in _BEYOND:
+        if size < setting.k:
+            for text, following in followers.items():
+                yield Fault("slice of K", f"K is read {size} beyond its end{text}", _joined(setting, following, size))
 
 
 def _joined(setting: Setting, following: Setting, size: int) -> Setting:
+    """Return operands with the first `size` columns along K of other operands behind their last column."""
     stored = size * setting.a.shape[1] // setting.k
     nibbles = None
     if setting.nibbles is not None and following.nibbles is not None:

@@ -10,7 +10,17 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Outputs", "describe_map", "describe_set", "listed", "named_maps", "sources"]
+__all__ = [
+    "Outputs",
+    "describe_map",
+    "describe_set",
+    "joined",
+    "listed",
+    "named_maps",
+    "runs_of",
+    "sources",
+    "tiles_of",
+]
 
 Index = NDArray[np.intp]
 #: Powers of two that are sizes in kernels: rows of a layout atom, of a warp, of a warpgroup, of a CTA tile.
@@ -94,21 +104,37 @@ def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
         return f"all {count} {noun}", 0.0
     if not len(places):
         return f"no {noun}", 0.0
-    cuts = np.flatnonzero(np.diff(places) > 1) + 1
-    runs = [(int(run[0]), int(run[-1])) for run in np.split(places, cuts)]
-    bits = 2 * len(runs) * log2(max(2, count))
+    runs = runs_of(places)
     for period in _POWERS[1:]:
         inside = np.unique(places % period)
         if 2 * period <= count and len(inside) < period:
             expected = np.flatnonzero(np.isin(np.arange(count) % period, inside))
             if np.array_equal(expected, places) and len(runs) > 2:
-                return f"{noun} p with p mod {period} in {_runs(inside)}", period + 4.0
-    return f"{noun} {listed([str(low) if low == high else f'{low} to {high}' for low, high in runs])}", bits
+                return f"{noun} p with p mod {period} in {_runs_text(runs_of(inside))}", period + 4.0
+    return f"{noun} {_runs_text(runs)}", 2 * len(runs) * log2(max(2, count))
 
 
-def _runs(places: Index) -> str:
-    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    return listed([str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs])
+def runs_of(places: Index) -> list[tuple[int, int]]:
+    """Return the first and last index of each run of successive indices; there is at least one index."""
+    cuts = np.flatnonzero(np.diff(places) > 1) + 1
+    return [(int(run[0]), int(run[-1])) for run in np.split(places, cuts)]
+
+
+def _runs_text(runs: Sequence[tuple[int, int]]) -> str:
+    return listed([str(first) if first == last else f"{first} to {last}" for first, last in runs])
+
+
+def tiles_of(matrix: NDArray, height: int, width: int) -> NDArray:
+    """Cut a matrix into tiles; return an array of shape (tiles, height, width)."""
+    rows, columns = matrix.shape
+    tiles = matrix.reshape(rows // height, height, columns // width, width).swapaxes(1, 2)
+    return tiles.reshape(-1, height, width)
+
+
+def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Return the matrix that consists of the given tiles, the inverse of :func:`tiles_of`."""
+    _, height, width = tiles.shape
+    return tiles.reshape(shape[0] // height, shape[1] // width, height, width).swapaxes(1, 2).reshape(shape)
 
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.

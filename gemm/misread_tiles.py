@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, Swizzle, unit_address
+from .index_maps import joined, tiles_of
 
 __all__ = ["Misreading", "misreadings", "regathered"]
 
@@ -22,6 +23,8 @@ _PERIOD = 1024
 _CORE = 8 * UNIT_BYTES
 #: Number of bytes along K that one instruction reads from each row.
 _STEP = 32
+
+_Units = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +54,14 @@ def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
             yield found
 
 
-def regathered(matrix: NDArray, found: Misreading) -> NDArray:
+def regathered(matrix: NDArray, misreading: Misreading) -> NDArray:
     """Return a matrix in which each tile is misread; tiles at the edge are padded with zeros."""
     rows, width = matrix.shape
-    down, across = -rows % found.rows, -width % found.width
+    down, across = -rows % misreading.rows, -width % misreading.width
     whole = np.pad(matrix, ((0, down), (0, across))) if down or across else matrix
-    cut = whole.reshape(whole.shape[0] // found.rows, found.rows, whole.shape[1] // found.width, found.width)
-    tiles = cut.swapaxes(1, 2).reshape(-1, found.rows * found.width)[:, found.index]
-    cut = tiles.reshape(cut.shape[0], cut.shape[2], found.rows, found.width).swapaxes(1, 2)
-    return np.ascontiguousarray(cut.reshape(whole.shape)[:rows, :width])
+    tiles = tiles_of(whole, misreading.rows, misreading.width)
+    read = tiles.reshape(len(tiles), -1)[:, misreading.index].reshape(tiles.shape)
+    return np.ascontiguousarray(joined(read, whole.shape)[:rows, :width])
 
 
 def _elements(units: NDArray[np.intp], bits: int) -> NDArray[np.intp]:
@@ -98,66 +100,63 @@ def _majors(rows: int, width: int) -> Iterator[Misreading]:
     for height in sorted({min(size, rows) for size in (8, 16, 32, 64, 128, 256, rows)}):
         for across in sorted({min(size, width) for size in (8, 16, 32, 64, 128, width)}):
             every = np.arange(height * across)
+            read_as_mn, read_as_k = every.reshape(across, height).T.ravel(), every.reshape(height, across).T.ravel()
             where = f"tiles of {height} x {across} elements"
-            yield Misreading(
-                f"K-major and MN-major are exchanged, {where}", height, across, every.reshape(across, height).T.ravel()
-            )
-            yield Misreading(
-                f"MN-major and K-major are exchanged, {where}", height, across, every.reshape(height, across).T.ravel()
-            )
+            yield Misreading(f"K-major and MN-major are exchanged, {where}", height, across, read_as_mn)
+            yield Misreading(f"MN-major and K-major are exchanged, {where}", height, across, read_as_k)
+
+
+def _tile_units(
+    rows: int, width: int, bits: int, pitches: tuple[int, ...]
+) -> Iterator[tuple[int, int, _Units, _Units]]:
+    """Yield tiles that fit into a matrix: rows, bytes of a row, and row and column of each 16-byte unit."""
+    for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
+        for pitch in pitches:
+            if 8 * pitch // bits <= max(width, 8 * UNIT_BYTES // bits):
+                row, unit = (part.ravel() for part in np.indices((height, pitch // UNIT_BYTES)))
+                yield height, pitch, row, unit
+
+
+def _core_address(row: _Units, unit: _Units, stride: int, leading: int) -> _Units:
+    """Return the addresses of 16-byte units in core matrices with these descriptor offsets."""
+    address: _Units = row // 8 * stride + unit * leading + row % 8 * UNIT_BYTES
+    return address
 
 
 def _cores(rows: int, width: int, bits: int) -> Iterator[Misreading]:
     """Yield unswizzled tiles that are read with another order of core matrices or exchanged descriptor offsets."""
-    for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
-        for pitch in (32, 64, 128, 256):
-            if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):
-                continue
-            row, unit = (part.ravel() for part in np.indices((height, pitch // UNIT_BYTES)))
-            cores = pitch // UNIT_BYTES * _CORE, height // 8 * _CORE
-
-            def core(stride: int, leading: int, row: NDArray = row, unit: NDArray = unit) -> NDArray[np.intp]:
-                address: NDArray[np.intp] = row // 8 * stride + unit * leading + row % 8 * UNIT_BYTES
-                return address
-
-            layouts = {
-                "core matrices, along K first": core(cores[0], _CORE),
-                "core matrices, along the rows first": core(_CORE, cores[1]),
-                "row by row": row * pitch + unit * UNIT_BYTES,
-            }
-            exchanged = {
-                "core matrices, along K first": core(_CORE, cores[0]),
-                "core matrices, along the rows first": core(cores[1], _CORE),
-            }
-            tile = f"tiles of {height} rows x {pitch} bytes"
-            for writer, written in layouts.items():
-                readers = [(f"written as {writer}, read as {name}", at) for name, at in layouts.items()]
-                if writer in exchanged:
-                    text = f"{writer}, read with leading and stride offsets exchanged"
-                    readers.append((text, exchanged[writer]))
-                for text, read in readers:
-                    found = _read(written, read, height * pitch)
-                    if found is not None:
-                        yield Misreading(f"{text}, {tile}", height, 8 * pitch // bits, _elements(found, bits))
+    for height, pitch, row, unit in _tile_units(rows, width, bits, (32, 64, 128, 256)):
+        offsets = {
+            "core matrices, along K first": (pitch // UNIT_BYTES * _CORE, _CORE),
+            "core matrices, along the rows first": (_CORE, height // 8 * _CORE),
+        }
+        layouts = {name: _core_address(row, unit, *pair) for name, pair in offsets.items()}
+        layouts["row by row"] = row * pitch + unit * UNIT_BYTES
+        tile = f"tiles of {height} rows x {pitch} bytes"
+        for writer, written in layouts.items():
+            readers = {f"written as {writer}, read as {name}": at for name, at in layouts.items()}
+            if writer in offsets:
+                text = f"{writer}, read with leading and stride offsets exchanged"
+                readers[text] = _core_address(row, unit, *offsets[writer][::-1])
+            for text, read in readers.items():
+                found = _read(written, read, height * pitch)
+                if found is not None:
+                    yield Misreading(f"{text}, {tile}", height, 8 * pitch // bits, _elements(found, bits))
 
 
 def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
     """Yield swizzled tiles that are read in pieces of 32 bytes along K, through descriptors with wrong fields."""
-    for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
-        for pitch in (32, 64, 128):
-            if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):
-                continue
-            row, unit = (part.ravel() for part in np.indices((height, pitch // UNIT_BYTES)))
-            written = SWIZZLES[f"{pitch}B"].apply(row * pitch + unit * UNIT_BYTES)
-            for text, swizzle, leading, stride in _fields(pitch):
-                read = np.empty_like(written)
-                for step in range(pitch // _STEP):
-                    inside = unit // 2 == step
-                    descriptor = SharedDescriptor(step * _STEP, leading, stride, 0, swizzle)
-                    read[inside] = unit_address(descriptor, row[inside], unit[inside] % 2, "k")
-                if (found := _read(written, read, height * pitch)) is not None:
-                    where = f"swizzle {pitch}B is read by a descriptor of {text}, tiles of {height} rows"
-                    yield Misreading(where, height, 8 * pitch // bits, _elements(found, bits))
+    for height, pitch, row, unit in _tile_units(rows, width, bits, (32, 64, 128)):
+        written = SWIZZLES[f"{pitch}B"].apply(row * pitch + unit * UNIT_BYTES)
+        for text, swizzle, leading, stride in _fields(pitch):
+            read = np.empty_like(written)
+            for step in range(pitch // _STEP):
+                inside = unit // 2 == step
+                descriptor = SharedDescriptor(step * _STEP, leading, stride, 0, swizzle)
+                read[inside] = unit_address(descriptor, row[inside], unit[inside] % 2, "k")
+            if (found := _read(written, read, height * pitch)) is not None:
+                where = f"swizzle {pitch}B is read by a descriptor of {text}, tiles of {height} rows"
+                yield Misreading(where, height, 8 * pitch // bits, _elements(found, bits))
 
 
 def _fields(pitch: int) -> Iterator[tuple[str, Swizzle, int, int]]:

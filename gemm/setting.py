@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,9 +105,25 @@ class Setting:
         """Return the codes of float32 or int32 results as the kernel stores them."""
         return self.finish(values, way) if self.finish else to_codes(values, way.result, way.rounding)
 
-    def instead_of(self, setting: "Setting") -> "Setting":
-        """Return this setting, in the form of a fault that replaces the operands of another setting."""
-        return self
+    def part(self, name: str) -> Any:
+        """Return a field, or an array inside it; the names are for example ``a``, ``scales.0`` and ``epilogue.c``."""
+        field, _, inside = name.partition(".")
+        value = getattr(self, field)
+        return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
+
+    def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
+        """Return the setting with some parts replaced; the names are as for :meth:`part`."""
+        setting = self
+        for name, value in parts.items():
+            field, _, inside = name.partition(".")
+            if field == "scales" and inside:
+                value = tuple(
+                    value if str(axis) == inside else codes for axis, codes in enumerate(setting.scales or ())
+                )
+            elif inside:
+                value = replace(getattr(setting, field), **{inside: value})
+            setting = replace(setting, **{field: value})  # type: ignore[arg-type]
+        return setting
 
     def in_blocks(self, unit: int) -> "Setting":
         """Return the setting with K padded with zeros to a multiple of `unit`."""
@@ -128,13 +145,8 @@ class Setting:
     def with_blocks(self, unit: int, index: Mapping[str, NDArray[np.intp]]) -> "Setting":
         """Return the operands of a kernel that reads other blocks of `unit` columns along K than intended.
 
-        Parameters
-        ----------
-        unit : int
-            Logical columns of a block, a multiple of a chunk.
-        index : mapping of ndarray of intp
-            For ``a`` (stored elements), ``nibbles``, ``b``, ``scales`` and ``groups``: the block that each place gets;
-            -1 for a block of zeros. Operands that are not named stay as they are.
+        `unit` is a multiple of a chunk. `index` holds for ``a`` (stored elements), ``nibbles``, ``b``, ``scales`` and
+        ``groups`` the block that each place gets; -1 for a block of zeros. Other operands stay as they are.
         """
         whole = self.in_blocks(unit)
         changed: dict[str, object] = {}
@@ -187,10 +199,10 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """A fault that a kernel may have, as a function that changes a correct product."""
+    """A fault that a kernel may have, with the product that such a kernel computes."""
 
     kind: str  #: Kind of fault, one of :data:`sptc.gemm.fault_probe.KINDS`
     text: str  #: Text that names the fault and completes "explained by: "
-    change: Callable[[Setting], Setting]  #: Function that returns the setting with the fault
+    setting: Setting  #: Operands, epilogue and result conversion with the fault
     change_way: Callable[[Way], Way] | None = None  #: Function that changes the way of summation for another type
     bits: float = 0.0  #: Information content in bits of the parameters fitted to the result
