@@ -1,7 +1,7 @@
 """Diagnosis of a wrong product: which outputs differ, which fault explains them, and which remain unexplained."""
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -123,41 +123,32 @@ def correct_result(way: Way, shape: tuple[int, ...]) -> Diagnosis:
 
 def diagnosis_of(problem: Problem) -> Diagnosis:
     """Search for the fault that explains a result that no way of summation reproduces."""
-    (found, extent), wanted, way = explain(problem), problem.wanted, problem.ways[0]
-    correct = problem.setting.codes(way) if found is None else found.correct
-    differs = correct != wanted
-    given = correct if found is None else found.codes
-    left = given != wanted
-    if found and found.is_exact:
-        text = f"{_where(differs)}; every bit is explained by: {found.kind}: {found.text}"
-    elif found:
+    (fault, extent), result, way = explain(problem), problem.wanted, problem.ways[0]
+    correct = problem.setting.codes(way) if fault is None else fault.correct
+    expected = correct if fault is None else fault.codes
+    differs, left = correct != result, expected != result
+    rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
+    places = [describe_set(rows, len(differs), "rows")[0], describe_set(columns, differs.shape[1], "columns")[0]]
+    text = f"{differs.sum()} of {differs.size} outputs differ, in {' and '.join(places)}; "
+    if fault and fault.is_exact:
+        text += f"every bit is explained by: {fault.kind}: {fault.text}"
+        return _oriented(Diagnosis(True, fault.kind, text, differs, 0, fault.way, None))
+    if fault:
         left_out = f"{left.sum()} outputs remain" if left.any() else "too few outputs to tell it from chance"
-        text = f"{_where(differs)}; not explained: {found.kind}: {found.text} is nearest, {left_out}; {extent}"
+        text += f"not explained: {fault.kind}: {fault.text} is nearest, {left_out}; {extent}"
         left = left if left.any() else differs
     else:
-        text = f"{_where(differs)}; not explained by any fault that was tried; {extent}"
-    first = None
-    if not (found and found.is_exact):
-        row, column = (int(index) for index in np.argwhere(left)[0])
-        first = Remaining(row, column, int(wanted[row, column]), int(given[row, column]))
-    exact = found is not None and found.is_exact
-    kind = found.kind if found and exact else "unexplained"
-    return _oriented(
-        Diagnosis(exact, kind, text, differs, 0 if exact else int(left.sum()), found.way if found else way, first)
-    )
+        text += f"not explained by any fault that was tried; {extent}"
+    row, column = (int(index) for index in np.argwhere(left)[0])
+    first = Remaining(row, column, int(result[row, column]), int(expected[row, column]))
+    way = fault.way if fault else way
+    return _oriented(Diagnosis(False, "unexplained", text, differs, int(left.sum()), way, first))
 
 
-def _where(differs: NDArray[np.bool_]) -> str:
-    """Return as text how many outputs differ, and in which rows and columns."""
-    rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
-    places = describe_set(rows, len(differs), "rows")[0], describe_set(columns, differs.shape[1], "columns")[0]
-    return f"{differs.sum()} of {differs.size} outputs differ, in {places[0]} and {places[1]}"
-
-
-def _oriented(found: Diagnosis) -> Diagnosis:
+def _oriented(diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis of a transposed product with rows and columns, and A and B, of the caller's product."""
-    if not (found.way and found.way.swapped):
-        return found
-    text = re.sub(r"\b(rows?|columns?|A|B|down|across)\b", lambda match: _EXCHANGED[match[1]], found.text)
-    first = found.first and Remaining(found.first.column, found.first.row, found.first.result, found.first.expected)
-    return Diagnosis(found.explained, found.kind, text, found.differing.T, found.remaining, found.way, first)
+    if not (diagnosis.way and diagnosis.way.swapped):
+        return diagnosis
+    text = re.sub(r"\b(rows?|columns?|A|B|down|across)\b", lambda match: _EXCHANGED[match[1]], diagnosis.text)
+    first = diagnosis.first and replace(diagnosis.first, row=diagnosis.first.column, column=diagnosis.first.row)
+    return replace(diagnosis, text=text, differing=diagnosis.differing.T, first=first)

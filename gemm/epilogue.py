@@ -30,6 +30,7 @@ __all__ = [
     "RESULTS",
     "SCALE_ORDERS",
     "Epilogue",
+    "broadcasts",
     "check_shape",
     "fused",
     "result_dtype",
@@ -132,12 +133,16 @@ class Epilogue:
 
 def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
     """Raise an `OperandError` unless an array broadcasts to the shape of a product."""
-    try:
-        fits = np.broadcast_shapes(array.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts(array, shape):
         raise OperandError(f"{name} of shape {array.shape} does not broadcast to the product's, {shape}")
+
+
+def broadcasts(array: NDArray, shape: tuple[int, int]) -> bool:
+    """Return whether an array broadcasts to the shape of a product."""
+    try:
+        return np.broadcast_shapes(array.shape, shape) == shape
+    except ValueError:
+        return False
 
 
 def scaling_factors(

@@ -90,13 +90,13 @@ class Probe:
 
 def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return rows and columns of a sample, evenly spread over the rows and columns in which most outputs differ."""
-    counts = differs.sum(1)
-    likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
-    down = likely[np.unique(np.linspace(0, len(likely) - 1, min(rows, len(likely))).astype(np.intp))]
-    counts = differs[down].sum(0)
-    likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
-    across = likely[np.unique(np.linspace(0, len(likely) - 1, min(columns, len(likely))).astype(np.intp))]
-    return down, across
+
+    def spread(counts: NDArray[np.int_], most: int) -> NDArray[np.intp]:
+        likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
+        return likely[np.unique(np.linspace(0, len(likely) - 1, min(most, len(likely))).astype(np.intp))]
+
+    down = spread(differs.sum(1), rows)
+    return down, spread(differs[down].sum(0), columns)
 
 
 def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -109,10 +109,9 @@ def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray
 
 def numbers(setting: Setting, i: Instruction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return A, expanded with zeros, and B as float64 numbers; both are multiplied by their block scales."""
-    stored, b = decode_codes(setting.a, i.a), decode_codes(setting.b, i.b)
-    a = setting.with_zeros(stored)
+    both = [setting.with_zeros(decode_codes(setting.a, i.a)), decode_codes(setting.b, i.b).T]
     if setting.scales and i.scale_format and i.span:
-        left, right = (decode_codes(part, i.scale_format).repeat(i.span, 1)[:, : len(b)] for part in setting.scales)
-        a, b = a * np.pad(left, ((0, 0), (0, len(b) - left.shape[1]))), b * np.pad(
-            right, ((0, 0), (0, len(b) - right.shape[1]))).T  # fmt: skip
-    return np.nan_to_num(a), np.nan_to_num(b)
+        for side, codes in enumerate(setting.scales):
+            scales = decode_codes(codes, i.scale_format).repeat(i.span, 1)[:, : setting.k]
+            both[side] = both[side] * np.pad(scales, ((0, 0), (0, setting.k - scales.shape[1])))
+    return np.nan_to_num(both[0]), np.nan_to_num(both[1]).T

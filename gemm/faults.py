@@ -194,42 +194,39 @@ class _Examination:
         def variant(way: Way) -> tuple[str, ...]:
             return way.convert_a, way.convert_b, way.scale_order
 
-        firsts = {variant(way): way for way in self.problem.ways[::-1]}
-        present = (
-            {name: elsewhere(way) for name, way in firsts.items()} if len(firsts) > 1 else dict.fromkeys(firsts, 1)
-        )
+        present = {name: elsewhere(way) for name, way in {variant(way): way for way in self.problem.ways[::-1]}.items()}
         likely = [name for name, share in present.items() if 2 * share >= max(present.values())]
-        ways: Iterable[Way] = self.problem.ways if len(firsts) == 1 else self._ways()
+        ways: Iterable[Way] = self.problem.ways if len(present) == 1 else self._ways()
         tried = islice((way for way in ways if variant(way) in likely), _STORED_WAYS)
         ranked = sorted(tried, key=elsewhere, reverse=True)[:_MOVED_WAYS]
         result = Outputs(self.wanted, self.values)
         for number, way in enumerate(dict.fromkeys([ranked[0], self.problem.ways[0], *ranked[1:]])):
             correct = self.correct(way)
-            for found in moved(Outputs(correct, decode_codes(correct, self.fmt)), result):
-                best = self._moved_by(found, way)
-                yield from best
-                if number == 0 and best and not best[0].is_exact:
-                    yield from self._by_other_ways(found, best[0])
+            for change in moved(Outputs(correct, decode_codes(correct, self.fmt)), result):
+                if explanation := self._moved_by(change, way):
+                    yield explanation
+                    if number == 0 and not explanation.is_exact:
+                        yield from self._by_other_ways(change, explanation)
 
-    def _moved_by(self, found: Moved, way: Way) -> list[Explanation]:
-        codes = found.applied(self.correct(way))
-        explanation = self.judged("outputs in other places", found.text, way, codes, found.bits)
-        return [explanation] if explanation else []
+    def _moved_by(self, change: Moved, way: Way) -> Explanation | None:
+        codes = change.applied(self.correct(way))
+        return self.judged("outputs in other places", change.text, way, codes, change.bits)
 
-    def _by_other_ways(self, found: Moved, nearest: Explanation) -> Iterator[Explanation]:
+    def _by_other_ways(self, change: Moved, nearest: Explanation) -> Iterator[Explanation]:
         """Try a permutation of outputs with more ways of summation, to explain the outputs that still differ."""
         left = np.flatnonzero(nearest.codes.ravel() != self.wanted.ravel())
         if not 0 < 4 * len(left) < self.wanted.size:
             return
-        left = left[found.index[left] >= 0][:: max(1, len(left) // 16)]
-        places = np.divmod(found.index[left], self.wanted.shape[1])
+        left = left[change.index[left] >= 0][:: max(1, len(left) // 16)]
+        places = np.divmod(change.index[left], self.wanted.shape[1])
         rows, columns = (np.unique(part) for part in places)
         grid = Grid(self.setting, rows, columns)
         where = np.searchsorted(rows, places[0]), np.searchsorted(columns, places[1])
         tried = 0
         for way in self._ways():
             if (grid.codes(way)[where] == self.wanted.ravel()[left]).all():
-                yield from self._moved_by(found, way)
+                if explanation := self._moved_by(change, way):
+                    yield explanation
                 if (tried := tried + 1) == _TRIED:
                     return
 
@@ -397,14 +394,11 @@ class _Examination:
         """Search, for each row or column, the other row or column whose metadata, scales, C or bias the kernel used."""
         for array in line_arrays(self.setting):
             if self.wanted.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
-                for way in self._line_ways():
-                    yield from self._solved(array, way)
-
-    def _line_ways(self) -> Iterator[Way]:
-        """Yield the nearest way of summation, then that of the best explanation, which can distinguish similar rows."""
-        yield self.problem.ways[0]
-        if self.best and self.best.way != self.problem.ways[0]:
-            yield self.best.way
+                nearest = self.problem.ways[0]
+                yield from self._solved(array, nearest)
+                # The way of summation of the best explanation can distinguish similar rows.
+                if self.best and self.best.way != nearest:
+                    yield from self._solved(array, self.best.way)
 
     def _solved(self, array: LineArray, way: Way) -> Iterator[Explanation]:
         index = np.arange(self.wanted.shape[array.axis])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from .epilogue import Epilogue, fused, scaling_factors
+from .epilogue import Epilogue, broadcasts, fused, scaling_factors
 from .ways import GROUP_SCALINGS, Way
 
 __all__ = ["GroupScales", "added_group", "check_groups", "group_scales_of", "grouped_way"]
@@ -148,11 +148,8 @@ def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: in
     """Return whether the scales of an epilogue can only be group scales because of their shapes."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
-    try:
-        broadcasts = all(np.broadcast_shapes(array.shape, shape) == shape for array in (a, b))
-    except ValueError:
-        broadcasts = False
-    return not broadcasts and len(b) in (-(-k // length) for length in (span, _BLOCK) if length)
+    lengths = [length for length in (span, _BLOCK) if length]
+    return not (broadcasts(a, shape) and broadcasts(b, shape)) and len(b) in (-(-k // length) for length in lengths)
 
 
 def _length(k: int, groups: int, span: int) -> int:

@@ -216,16 +216,13 @@ def _operands(
 
     With `given_scales`, the matrices are elements of these block scales; otherwise they are quantised as needed.
     """
-    if given_scales:
-        elements = left if isinstance(left, np.ndarray) else left.compressed
-        left_codes = sparse_codes(
-            names[0], elements, i, prune=choices.prune, nan=choices.nan, producer=choices.producer
-        )
-        return factors(left_codes, dense_codes(names[1], right, i.b, choices.nan), i, given_scales), 1.0
     sparse: NDArray | Compressed
-    scales, scale, scales_b, scale_b = None, 1.0, None, 1.0
+    scale, scale_b = 1.0, 1.0
+    scales, scales_b = given_scales or (None, None)
     if isinstance(left, np.ndarray):
         sparse = left
+    elif given_scales:
+        sparse = left.compressed
     else:
         sparse, scale, scales = _held(left, i)
     k = sparse.shape[1]
@@ -239,7 +236,7 @@ def _operands(
         codes, own, scales = _quantised(stored, i.a, i, choices.nan, block, progress)
         scale *= own
         sparse = codes if isinstance(sparse, np.ndarray) else replace(sparse, stored=codes)
-    if _takes_scales(right, i.b, i):
+    if scales_b is None and _takes_scales(right, i.b, i):
         codes, scale_b, scales_b = _quantised(right.T, i.b, i, choices.nan, i.span, progress)
         right = codes.T
     left_codes = sparse_codes(
