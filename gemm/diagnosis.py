@@ -1,4 +1,4 @@
-"""Diagnosis of a wrong product: which outputs differ, which fault explains them, and which remain unexplained."""
+"""Results of a search for a way of summation, and of the diagnosis of a wrong product."""
 
 import re
 from dataclasses import asdict, dataclass, field, replace
@@ -17,8 +17,12 @@ from .index_maps import describe_set
 from .sums import stored
 from .ways import Way
 
-__all__ = ["Diagnosis", "Miss", "Output", "Remaining", "correct_result", "diagnosis_of"]
+__all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "correct_result", "diagnosis_of"]
 
+#: Fields that the JSON record has for the nearest way of summation with other results, in addition to the way itself.
+_OF_MISS = ("differing", "row", "column", "wanted", "got")
+#: Maximum number of printed ways of summation that have the same bits by construction.
+_SHOWN_ALIKE = 3
 #: Words that are exchanged in texts if the transposed product is computed.
 _EXCHANGED = {
     "row": "column", "rows": "columns", "A": "B", "down": "across",
@@ -113,6 +117,80 @@ class Diagnosis:
         if self.first and self.way:
             lines.append(f"first that remains, {self.first.in_words(self.way.result)}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Identification:
+    """Result of a search for a product's way of summation."""
+
+    exact: bool  #: Whether a way of summation gives every bit of the result
+    way: Way | None  #: The first way of summation that was found to give every bit
+    #: Number of outputs that were compared with `way`; or with the nearest way of summation if none is exact.
+    compared: int
+    #: The nearest way of summation whose results differ; its count is the number of outputs that distinguish it from an
+    #: exact way. None if the results of all other ways that were tried are equal.
+    nearest: Miss | None
+    equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
+    #: If no way of summation is exact: a way of summation that explains every output if the order of adding the slices
+    #: may differ from output to output, as atomic additions do. It is never exact, since its results are not
+    #: deterministic.
+    possible: Way | None = None
+    tried: int = 0  #: Number of ways of summation that were tried
+    #: Other ways of summation with the same bits as `way` for all operands; then other instructions with the same bits
+    #: as the instruction of `way`.
+    alike: tuple[Way, ...] = ()
+    instructions_alike: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted
+    diagnosis: Diagnosis | None = None  #: If no way of summation is exact: the diagnosis of the result
+
+    def record(self) -> dict[str, Any]:
+        """Return the search result as JSON values, without the operands of the first output that differs."""
+        near = self.nearest
+        return {
+            "exact": self.exact,
+            "way": self.way and asdict(self.way),
+            "compared": self.compared,
+            "nearest": near and {name: getattr(near, name) for name in _OF_MISS} | {"way": asdict(near.way)},
+            "equal": [asdict(way) for way in self.equal],
+            "possible": self.possible and asdict(self.possible),
+            "tried": self.tried,
+            "alike": [asdict(way) for way in self.alike],
+            "instructions_alike": list(self.instructions_alike),
+            "notes": list(self.notes),
+            "diagnosis": self.diagnosis and self.diagnosis.record(),
+        }
+
+    def __str__(self) -> str:
+        near = self.nearest
+        if self.exact:
+            lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
+            if near:
+                lines.append(f"next best, which {near.differing} outputs tell from it:\n  {near.way}")
+            if self.equal:
+                lines += ["the same bits here, from other sums:", *(f"  {way}" for way in self.equal)]
+            elif not near:
+                lines.append("no other way that was tried gives other bits")
+            if self.alike or self.instructions_alike:
+                lines += ["the same bits by construction:", *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE])]
+                lines += [f"  {name} in place of its instruction" for name in self.instructions_alike]
+            return "\n".join([*lines, self._not_told_apart()])
+        lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
+        if self.possible:
+            lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
+        if self.diagnosis:
+            lines.append(f"diagnosis: {self.diagnosis}")
+        if near:
+            where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
+            lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
+        return "\n".join(lines)
+
+    def _not_told_apart(self) -> str:
+        """Return a summary of the properties that the search cannot determine."""
+        always = len(self.alike) + len(self.instructions_alike)
+        return (
+            f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways and "
+            "instructions with the same bits for all operands, and m and n of the instruction"
+        )
 
 
 def correct_result(way: Way, shape: tuple[int, ...]) -> Diagnosis:

@@ -86,7 +86,7 @@ def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, N
         yield " is transposed", "b", setting.b.T
     for name, major, is_turned in (("b", "K", True), ("a", "K", False), ("b", "MN", False), ("a", "MN", True)):
         matrix = getattr(setting, name).T if is_turned else getattr(setting, name)
-        for misreading in misreadings(*matrix.shape, bits):
+        for misreading in misreadings(len(matrix), matrix.shape[1], bits):
             if major == "K" or "swizzle" in misreading.text:
                 read = regathered(matrix, misreading)
                 yield f" ({major}-major): {misreading.text}", name, read.T if is_turned else read

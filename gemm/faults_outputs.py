@@ -13,7 +13,7 @@ from ..operands.registers import CONTAINERS
 from ..tensors.encode import decode_codes, encode
 from .epilogue import rounded_values, to_codes
 from .index_maps import Outputs, describe_map, joined, listed, sources, tiles_of
-from .setting import Finish
+from .sums import Finish
 from .ways import Way
 
 __all__ = ["Moved", "finishes", "moved"]

@@ -1,7 +1,7 @@
 """``sptc.identify``: find the way of summation that gives every bit of a kernel's result."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -20,24 +20,20 @@ from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
 from .choice import fastest, formats_of, instructions_alike, instructions_for
-from .diagnosis import Diagnosis, Miss
+from .diagnosis import Identification
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .fault_probe import Problem
 from .faults_operands import rounded_otherwise
 from .group_scales import grouped_way
 from .matrices import as_array, as_factor, loses_bits, typed_codes
 from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
-from .search import Found, Operands, Search, searched
+from .search import Operands, Search, searched
 from .setting import Setting
 from .sums import check_result
 from .ways import CONVERSIONS, Way
 
 __all__ = ["Identification", "identify"]
 
-#: Fields that the JSON record has for the nearest way of summation with other results, in addition to the way itself.
-_OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Maximum number of printed ways of summation that have the same bits by construction.
-_SHOWN_ALIKE = 3
 #: Conversions of A and B to tf32 to try, likely ones first.
 _CONVERSIONS = (
     *((one, one) for one in CONVERSIONS), *(pair for one in CONVERSIONS[1:] for pair in ((one, ""), ("", one)))
@@ -47,80 +43,6 @@ _WIDENED = {"e4m3", "e5m2"}
 #: A conversion is tried only if its median error against float64 is at most this multiple of the least error. In an f32
 #: result the error of a wrong conversion is a thousand times that of summation.
 _MOST_ERROR = 16
-
-
-@dataclass(frozen=True)
-class Identification:
-    """Result of a search for a product's way of summation."""
-
-    exact: bool  #: Whether a way of summation gives every bit of the result
-    way: Way | None  #: The first way of summation that was found to give every bit
-    #: Number of outputs that were compared with `way`; or with the nearest way of summation if none is exact.
-    compared: int
-    #: The nearest way of summation whose results differ; its count is the number of outputs that distinguish it from an
-    #: exact way. None if the results of all other ways that were tried are equal.
-    nearest: Miss | None
-    equal: tuple[Way, ...]  #: Other ways of summation that give the same result bits for these operands
-    #: If no way of summation is exact: a way of summation that explains every output if the order of adding the slices
-    #: may differ from output to output, as atomic additions do. It is never exact, since its results are not
-    #: deterministic.
-    possible: Way | None
-    tried: int  #: Number of ways of summation that were tried
-    #: Other ways of summation with the same bits as `way` for all operands; then other instructions with the same bits
-    #: as the instruction of `way`.
-    alike: tuple[Way, ...] = ()
-    instructions_alike: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted
-    diagnosis: Diagnosis | None = None  #: If no way of summation is exact: the diagnosis of the result
-
-    def record(self) -> dict[str, Any]:
-        """Return the search result as JSON values, without the operands of the first output that differs."""
-        near = self.nearest
-        return {
-            "exact": self.exact,
-            "way": self.way and asdict(self.way),
-            "compared": self.compared,
-            "nearest": near and {name: getattr(near, name) for name in _OF_MISS} | {"way": asdict(near.way)},
-            "equal": [asdict(way) for way in self.equal],
-            "possible": self.possible and asdict(self.possible),
-            "tried": self.tried,
-            "alike": [asdict(way) for way in self.alike],
-            "instructions_alike": list(self.instructions_alike),
-            "notes": list(self.notes),
-            "diagnosis": self.diagnosis and self.diagnosis.record(),
-        }
-
-    def __str__(self) -> str:
-        near = self.nearest
-        if self.exact:
-            lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
-            if near:
-                lines.append(f"next best, which {near.differing} outputs tell from it:\n  {near.way}")
-            if self.equal:
-                lines += ["the same bits here, from other sums:", *(f"  {way}" for way in self.equal)]
-            elif not near:
-                lines.append("no other way that was tried gives other bits")
-            if self.alike or self.instructions_alike:
-                lines += ["the same bits by construction:", *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE])]
-                lines += [f"  {name} in place of its instruction" for name in self.instructions_alike]
-            return "\n".join([*lines, self._not_told_apart()])
-        lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
-        if self.possible:
-            lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
-        if self.diagnosis:
-            lines.append(f"diagnosis: {self.diagnosis}")
-        if near:
-            where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
-            lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
-        return "\n".join(lines)
-
-    def _not_told_apart(self) -> str:
-        """Return a summary of the properties that the search cannot determine."""
-        always = len(self.alike) + len(self.instructions_alike)
-        return (
-            f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways and "
-            "instructions with the same bits for all operands, and m and n of the instruction"
-        )
 
 
 def identify(
@@ -263,7 +185,11 @@ def identify(
         )  # fmt: skip
 
     found = searched(search, families, plain, variants, problem, group, None if workers is None else int(workers))
-    return _identification(found, wanted.size, notes, numerics is None)
+    near = found.nearest
+    if near is not None and near.way.swapped:
+        near = replace(near, row=near.column, column=near.row)
+    others = instructions_alike(found.way.parsed, found.way.arch) if found.way and numerics is None else ()
+    return replace(found, nearest=near, notes=notes, instructions_alike=tuple(map(str, others)))
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
@@ -333,16 +259,3 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
             f"{y.shape}"
         )
     return np.ascontiguousarray(y).view(container)
-
-
-def _identification(found: Found, outputs: int, notes: tuple[str, ...], is_arch: bool) -> Identification:
-    """Return the result of a search; its rows and columns refer to `y`."""
-    near, way = found.nearest, found.way
-    if near is not None and near.way.swapped:
-        near = replace(near, row=near.column, column=near.row)
-    others = instructions_alike(way.parsed, way.arch) if way and is_arch else ()
-    return Identification(
-        exact=way is not None, way=way, compared=outputs, nearest=near, equal=found.equal, possible=found.possible,
-        tried=found.tried, alike=found.alike, instructions_alike=tuple(map(str, others)), notes=notes,
-        diagnosis=found.diagnosis,
-    )  # fmt: skip

@@ -1,7 +1,7 @@
 """Search for a way of summation: candidates are tried on a sample of outputs, then on all outputs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import chain, combinations, islice
 from typing import Any
@@ -19,7 +19,7 @@ from ..tensors.encode import decode_codes
 from ..tensors.sparsify import expand
 from .block_scales import BlockScales
 from .candidates import Expressions, any_order, candidates, streams
-from .diagnosis import Diagnosis, Miss, Output, diagnosis_of
+from .diagnosis import Identification, Miss, Output, diagnosis_of
 from .epilogue import Epilogue
 from .factors import Factors, Sparse
 from .fault_probe import Problem, is_gross
@@ -28,7 +28,7 @@ from .matrices import converted, dense_codes, exact_product, factors, sparse_cod
 from .sums import Chains, Place, added, blocks, slices, stored, sums
 from .ways import Way
 
-__all__ = ["Found", "Operands", "Search", "searched"]
+__all__ = ["Operands", "Search", "searched"]
 
 #: Maximum number of multiplications, of rows and of columns of the sample of outputs on which candidates are tried.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
@@ -128,7 +128,7 @@ class Search:
     """State of a search: operands of each instruction, the given result, and differences of each way of summation."""
 
     def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
-        self._operands, self.wanted = operands, wanted
+        self.operands, self.wanted = operands, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
         #: Cached chain results of the sample of outputs, of the first part of the sample, and of a small product.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
@@ -145,14 +145,10 @@ class Search:
         self.counts: dict[Way, int] = {}
         self.tried = 0
 
-    def of(self, way: Way) -> Factors:
-        """Return the operands for the instruction of a way of summation, cut to the sample of outputs."""
-        return self._operands.of(way)
-
     def instructions(self, instruction: str) -> int:
         """Return the number of instructions along K of the product."""
         if instruction not in self._counts:
-            self._counts[instruction] = self.of(Way(instruction=instruction, arch=self._arch)).count
+            self._counts[instruction] = self.operands.of(Way(instruction=instruction, arch=self._arch)).count
         return self._counts[instruction]
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
@@ -167,7 +163,7 @@ class Search:
 
     def _chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
         place = Place.of(rows, columns, self.wanted.shape)
-        return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
+        return Chains(self.operands.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
         """Return the sums of some outputs. If only the order of the scales differs, the previous sums are reused."""
@@ -203,7 +199,7 @@ class Search:
 
     def error(self, way: Way) -> float:
         """Return the median absolute error of the given result on the sample, against a float64 product."""
-        exact = exact_product(self.of(way).take(self._rows, self._columns))
+        exact = exact_product(self.operands.of(way).take(self._rows, self._columns))
         exact = self._epilogue.take(self.wanted.shape, self._rows, self._columns).exactly(exact)
         values = decode_codes(np.ascontiguousarray(self.wanted[self._rows][:, self._columns]), FORMATS[way.result])
         with np.errstate(invalid="ignore"):
@@ -218,7 +214,7 @@ class Search:
 
     def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
         """Yield blocks of rows and columns that together cover all outputs."""
-        return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
+        return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.operands.of(way).count))
 
     def equals(self, way: Way) -> bool:
         """Return whether a way of summation gives every output of the result."""
@@ -239,7 +235,7 @@ class Search:
 
     def _output(self, way: Way, row: int, column: int) -> Output:
         """Return one output with its operands, oriented as the product is computed."""
-        shape, all_factors = self.wanted.shape, self.of(way)
+        shape, all_factors = self.wanted.shape, self.operands.of(way)
         tiles, ways = way.of_tiles(shape, all_factors.count)
         dealing = way.stream_k
         tile_way = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
@@ -280,17 +276,13 @@ def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
     every = range(len(parts))
     sums: dict[tuple[int, ...], NDArray] = {(number,): parts[number][:, None] for number in every}
     for size in range(2, len(parts) + 1):
-        sums = {
-            chosen: _distinct(
-                np.concatenate([added(way, sums[_without(chosen, last)], parts[last][:, None]) for last in chosen], 1)
-            )
-            for chosen in combinations(every, size)
-        }
+        larger = {}
+        for chosen in combinations(every, size):
+            without = {last: tuple(number for number in chosen if number != last) for last in chosen}
+            added_last = [added(way, sums[rest], parts[last][:, None]) for last, rest in without.items()]
+            larger[chosen] = _distinct(np.concatenate(added_last, 1))
+        sums = larger
     return sums[tuple(every)]
-
-
-def _without(chosen: tuple[int, ...], last: int) -> tuple[int, ...]:
-    return tuple(number for number in chosen if number != last)
 
 
 def _distinct(values: NDArray) -> NDArray:
@@ -301,19 +293,6 @@ def _distinct(values: NDArray) -> NDArray:
     return ordered[:, : max(1, int((~np.isnan(ordered)).sum(1).max()))]
 
 
-@dataclass(frozen=True)
-class Found:
-    """Result of a search; the fields have the meanings as in :class:`~sptc.gemm.identify.Identification`."""
-
-    way: Way | None
-    nearest: Miss | None
-    equal: tuple[Way, ...]
-    alike: tuple[Way, ...]
-    possible: Way | None
-    tried: int
-    diagnosis: Diagnosis | None = None
-
-
 def searched(
     search: Search,
     families: Sequence[Sequence[Instruction]],
@@ -322,7 +301,7 @@ def searched(
     problem: Callable[[], Problem],
     group: int = 0,
     workers: int | None = None,
-) -> Found:
+) -> Identification:
     """Try ways of summation until one gives every output; then find the next best, or else the nearest and a fault.
 
     Parameters
@@ -341,15 +320,16 @@ def searched(
     if not group:
         streamed = streams(families[0], replace(plain, **variants[0]), expressions, workers)
         every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
+    outputs = search.wanted.size
     for number, way in enumerate(every):
         if number == _BEFORE_FAULTS and is_gross(problem()) and (diagnosis := diagnosis_of(problem())).explained:
-            return Found(None, _nearest(search, None)[0], (), (), None, search.tried, diagnosis)
+            return Identification(False, None, outputs, _nearest(search)[0], tried=search.tried, diagnosis=diagnosis)
         if not search.sample(way) and search.equals(way):
             tried = search.tried
             for other in islice(every, _TRIED_BESIDE):
                 search.sample(other)
             nearest, equal = _nearest(search, way)
-            return Found(way, nearest, equal, expressions.alike(way), None, tried)
+            return Identification(True, way, outputs, nearest, equal, tried=tried, alike=expressions.alike(way))
     if group and not search.tried:
         raise OperandError(f"no chain of the instructions ends with each group of {group} elements along K")
     tried, possible = search.tried, None
@@ -359,12 +339,13 @@ def searched(
             if search.is_possible(way):
                 possible = way
                 break
-    return Found(None, _nearest(search, None)[0], (), (), possible, tried, diagnosis_of(problem()))
+    nearest, diagnosis = _nearest(search)[0], diagnosis_of(problem())
+    return Identification(False, None, outputs, nearest, possible=possible, tried=tried, diagnosis=diagnosis)
 
 
-def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
+def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
     """Compare the best ways of summation on all outputs; return the nearest one with differences, and those without."""
-    near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
+    near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1
     for way in near:

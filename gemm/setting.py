@@ -9,20 +9,15 @@ from numpy.typing import NDArray
 
 from ..api.backends import Backend
 from ..golden.select import kept_rows
-from ..isa.formats import FORMATS
 from ..isa.metadata import Granularity
-from ..operands.registers import CONTAINERS
-from .epilogue import Epilogue, to_codes
+from .epilogue import Epilogue
 from .factors import Factors, Sparse
 from .group_scales import GroupScales
 from .matrices import FILLING, converted, factors
-from .sums import Chains, Place, blocks, sums
+from .sums import Chains, Finish, Place, product, stored, sums
 from .ways import Way
 
-__all__ = ["Fault", "Finish", "Grid", "Setting"]
-
-#: Function that converts float32 or int32 results to the result type of a way of summation, and returns codes.
-Finish = Callable[[NDArray, Way], NDArray]
+__all__ = ["Fault", "Grid", "Setting"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,19 +86,9 @@ class Setting:
 
     def codes(self, way: Way) -> NDArray:
         """Return the codes of the whole product by a way of summation."""
-        every, shape = self.factors(way), self.shape
-        result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
-        for rows, columns in blocks(shape, way.chains(shape, every.count)):
-            start = None if self.start is None else self.start[rows, columns]
-            place = Place.of(rows, columns, shape)
-            chains = Chains(every.take(rows, columns), way.arch, self.computes, start, place, self.is_cleared)
-            values = self.epilogue.take(shape, rows, columns).apply(sums(way, chains), way.scale_order)
-            result[rows, columns] = self.stored(values, way)
-        return result
-
-    def stored(self, values: NDArray, way: Way) -> NDArray:
-        """Return the codes of float32 or int32 results as the kernel stores them."""
-        return self.finish(values, way) if self.finish else to_codes(values, way.result, way.rounding)
+        return product(
+            way, self.factors(way), self.computes, self.epilogue, self.start, None, self.is_cleared, self.finish
+        )
 
     def part(self, name: str) -> Any:
         """Return a field, or an array inside it; the names are for example ``a``, ``scales.0`` and ``epilogue.c``."""
@@ -122,7 +107,7 @@ class Setting:
                 )
             elif inside:
                 value = replace(getattr(setting, field), **{inside: value})
-            setting = replace(setting, **{field: value})  # type: ignore[arg-type]
+            setting = replace(setting, **{field: value})
         return setting
 
     def in_blocks(self, unit: int) -> "Setting":
@@ -183,18 +168,22 @@ class Grid:
         self.setting = setting.take(rows, columns)
         self._chains: dict[tuple[str, str, str, int], Chains] = {}
 
-    def values(self, way: Way) -> NDArray:
-        """Return the float32 or int32 results of the sample before they are converted and stored."""
+    def _sums(self, way: Way) -> NDArray:
         name, setting = way.operands, self.setting
         if name not in self._chains:
+            factors = setting.factors(way)
             self._chains[name] = Chains(
-                setting.factors(way), way.arch, setting.computes, setting.start, self._place, setting.is_cleared
+                factors, way.arch, setting.computes, setting.start, self._place, setting.is_cleared
             )
-        return setting.epilogue.apply(sums(way, self._chains[name]), way.scale_order)
+        return sums(way, self._chains[name])
+
+    def values(self, way: Way) -> NDArray:
+        """Return the float32 or int32 results of the sample before they are converted and stored."""
+        return self.setting.epilogue.apply(self._sums(way), way.scale_order)
 
     def codes(self, way: Way) -> NDArray:
         """Return the result codes of the sample of outputs."""
-        return self.setting.stored(self.values(way), way)
+        return stored(way, self.setting.epilogue, self._sums(way), self.setting.finish)
 
 
 @dataclass(frozen=True, eq=False)

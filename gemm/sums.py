@@ -4,7 +4,7 @@ Chains of equal length form the batch of one call, so that many short chains cos
 are computed block by block, which bounds the memory besides operands and result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -22,13 +22,17 @@ from .factors import Factors
 from .group_scales import added_group, check_groups
 from .ways import Way, combine
 
-__all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums"]
+__all__ = [
+    "Chains", "Finish", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums",
+]  # fmt: skip
 
 #: Maximum number of chain results in memory; then maximum number of rows and of columns of a block.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
 #: Maximum number of bytes of chain results that are cached for other ways of summation.
 _KEPT_BYTES = 1 << 28
 
+#: Function that converts float32 or int32 results to the result type of a way of summation, and returns codes.
+Finish = Callable[[NDArray, Way], NDArray]
 _Chain = NDArray[np.intp]
 
 
@@ -192,9 +196,10 @@ def _scaled_sum(way: Way, factors: Factors, chains: list[_Chain], results: NDArr
     return total
 
 
-def stored(way: Way, epilogue: Epilogue, total: NDArray) -> NDArray:
+def stored(way: Way, epilogue: Epilogue, total: NDArray, finish: Finish | None = None) -> NDArray:
     """Apply the epilogue to float32 or int32 sums, and return the codes that are stored."""
-    return to_codes(epilogue.apply(total, way.scale_order), way.result, way.rounding)
+    values = epilogue.apply(total, way.scale_order)
+    return finish(values, way) if finish else to_codes(values, way.result, way.rounding)
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
@@ -251,11 +256,14 @@ def product(
     epilogue: Epilogue | None = None,
     start: NDArray | None = None,
     place: Place | None = None,
+    is_cleared: bool = True,
+    finish: Finish | None = None,
 ) -> NDArray:
     """Return the codes of a product by a way of summation, for all or for some rows and columns.
 
     `start` holds the codes of the accumulator of the first chain (default: zero). `place` is the place of the outputs
-    in the product, which stream-K needs (default: they are the whole product). Raise an `OperandError` as
+    in the product, which stream-K needs (default: they are the whole product). For `is_cleared` see :class:`Chains`.
+    `finish` stores the results (default: rounding by the way of summation). Raise an `OperandError` as
     :func:`check_way` does, and a `BackendError` if the back end cannot compute on this machine.
     """
     check_way(way, factors.count)
@@ -265,6 +273,6 @@ def product(
     place = place or Place.of(slice(None), slice(None), shape)
     for rows, columns in blocks(shape, way.chains(place.shape, factors.count)):
         c = None if start is None else start[rows, columns]
-        chains = Chains(factors.take(rows, columns), way.arch, computes, c, place.take(rows, columns))
-        result[rows, columns] = stored(way, epilogue.take(shape, rows, columns), sums(way, chains))
+        chains = Chains(factors.take(rows, columns), way.arch, computes, c, place.take(rows, columns), is_cleared)
+        result[rows, columns] = stored(way, epilogue.take(shape, rows, columns), sums(way, chains), finish)
     return result

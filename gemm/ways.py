@@ -152,7 +152,7 @@ class Way:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
-        """Return a way of summation from its JSON record, made by :meth:`sptc.gemm.identify.Identification.record`.
+        """Return a way of summation from its JSON record, made by :meth:`sptc.gemm.diagnosis.Identification.record`.
 
         Raise an `OperandError` if it is not a record, has an unknown field, names no instruction, or the way is
         invalid.
