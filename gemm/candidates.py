@@ -164,18 +164,11 @@ def candidates(
 ) -> Iterator[Way]:
     """Yield ways of summation to try, likely ones first; of several ways with equal bits, only one is yielded.
 
-    Parameters
-    ----------
-    families : sequence of sequences of Instruction
-        Possible instructions of the chains, such as sparse ones and dense ones. Likely ways are tried with all of them.
-    plain : Way
-        Way with the known attributes: architecture, result, and whether the factors are exchanged.
-    expressions : Expressions
-        Sums of the ways yielded so far.
-    variants : sequence of dict
-        Attributes that are tried with each way, such as conversions of the operands.
-    group : int
-        Elements of a group with group scales; 0 without.
+    `families` are the possible instructions of the chains, such as sparse ones and dense ones; likely ways are tried
+    with all of them. `plain` has the known attributes: architecture, result, and whether the factors are exchanged.
+    `expressions` holds the sums of the ways yielded so far, and `variants` attributes that are tried with each way,
+    such as conversions of the operands. `group` is the number of elements that share a group scale; 0 without group
+    scales.
     """
     kinds = {i: [[*kind] for kind in _kinds(i, plain.result, group)] for family in families for i in family}
     numbers = range(max(map(len, kinds.values())))
@@ -219,7 +212,12 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({**words, "workspace": result} for words in _slices() if half),
             ({**words, "running": result} for words in _slices() if half),
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
-            ({"split_k": 1 << bits, "order": order} for bits in _BITS for order in _trees(bits) if not i.sparse),
+            (
+                {"split_k": 1 << bits, "order": " ".join(["tree", *order])}
+                for bits in _BITS  # every order of the bits of slice numbers in which 2^bits slices can be added
+                for order in permutations(map(str, range(bits)))
+                if not i.sparse
+            ),
             ({"split_k": split, "cut": "in turn", "tile": tile} for split, tile in product((2, 3, 4, 8), _TILES)),
             ({**words, "promote": number} for number in _PROMOTIONS for words in _slices()),
             ({"promote": number, "k_order": "descending"} for number in _PROMOTIONS),
@@ -251,11 +249,6 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
     if result != "f32":
         kinds.append({**words, "rounding": "RZ"} for words in whole)
     return kinds
-
-
-def _trees(bits: int) -> Iterator[str]:
-    """Yield every order of the bits of slice numbers in which 2^bits slices can be added as a tree."""
-    return (" ".join(["tree", *order]) for order in permutations(map(str, range(bits))))
 
 
 def _slices() -> Iterator[_Words]:

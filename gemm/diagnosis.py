@@ -11,9 +11,9 @@ from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
 from .factors import Factors
-from .fault_probe import Problem
 from .faults import explain
 from .index_maps import describe_set
+from .setting import Problem
 from .sums import stored
 from .ways import Way
 
@@ -83,7 +83,7 @@ class Diagnosis:
     """Diagnosis of the result of a kernel: whether the result is correct, and the fault that explains it if not."""
 
     explained: bool  #: Whether a fault or a correct way of summation explains every bit of the result
-    kind: str  #: Kind of the diagnosis: ``correct``, a kind of :data:`sptc.gemm.fault_probe.KINDS`, or ``unexplained``
+    kind: str  #: Kind of the diagnosis: ``correct``, a kind of :data:`sptc.gemm.setting.KINDS`, or ``unexplained``
     text: str  #: Text of the diagnosis for the user
     differing: NDArray[np.bool_]  #: Outputs that differ from the correct product, in the shape of the result
     remaining: int  #: Number of outputs that the diagnosis does not explain

@@ -27,17 +27,9 @@ from ..tensors.element_types import named_dtype
 from ..tensors.encode import decode_codes, encode
 
 __all__ = [
-    "RESULTS",
-    "SCALE_ORDERS",
-    "Epilogue",
-    "broadcasts",
-    "check_shape",
-    "fused",
-    "result_dtype",
-    "rounded_values",
-    "scaling_factors",
-    "to_codes",
-]
+    "RESULTS", "SCALE_ORDERS", "Epilogue", "broadcasts", "check_shape", "fused", "result_dtype", "rounded_values",
+    "scaling_factors", "to_codes",
+]  # fmt: skip
 
 #: Type of numpy or ``ml_dtypes`` by name of the result type.
 RESULTS = {

@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
-from .fault_probe import LEAST, PROBE, Explanation, Probe, Problem, chosen, near
-from .faults_metadata import metadata
-from .faults_operands import k_maps, layouts, rounded_words, types
+from .faults_operands import k_maps, layouts, metadata, rounded_words, types
 from .faults_outputs import Moved, finishes, moved
 from .faults_scales import LineArray, epilogue_faults, line_arrays, scale_faults
 from .faults_sums import beyond_the_end, not_cleared, slice_sums, slices_of_k, sums_before, weights
 from .index_maps import Outputs, describe_map, describe_set
-from .setting import Fault, Grid
+from .setting import LEAST, PROBE, Explanation, Fault, Grid, Probe, Problem, chosen, near
 from .ways import Way
 
 __all__ = ["explain"]

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from ..isa.instructions import Instruction
 from .epilogue import Epilogue
-from .fault_probe import numbers
 from .index_maps import listed, runs_of
-from .setting import Fault, Setting
+from .setting import Fault, Setting, numbers
 
 __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 

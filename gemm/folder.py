@@ -17,26 +17,11 @@ _OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
-    """Folder of a matrix product. Only one process at a time can use the folder.
+    """Folder of a matrix product, which only one process at a time can use; it is created if missing.
 
-    Parameters
-    ----------
-    path : Path
-        The folder, created if missing.
-    wanted : mapping
-        Options that decide the result, as JSON values. A product in the folder must have the same options.
-
-    Attributes
-    ----------
-    problem : Problem or None
-        The product; None until it is prepared.
-    done : dict of int to Block
-        Finished blocks.
-
-    Raises
-    ------
-    FileError
-        The folder cannot be created or read, holds other files, or is in use.
+    `wanted` are the options that decide the result, as JSON values; a product in the folder must have the same options.
+    `problem` is the product, or None until it is prepared, and `done` holds the finished blocks by index. Raise a
+    `FileError` if the folder cannot be created or read, holds other files, or is in use.
     """
 
     def __init__(self, path: Path, wanted: Mapping[str, Any]) -> None:

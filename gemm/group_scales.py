@@ -107,24 +107,10 @@ def group_scales_of(
 ) -> tuple[GroupScales | None, Epilogue]:
     """Return the group scales among the caller's scales, or None, and the epilogue without group scales.
 
-    The scales of the epilogue are group scales if they have their shapes, for groups of 128 or of `span` elements, and
-    do not broadcast to the product.
-
-    Parameters
-    ----------
-    a : ndarray of float32, shape (M, groups), optional
-        Scales of A; also one for each 128 rows, or for all.
-    b : ndarray of float32, shape (groups, N), optional
-        Scales of B; also one for each 128 columns, or for all.
-    epilogue, shape, k
-        Epilogue of the product, M and N, and K.
-    span : int
-        Elements of a promoted chain, if known. Groups of this length are preferred.
-
-    Raises
-    ------
-    OperandError
-        Only one factor has group scales, or a shape does not fit.
+    The scales `a` have the shape (M, groups) and `b` (groups, N); there may be one for each 128 rows or columns, or for
+    all. The scales of the epilogue are group scales if they have these shapes, for groups of 128 or of `span` elements,
+    and do not broadcast to the product. `span` is the length of a promoted chain in elements, if known; groups of this
+    length are preferred. Raise an `OperandError` if only one factor has group scales, or a shape does not fit.
     """
     if a is None and b is None:
         a, b = epilogue.scale_a, epilogue.scale_b

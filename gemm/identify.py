@@ -22,13 +22,12 @@ from .candidates import Expressions, candidates
 from .choice import fastest, formats_of, instructions_alike, instructions_for
 from .diagnosis import Identification
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
-from .fault_probe import Problem
 from .faults_operands import rounded_otherwise
 from .group_scales import grouped_way
 from .matrices import as_array, as_factor, loses_bits, typed_codes
 from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
 from .search import Operands, Search, searched
-from .setting import Setting
+from .setting import Problem, Setting
 from .sums import check_result
 from .ways import CONVERSIONS, Way
 

@@ -11,16 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Outputs",
-    "describe_map",
-    "describe_set",
-    "joined",
-    "listed",
-    "named_maps",
-    "runs_of",
-    "sources",
-    "tiles_of",
-]
+    "Outputs", "describe_map", "describe_set", "joined", "listed", "named_maps", "runs_of", "sources", "tiles_of",
+]  # fmt: skip
 
 Index = NDArray[np.intp]
 #: Powers of two that are sizes in kernels: rows of a layout atom, of a warp, of a warpgroup, of a CTA tile.

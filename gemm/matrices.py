@@ -18,30 +18,36 @@ from ..isa.instructions import Instruction
 from ..operands.registers import CONTAINERS
 from ..tensors.blocks import Progress, in_float64
 from ..tensors.compressed import Compressed, check_nibbles
+from ..tensors.element_types import named_dtype
 from ..tensors.encode import decode_codes
 from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
-from .containers import FORMAT_OF, in_containers
 from .factors import Factors, Sparse
 from .group_scales import GroupScales
 
 __all__ = [
-    "FILLING",
-    "as_array",
-    "as_factor",
-    "check_matrix",
-    "converted",
-    "dense_codes",
-    "exact_product",
-    "exact_values",
-    "factors",
-    "holds_codes",
-    "loses_bits",
-    "own_format",
-    "sparse_codes",
-]
+    "FILLING", "FORMAT_OF", "accumulator_codes", "as_array", "as_factor", "check_matrix", "converted",
+    "dense_codes", "exact_product", "exact_values", "factors", "holds_codes", "in_containers", "loses_bits",
+    "out_of_containers", "own_format", "sparse_codes", "typed",
+]  # fmt: skip
 
+#: Element format by type of numpy or ``ml_dtypes``.
+FORMAT_OF = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "float6_e3m2fn": "e3m2",
+    "float6_e2m3fn": "e2m3",
+    "float4_e2m1fn": "e2m1",
+    "int8": "s8",
+    "uint8": "u8",
+    "int4": "s4",
+    "uint4": "u4",
+}
+#: Type of numpy or ``ml_dtypes`` by element format, including formats of accumulators.
+_TYPE_OF = {fmt: name for name, fmt in FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 #: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
 FILLING = 0b0100
 
@@ -312,3 +318,29 @@ def exact_product(factors: Factors) -> NDArray[np.float64]:
         np.put_along_axis(a, kept_rows(np.asarray(factors.nibbles), i.granularity), stored, axis=1)
     a, b = factors.times_block_scales(a, b)
     return a @ b if factors.groups is None else factors.groups.product(a, b)
+
+
+def in_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
+    """Place codes of A or B in the containers of an instruction; the other bits of a container are zero."""
+    return codes.astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+
+
+def out_of_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
+    """Extract codes of A or B from the containers of an instruction, the inverse of :func:`in_containers`."""
+    return codes >> (i.low_bit(fmt) - fmt.ignored_low_bits) & codes.dtype.type((1 << fmt.container_bits) - 1)
+
+
+def typed(codes: NDArray, fmt: Format) -> NDArray:
+    """Return codes as an array in the type of numpy or ``ml_dtypes`` of their format.
+
+    Raise a `FileError` if the type is one of ``ml_dtypes``, which is not installed.
+    """
+    return np.ascontiguousarray(codes).view(named_dtype(_TYPE_OF[fmt.name]))
+
+
+def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
+    """Return the codes of an accumulator given as numbers or codes of its type; raise an `OperandError` for others."""
+    own, container = np.dtype(_TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
+    if c.dtype not in (own, container):
+        raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")
+    return np.ascontiguousarray(c).view(container)

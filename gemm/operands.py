@@ -107,12 +107,8 @@ def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Sour
 def prepare(folder: Path, request: ProductRequest, progress: Progress | None = None) -> Problem:
     """Write the operands of a product into an existing folder; `progress` is called with rows of A and B.
 
-    Raises
-    ------
-    OperandError, SparsityError
-        The shapes do not match, A is not sparse, or an element cannot be quantised.
-    FileError
-        A matrix cannot be read, or the operands cannot be written.
+    Raise an `OperandError` or `SparsityError` if the shapes do not match, A is not sparse, or an element cannot be
+    quantised, and a `FileError` if a matrix cannot be read, or the operands cannot be written.
     """
     way, i, choices = request.way, request.way.parsed, request.choices
     given_a, given_b = request.a.read(), request.b.read()
@@ -228,7 +224,9 @@ def _operands(
     k = sparse.shape[1]
     if scales is None and _takes_scales(sparse if isinstance(sparse, np.ndarray) else sparse.stored, i.a, i):
         if isinstance(sparse, np.ndarray) and i.granularity:
-            numbers = _filled(_numbers(sparse, i.a), i.granularity.logical)
+            numbers = _numbers(sparse, i.a)
+            if missing := -k % i.granularity.logical:
+                numbers = np.pad(numbers, ((0, 0), (0, missing)))
             sparse = sparsify(numbers, i.granularity, prune=choices.prune, producer=choices.producer, progress=progress)
         stored = sparse if isinstance(sparse, np.ndarray) else sparse.stored
         # A scale spans i.span logical elements, of which a sparse A stores half.
@@ -296,12 +294,6 @@ def _quantised(
 def _numbers(array: NDArray, fmt: Format) -> NDArray:
     """Return the values of an array of codes; return an array of numbers unchanged."""
     return exact_values(array, fmt) if holds_codes(array, fmt) else array
-
-
-def _filled(matrix: NDArray, multiple: int) -> NDArray:
-    """Pad a matrix with columns of zeros until its width is a multiple of a number."""
-    missing = -matrix.shape[1] % multiple
-    return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
 
 
 def output_operands(

@@ -15,24 +15,15 @@ from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, scaled_instructions
 from .choice import formats_of, instructions_for
-from .containers import accumulator_codes
 from .epilogue import Epilogue, check_shape
 from .group_scales import GroupScales, group_scales_of
-from .matrices import as_array, own_format
+from .matrices import accumulator_codes, as_array, own_format
 from .ways import Way, instruction_named
 
 __all__ = [
-    "all_chosen",
-    "along_m",
-    "chosen",
-    "epilogue_of",
-    "exchanged",
-    "format_of",
-    "grouped",
-    "oriented",
-    "read_way",
+    "all_chosen", "along_m", "chosen", "epilogue_of", "exchanged", "format_of", "grouped", "oriented", "read_way",
     "way_of",
-]
+]  # fmt: skip
 
 #: Sets of element formats that one instruction can multiply with each other.
 _MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
@@ -105,16 +96,9 @@ def way_of(
 ) -> Way:
     """Return the way of summation that the caller describes.
 
-    Parameters
-    ----------
-    way : Way or None
-        Complete way, with its own architecture. `instruction`, `accumulate` and `words` must then have their defaults.
-    words : mapping
-        Attributes of :class:`~sptc.gemm.ways.Way` except instruction, architecture and result.
-    fmt, instruction, arch, accumulate, scales
-        As for :func:`chosen`, also for errors.
-    result : str, optional
-        Type of the result (default: that of `way`, or f32, or s32 for integers).
+    A complete `way` has its own architecture; `instruction`, `accumulate` and `words` must then have their defaults.
+    `words` are attributes of :class:`~sptc.gemm.ways.Way` except instruction, architecture and result. The default
+    result is that of `way`, or f32, or s32 for integers. For other arguments and errors see :func:`chosen`.
     """
     if way is None:
         if fmt and words.get("swapped"):

@@ -32,8 +32,7 @@ from ..operands.packing import (
 )
 from ..operands.registers import CONTAINERS, pack_nibbles, random_nibbles
 from ..tensors.compressed import Compressed
-from .containers import accumulator_codes, in_containers
-from .matrices import as_array, dense_codes, sparse_codes
+from .matrices import accumulator_codes, as_array, dense_codes, in_containers, sparse_codes
 
 __all__ = ["pack", "random_metadata"]
 

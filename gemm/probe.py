@@ -81,9 +81,8 @@ def probe(
         a, b = _drawn(rng, shape, instructions[0], spread, cancels)
         sparse = sparse_codes("a", a, instructions[0])
         part = slice(0, _ROWS), slice(0, _COLUMNS)
-        operands = {str(i): factors(sparse, b, i).take(*part) for i in instructions}
-        chains = {name: Chains(of_name, arch, computes) for name, of_name in operands.items()}
-        counts = {name: of_name.count for name, of_name in operands.items()}
+        chains = {str(i): Chains(factors(sparse, b, i).take(*part), arch, computes) for i in instructions}
+        counts = {name: one.factors.count for name, one in chains.items()}
         expressions = Expressions(counts.__getitem__, (_ROWS, _COLUMNS))
         ways = [*islice(candidates([instructions], plain, expressions), _WAYS)]
         codes = [to_codes(sums(way, chains[way.instruction]), result, way.rounding) for way in ways]
@@ -101,16 +100,14 @@ def _drawn(
     rows, columns, k = shape
     assert i.granularity
     width = i.granularity.logical
-    if FORMATS[i.a.name].is_integer:
-        top = int(i.a.maximum)
-        a, b = (
-            rng.integers(-top * i.a.signed, top + 1, (rows, k)),
-            rng.integers(-top * i.b.signed, top + 1, (k, columns)),
-        )
-        a, b = a.astype(np.float64), b.astype(np.float64)
-    else:
-        a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-spread, spread + 1, (rows, k))
-        b = rng.standard_normal((k, columns)) * 2.0 ** rng.integers(-spread, spread + 1, (k, columns))
+
+    def numbers(size: tuple[int, int], signed: bool) -> NDArray[np.float64]:
+        if i.a.is_integer:
+            top = int(i.a.maximum)
+            return rng.integers(-top * signed, top + 1, size).astype(np.float64)
+        return rng.standard_normal(size) * 2.0 ** rng.integers(-spread, spread + 1, size)
+
+    a, b = numbers((rows, k), i.a.signed), numbers((k, columns), i.b.signed)
     half = k // 2 // width
     if cancels and i.a.signed and half:
         order = (rng.permutation(half)[:, None] * width + np.arange(width)).ravel()

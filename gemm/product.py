@@ -30,18 +30,9 @@ from .sums import Place, product
 from .ways import Way
 
 __all__ = [
-    "ARRAYS",
-    "Block",
-    "Errors",
-    "Problem",
-    "block_count",
-    "compute_block",
-    "dense_instruction",
-    "instruction_count",
-    "plot_errors",
-    "save_added",
-    "save_factors",
-]
+    "ARRAYS", "Block", "Errors", "Problem", "block_count", "compute_block", "dense_instruction",
+    "instruction_count", "plot_errors", "save_added", "save_factors",
+]  # fmt: skip
 
 _OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
 _ADDED, _GROUPS = ("c", "bias", "scale_a", "scale_b"), ("group_scale_a", "group_scale_b")
@@ -259,8 +250,10 @@ def compute_block(problem: Problem, index: int) -> Block:
     epilogue = epilogue.take(problem.all_size, rows, columns)
     start = None if start is None else start[rows, columns]
     place = Place.of(rows, columns, problem.all_size)
-    computing = {name: problem.backend(name, way.parsed) for name in problem.backends}
-    results = {name: product(way, factors, one, epilogue, start, place) for name, one in computing.items()}
+    results = {
+        name: product(way, factors, problem.backend(name, way.parsed), epilogue, start, place)
+        for name in problem.backends
+    }
     d = results[problem.backends[0]]
     mismatches, first = 0, None
     for name, other in results.items():

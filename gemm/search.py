@@ -22,9 +22,9 @@ from .candidates import Expressions, any_order, candidates, streams
 from .diagnosis import Identification, Miss, Output, diagnosis_of
 from .epilogue import Epilogue
 from .factors import Factors, Sparse
-from .fault_probe import Problem, is_gross
 from .group_scales import GroupScales
 from .matrices import converted, dense_codes, exact_product, factors, sparse_codes
+from .setting import Problem, is_gross
 from .sums import Chains, Place, added, blocks, slices, stored, sums
 from .ways import Way
 
@@ -304,16 +304,10 @@ def searched(
 ) -> Identification:
     """Try ways of summation until one gives every output; then find the next best, or else the nearest and a fault.
 
-    Parameters
-    ----------
-    search : Search
-        Operands and expected result.
-    families, plain, variants, group
-        As for :func:`sptc.gemm.candidates.candidates`.
-    problem : callable
-        Returns the result as a problem whose fault is searched, with the ways tried so far.
-    workers : int, optional
-        As for :func:`sptc.gemm.candidates.streams`. Stream-K is not searched with group scales.
+    For `families`, `plain`, `variants` and `group` see :func:`sptc.gemm.candidates.candidates`, for `workers`
+    :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the result as a
+    problem whose fault is searched, with the ways tried so far. Raise an `OperandError` if no chain ends with the
+    groups.
     """
     expressions = Expressions(search.instructions, search.wanted.shape)
     every = candidates(families, plain, expressions, variants, group)

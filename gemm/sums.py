@@ -58,17 +58,10 @@ class Place:
 class Chains:
     """Computes the results of chains of instructions, and caches the results for other ways of summation.
 
-    Parameters
-    ----------
-    factors, arch, computes
-        Operands of the outputs, architecture whose numerics apply, and back end that computes the chains.
-    c : ndarray of uint16 or uint32, shape (M, N), optional
-        Accumulator of the first chain of the first slice (default: zero).
-    place : Place, optional
-        Place of the outputs in the product (default: they are the whole product).
-    is_cleared : bool
-        The accumulator is cleared before each chain of a slice. Otherwise a chain continues the chain before it, as in
-        a kernel with this fault.
+    `c` holds the codes of the accumulator of the first chain of the first slice (default: zero), and `place` is the
+    place of the outputs in the product (default: they are the whole product). With `is_cleared`, the accumulator is
+    cleared before each chain of a slice. Otherwise a chain continues the chain before it, as in a kernel with this
+    fault.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from ..operands.shared_memory import gather_shared
 from ..operands.tensor_memory import gather, gather_tensor
 from ..tensors.compressed import Compressed
 from ..tensors.sparsify import expand
-from .containers import out_of_containers, typed
+from .matrices import out_of_containers, typed
 
 __all__ = ["Matrices", "unpack"]
 

@@ -33,16 +33,9 @@ from .epilogue import SCALE_ORDERS
 from .stream_k import StreamK
 
 __all__ = [
-    "CONVERSIONS",
-    "CUTS",
-    "GROUP_SCALINGS",
-    "INTERLEAVES",
-    "K_ORDERS",
-    "ORDERS",
-    "Way",
-    "combine",
+    "CONVERSIONS", "CUTS", "GROUP_SCALINGS", "INTERLEAVES", "K_ORDERS", "ORDERS", "Way", "combine",
     "instruction_named",
-]
+]  # fmt: skip
 
 #: Order in which the results of slices are added. ``in order``: from the first. ``reverse``: from the last. ``last
 #: first``: the last, then the others in order. ``tree``: neighbours in pairs, then neighbouring sums. ``halves``: the

@@ -58,14 +58,13 @@ class OutputChain:
     def as_dict(self) -> dict[str, Any]:
         """Return the chain as JSON values, with codes as hexadecimal text and Inf and NaN as strings."""
         bits = self.miss.output.factors.instruction.d.bits
-
-        def link_as_dict(link: Link) -> dict[str, Any]:
-            words = {name: as_code(getattr(link, name), bits) for name in ("c", "d")}
-            return asdict(link) | words | {"products": as_json(link.products)}
-
         return {
             "instructions": len(self.links),
-            "shown": [link_as_dict(link) for link in self.shown],
+            "shown": [
+                asdict(link)
+                | {"c": as_code(link.c, bits), "d": as_code(link.d, bits), "products": as_json(link.products)}
+                for link in self.shown
+            ],
             "slices": [as_json(value) for value in self.slices],
             "exact": as_json(self.exact),
         }
@@ -84,11 +83,11 @@ class OutputChain:
             more = f", and {len(self.slices) - _SHOWN} more" if len(self.slices) > _SHOWN else ""
             results = ", ".join(_number(value) for value in self.slices[:_SHOWN])
             lines.append(f"  slices {results}{more}, in the order {way.order!r}")
-        codes = (f"0x{code:x} ({_number(_value(code, way.result))})" for code in (self.miss.got, self.miss.wanted))
+        codes = self.miss.got, self.miss.wanted
+        values = decode_codes(np.array(codes, np.uint32), FORMATS[way.result]).tolist()
+        got, wanted = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
         after = "" if self.miss.output.epilogue.is_empty else ", before what is done to it"
-        lines.append(
-            "  stored {}, wanted {}; ".format(*codes) + f"exact sum of all products {_number(self.exact)}{after}"
-        )
+        lines.append(f"  stored {got}, wanted {wanted}; exact sum of all products {_number(self.exact)}{after}")
         return "\n".join(lines)
 
 
@@ -156,10 +155,6 @@ def _sum(values: list[float | int]) -> float | int:
     if all(isinstance(value, int) for value in values):
         return sum(values)
     return fsum(values) if all(map(isfinite, values)) else float(np.sum(values))
-
-
-def _value(code: int, result: str) -> float:
-    return float(decode_codes(np.array([code], np.uint32), FORMATS[result])[0])
 
 
 def _number(value: float | int) -> str:

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 
 from ..infra.diagram import Diagram, Theme
-from ..rtl.config import PRESETS, ConfigError, CoreConfig
-from .tops import draw_tcgen05, draw_warp, draw_warpgroup
+from ..isa.timing import SHARED_BYTES
+from ..rtl.accumulators import ARRAYS
+from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
+from ..rtl.tensor_cores import WARPS
+from ..rtl.tensor_memory import TENSOR_LANES
+from ..rtl.warp import LANES, REGISTERS
 from .unit import draw_unit
 
 __all__ = ["TOPS", "datapath"]
@@ -13,6 +17,8 @@ _LEFT = 14
 #: Maximum number of rows or columns that are drawn. In a larger array, dots are drawn before the last one.
 _MOST = 4
 _UNIT, _PITCH_X, _PITCH_Y = (112, 44), 140, 66
+#: Number of tensor memory columns.
+_TENSOR_COLUMNS = 512
 
 
 def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
@@ -72,12 +78,139 @@ def _row_of_a(picture: Diagram, config: CoreConfig, row: int | None, y: float, e
     picture.box((_LEFT + 112, y, 100, _UNIT[1]), ["decode", "order, flags"], "choice", size=10)
 
 
+def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
+    """Draw a warp: registers, the multiplexer that selects operands of the array, the array, and the results."""
+    config.require_warp()
+    words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
+    words += "cycles a step of K"
+    picture = Diagram(900, 300, f"warp of {config.name}", words, theme)
+    picture.heading(_LEFT, f"warp of {config.name}", words)
+    for place, (name, count) in enumerate((("A", 4), ("B", 4), ("C", 4), ("metadata", 1))):
+        y = 84.0 + 46 * place
+        picture.box((_LEFT, y, 170, 38), [name, f"{LANES} lanes x {count} x 32 bits"], "operand", size=10)
+        picture.arrow((_LEFT + 170, y + 19), (240, y + 19))
+    picture.box((240, 84, 150, 176), ["operand buffer", "gathering:", "rows and columns", "of one block"], "logic")
+    picture.arrow((390, 172), (440, 172))
+    array = ["core", f"{config.rows} x {config.columns} units", f"latency {config.latency}"]
+    picture.box((440, 122, 150, 100), array, "exact")
+    picture.arrow((590, 172), (640, 172))
+    picture.box((640, 122, 110, 100), ["results", "by block,", "flags of", "every row"], "logic")
+    picture.arrow((750, 172), (780, 172))
+    picture.box((780, 132, 106, 80), ["D", f"{LANES} lanes", f"x {REGISTERS} x 32 bits"], "operand", size=10)
+    if config.step_bytes == 16:
+        picture.arrow((695, 222), (695, 276), head=False)
+        picture.arrow((695, 276), (315, 276), head=False)
+        picture.arrow((315, 276), (315, 260))
+        picture.text(505, 288, "the second step of K goes on from the first", size=10, kind="quiet")
+    return picture
+
+
+def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
+    """Draw a warpgroup: its four tensor cores."""
+    config.require_warp()
+    top, pitch, height = 96.0, 84.0, 64.0
+    bottom = top + WARPS * pitch
+    words = f"{WARPS} arrays of {config.rows} x {config.columns} units; a panel of eight columns of B takes each "
+    words += f"{config.warp_blocks} cycles"
+    picture = Diagram(900, bottom + 80, f"warpgroup of {config.name}", words, theme)
+    picture.heading(_LEFT, f"warpgroup of {config.name}", words)
+    _boxes_of_fetch(picture, top, bottom)
+    broadcast = 452.0
+    picture.arrow((420, top + 70), (broadcast, top + 70), head=False)
+    picture.arrow((broadcast, top + height / 2 + 12), (broadcast, bottom - pitch + height / 2 + 12), head=False)
+    for warp in range(WARPS):
+        y = top + warp * pitch
+        middle = y + height / 2
+        rows = f"rows {WARP_ROWS * warp} to {WARP_ROWS * warp + WARP_ROWS - 1}"
+        picture.box((520, y, 170, height), [f"tensor core {warp}", rows, f"{config.rows} x {config.columns}"], "exact")
+        picture.arrow((broadcast, middle + 12), (520, middle + 12))
+        picture.arrow((470, middle - 12), (520, middle - 12))
+        picture.text(494, middle - 22, f"A {warp}", size=10, kind="quiet")
+        picture.box((740, y + 8, 140, height - 16), ["C in, D out", f"{WARP_ROWS} x {WARP_COLUMNS}"], "operand")
+        picture.arrow((740, middle - 8), (690, middle - 8))
+        picture.arrow((690, middle + 8), (740, middle + 8))
+    picture.arrow((420, bottom - 60), (470, bottom - 60), head=False)
+    picture.arrow((470, top + height / 2 - 12), (470, bottom - 60), head=False)
+    picture.box((520, bottom + 20, 170, 44), ["mma of other warps", "between panels"], "operand")
+    picture.arrow((605, bottom + 20), (605, bottom - pitch + height))
+    return picture
+
+
+def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
+    """Draw the operand supply of a warpgroup: shared memory, its single port, and the stored instructions with A."""
+    picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
+    picture.arrow((_LEFT + 130, top + 70), (210, top + 70))
+    picture.box((210, top, 210, 140), ["operand fetch", "a core matrix a cycle, B first", "two panels of B"], "logic")
+    picture.text(440, top + 58, "B", size=10, kind="quiet")
+    words = ["instructions", f"A of {WARPS} x {LANES} lanes x {REGISTERS}", "metadata, descriptors", "commit, wait"]
+    picture.box((_LEFT, bottom - 120, 156, 120), words, "operand", size=10)
+    picture.arrow((_LEFT + 156, bottom - 60), (210, bottom - 60))
+    picture.box(
+        (210, bottom - 120, 210, 120),
+        ["two instructions held", "while one multiplies,", "A of the next arrives"],
+        "logic",
+    )
+    picture.arrow((315, top + 140), (315, bottom - 120))
+    picture.text(323, (top + bottom + 20) / 2, "A, if it is in memory", size=10, anchor="start", kind="quiet")
+
+
+def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
+    """Draw the tensor cores of a CTA: tensor memory and shared memory, the logic that reads them, and eight arrays."""
+    config.require_warp()
+    words = f"{ARRAYS} arrays of {config.rows} x {config.columns} units; a panel of eight columns of B takes each "
+    words += f"{config.warp_blocks} cycles"
+    picture = Diagram(980, 500, f"tcgen05 of {config.name}", words, theme)
+    picture.heading(_LEFT, f"tcgen05 of {config.name}", words)
+    picture.box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
+    picture.box(
+        (_LEFT, 226, 140, 110), ["tensor memory", f"{TENSOR_LANES} lanes", f"x {_TENSOR_COLUMNS} columns"], "operand"
+    )
+    picture.box((_LEFT, 376, 140, 80), ["commands", "multiply, commit", "two instructions"], "operand")
+    picture.arrow((_LEFT + 140, 141), (210, 141))
+    picture.box((210, 96, 190, 90), ["operand fetch", "a core matrix a cycle,", "B first"], "logic")
+    picture.arrow((_LEFT + 140, 266), (210, 266))
+    picture.box((210, 226, 190, 80), ["tensor operands", "a column a cycle: metadata,", "block scales, A"], "logic")
+    picture.arrow((_LEFT + 140, 416), (210, 416))
+    picture.box(
+        (210, 376, 190, 80), ["instruction slots", "while one multiplies,", "operands of the next arrive"], "logic"
+    )
+    picture.arrow((400, 120), (680, 120))
+    picture.text(540, 110, "B, a panel for all arrays", size=10, kind="quiet")
+    picture.arrow((400, 160), (450, 200))
+    picture.arrow((400, 250), (450, 230))
+    picture.box((450, 186, 160, 60), ["stored A", f"{ARRAYS} x {WARP_ROWS} rows, two"], "logic", size=10)
+    picture.arrow((610, 216), (680, 216))
+    picture.arrow((400, 290), (450, 296))
+    picture.box((450, 266, 160, 60), ["stored words", "metadata, block scales"], "logic", size=10)
+    picture.arrow((610, 296), (680, 296))
+    picture.box((450, 356, 160, 60), ["accumulators", "eight columns of D"], "logic", size=10)
+    picture.arrow((400, 430), (450, 405))
+    picture.arrow((610, 376), (680, 376))
+    picture.arrow((680, 400), (610, 400))
+    picture.arrow((450, 386), (430, 386), head=False)
+    picture.arrow((430, 386), (430, 346), head=False)
+    picture.arrow((430, 346), (84, 346), head=False)
+    picture.arrow((84, 346), (84, 336))
+    picture.text(300, 358, "D is read and written", size=10, kind="quiet")
+    lanes = [f"lanes {WARP_ROWS * array} to {WARP_ROWS * array + WARP_ROWS - 1}" for array in (0, 1, ARRAYS - 1)]
+    for place, words in zip((0, 1, 3), lanes, strict=True):
+        y = 96.0 + 92 * place
+        number = ARRAYS - 1 if place == 3 else place
+        size = f"{config.rows} x {config.columns} units"
+        picture.box((690, y, 170, 72), [f"array {number}", words, size], "exact")
+    picture.text(775, 316, "...", size=16)
+    picture.text(
+        640, 486, "of a pair of CTAs each takes the other's panels of B in turn", size=10, anchor="start", kind="quiet"
+    )
+    return picture
+
+
 _DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
     "unit": draw_unit,
     "core": _draw_core,
-    "warp": draw_warp,
-    "warpgroup": draw_warpgroup,
-    "tcgen05": draw_tcgen05,
+    "warp": _draw_warp,
+    "warpgroup": _draw_warpgroup,
+    "tcgen05": _draw_tcgen05,
 }
 #: Names of the datapath modules that can be drawn.
 TOPS = tuple(_DRAWINGS)

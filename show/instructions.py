@@ -43,13 +43,10 @@ EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in 
 
 
 def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
+    """Yield instructions and their names, those of ``tcgen05`` with shape and types in brackets; `n` lists all N."""
     for row in VARIANTS:
         for i in instructions_of(row):
             yield None, i, {"instruction": str(i)}
-
-
-def _tcgen05_spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
-    """Yield opcodes of ``tcgen05`` with shape and types of the instruction descriptor in brackets; `n` lists all N."""
     for opcode in every_opcode():
         for i in instructions_of_opcode(opcode):
             if i.n == opcode.columns[0]:
@@ -138,7 +135,7 @@ def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool 
     """Return the instructions that :func:`instruction_rows` selects, each with its evidence, as JSON values."""
     return [
         entry | {"evidence": _cells([(opcode, i)], "")}
-        for opcode, i, entry in chain(_spellings(), _tcgen05_spellings())
+        for opcode, i, entry in _spellings()
         if _matches(i, [str(entry["instruction"])], words, arch, sparse)
     ]
 

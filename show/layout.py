@@ -15,10 +15,9 @@ from ..isa.names import Subject, resolve
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..isa.shared_tile import SharedTile, packed_tile
 from .layout_choice import Choice
-from .layout_picture import layout_as_svg
+from .layout_picture import layout_as_svg, tiles_as_svg
 from .layout_text import layout_as_text, numerics_as_dict
 from .pasted import PastedInstruction, read_line
-from .tile_picture import tiles_as_svg
 
 __all__ = ["Layout", "TileChoice", "layout"]
 

@@ -1,17 +1,21 @@
-"""Picture of a layout: a grid for each operand, above one common k axis."""
+"""Pictures of a layout: a grid for each operand above one common k axis, or tiles in shared memory."""
 
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import OperandError
 from ..infra.figures import drawn, sheet
 from ..isa.instructions import Instruction
+from ..isa.memory import UNIT_BYTES
 from ..isa.placement import Memory, OperandPlacement, Placements
 from .layout_text import name_of, span
 
-__all__ = ["layout_as_svg"]
+__all__ = ["layout_as_svg", "tiles_as_svg"]
 
 #: Maximum numbers of rows and columns of a matrix that are drawn; the pattern repeats after them.
 _MOST_ROWS = 16
@@ -30,7 +34,6 @@ _LEAST_WIDTH = 9.5
 #: bits.
 _ROOM_FOR_A_NUMBER = 0.14
 _ROOM_FOR_A_RANGE = 0.3
-_UNIT_BYTES = 16
 _KEYS = {
     Memory.REGISTERS: "T: lane of the warp, R: its register",
     Memory.SHARED: "byte: offset in shared memory",
@@ -79,7 +82,7 @@ def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) 
     if not shown:
         raise OperandError(f"there is nothing to draw: {'; '.join(found.unknown.values()) or 'scales have no picture'}")
     panels = [_panel(place, i, selector) for place in shown]
-    width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * _columns(panel) for panel in panels))
+    width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * (panel.rows[0][-1].last + 1) for panel in panels))
     height = _TITLE_HEIGHT + sum(panel.height for panel in panels)
     with sheet(width, height) as axes:
         axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 11), weight="bold", va="center")
@@ -93,10 +96,6 @@ def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) 
         return drawn(axes.figure)
 
 
-def _columns(panel: _Panel) -> int:
-    return panel.rows[0][-1].last + 1
-
-
 def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
     """Return the grid of one operand. B is transposed, so that its k axis is aligned with the k axis of A."""
     turned = place.indices[0] in _INDICES_ALONG_K
@@ -108,7 +107,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
     nibbles = place.operand == "metadata"
     per_word = 1
     if not nibbles:
-        unit = words if place.memory is not Memory.SHARED else words // _UNIT_BYTES
+        unit = words if place.memory is not Memory.SHARED else words // UNIT_BYTES
         same = (unit[0, 1:] == unit[0, 0]) & (lanes[0, 1:] == lanes[0, 0])
         per_word += int((~same).argmax()) if not same.all() else same.size
     grid = [
@@ -229,3 +228,79 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
 def _font(text: str, inches: float, most: float = 7) -> float:
     """Return the largest font size in points at which a text fits; a character is about 0.62 of the size wide."""
     return min(most, 72 * inches * 0.92 / (0.62 * max(1, len(text))))
+
+
+# Pictures of tiles in shared memory.
+
+#: Bytes of a line of the picture, which covers all banks of shared memory once.
+_LINE = 128
+#: Maximum number of lines drawn per tile; the pattern repeats after them.
+_MOST_LINES = 32
+#: Sizes of the parts of a picture of tiles in inches.
+_UNIT_WIDTH, _LINE_HEIGHT, _TILE_LEFT, _TILE_TOP, _TILE_GAP = 1.12, 0.24, 0.8, 0.55, 0.75
+_EMPTY = "#f3f3f3"
+
+
+def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
+    """Draw tiles of shared memory as SVG, one panel per tile; raise a `BackendError` if matplotlib is not installed.
+
+    A cell is a unit of 16 bytes, with the elements it holds; its colour is the row of the swizzle pattern, so that a
+    row of the matrix (of k if MN-major) keeps its colour.
+    """
+    patches: Any = importlib.import_module("matplotlib.patches")
+    panels = [(place, _units(place)) for place in places]
+    counts = [len(_lines(units)) for _, units in panels]
+    width = _TILE_LEFT + _LINE // UNIT_BYTES * _UNIT_WIDTH + 0.3
+    height = _TILE_TOP + sum(_TILE_GAP + count * _LINE_HEIGHT for count in counts)
+    with sheet(width, height) as axes:
+        axes.text(0.1, 0.22, title, fontsize=min(10, 105 * width / len(title)), weight="bold", va="center")
+        top = _TILE_TOP
+        for (place, units), count in zip(panels, counts, strict=True):
+            axes.text(0.1, top + 0.08, f"{name_of(place)}: {place.notes[0]}", fontsize=7.5, va="center")
+            heading = f"{','.join(place.indices)} of each unit of {UNIT_BYTES} bytes"
+            heading += f"; the first {count} lines of {_LINE} bytes" if count == _MOST_LINES else ""
+            axes.text(_TILE_LEFT, top + 0.26, heading, fontsize=6.5, va="center")
+            for number in range(_LINE // UNIT_BYTES):
+                x = _TILE_LEFT + (number + 0.5) * _UNIT_WIDTH
+                axes.text(x, top + 0.4, f"+{number * UNIT_BYTES}", fontsize=6.5, ha="center", va="center")
+            for number, line in enumerate(_lines(units)):
+                y = top + 0.5 + number * _LINE_HEIGHT
+                axes.text(
+                    _TILE_LEFT - 0.08, y + _LINE_HEIGHT / 2, f"{line * _LINE}", fontsize=6.5, ha="right", va="center"
+                )
+                for unit in range(_LINE // UNIT_BYTES):
+                    label, colour = units.get(line * _LINE // UNIT_BYTES + unit, ("", -1))
+                    x = _TILE_LEFT + unit * _UNIT_WIDTH
+                    face = _COLOURS[colour % len(_COLOURS)] if label else _EMPTY
+                    cell = patches.Rectangle(
+                        (x, y), _UNIT_WIDTH, _LINE_HEIGHT, facecolor=face, edgecolor="#444", lw=0.6
+                    )
+                    axes.add_patch(cell)
+                    axes.text(x + _UNIT_WIDTH / 2, y + _LINE_HEIGHT / 2, label, fontsize=6.5, ha="center", va="center")
+            top += _TILE_GAP + count * _LINE_HEIGHT
+        return drawn(axes.figure)
+
+
+def _lines(units: dict[int, tuple[str, int]]) -> list[int]:
+    """Return the first lines of shared memory that contain a part of the tile."""
+    return sorted({unit * UNIT_BYTES // _LINE for unit in units})[:_MOST_LINES]
+
+
+def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
+    """Return label and colour of each unit of 16 bytes that holds an element."""
+    assert place.tile
+    last = place.words + (place.low_bits + place.bits - 1) // 8
+    rows, columns = np.indices(place.shape)
+    # Element index that is constant within 16 bytes of shared memory and determines their colour.
+    across = place.indices.index("k") if place.operand == "b" else 1 - place.indices.index("row")
+    outer = (rows, columns)[1 - across if place.tile.major == "k" else across]
+    entries: dict[int, list[tuple[int, int, int]]] = {}
+    for byte in (place.words, last):
+        numbers: list[NDArray[np.intp]] = [byte.ravel() // UNIT_BYTES, rows.ravel(), columns.ravel(), outer.ravel()]
+        for unit, row, column, colour in zip(*(number.tolist() for number in numbers), strict=True):
+            entries.setdefault(unit, []).append((row, column, colour))
+    cells = {}
+    for unit, elements in entries.items():
+        ends = [span(min(part), max(part)) for part in list(zip(*elements, strict=True))[:2]]
+        cells[unit] = ",".join(ends), elements[0][2]
+    return cells

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from ..isa.evidence import weakest
 from ..isa.instructions import Instruction
@@ -18,24 +19,21 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.name, outcome.arch].append(outcome)
-    return [
-        {
-            "instruction": instruction,
-            "arch": arch,
-            **_total(group),
-            "cycles": _by_place(group, arch, _hardware),
-            "silicon_cycles": _by_place(group, arch, _silicon),
-            **_simulated_cycles(group),
-            "evidence": weakest(outcome.evidence for outcome in group).value,
-        }
-        for (instruction, arch), group in groups.items()
-    ]
-
-
-def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
-    """Return the cycles that a simulated top-level module takes for all tiles; an empty dict for other back ends."""
-    counts = [outcome.cycles for outcome in group if outcome.cycles is not None]
-    return {"simulated_cycles": sum(counts)} if counts else {}
+    rows: list[dict[str, object]] = []
+    for (instruction, arch), group in groups.items():
+        simulated = [outcome.cycles for outcome in group if outcome.cycles is not None]
+        rows.append(
+            {
+                "instruction": instruction,
+                "arch": arch,
+                **_total(group),
+                "cycles": _by_place(group, arch, partial(modelled, PRESETS[PRESET_OF_ARCHITECTURE[arch]])),
+                "silicon_cycles": _by_place(group, arch, _silicon),
+                **({"simulated_cycles": sum(simulated)} if simulated else {}),
+                "evidence": weakest(outcome.evidence for outcome in group).value,
+            }
+        )
+    return rows
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
@@ -43,11 +41,6 @@ def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, st
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
-
-
-def _hardware(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
-    """Return the cycles of an instruction on the hardware of this package, in the preset of the architecture."""
-    return modelled(PRESETS[PRESET_OF_ARCHITECTURE[arch]], instruction, arch, a_from)
 
 
 def _silicon(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
@@ -78,6 +71,7 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
             beside_d = first.cta is not None
             digits = 1 if first.is_flag else 8 if beside_d else outcome.instruction.d.bits // 4
             codes = {"computed": first.computed, "expected": first.expected}
+            number = int if beside_d or first.is_flag else partial(as_number, fmt=outcome.instruction.d)
             return {
                 "file": str(outcome.path),
                 "instruction": outcome.name,
@@ -86,12 +80,7 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
                 "chunk" if first.is_flag else "column": first.column,
                 "reference": first.reference,
                 **{name: f"0x{code:0{digits}x}" for name, code in codes.items()},
-                **{
-                    f"{name}_number": repr(
-                        code if beside_d or first.is_flag else as_number(code, outcome.instruction.d)
-                    )
-                    for name, code in codes.items()
-                },
+                **{f"{name}_number": repr(number(code)) for name, code in codes.items()},
             }
     return None
 

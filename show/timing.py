@@ -73,7 +73,9 @@ def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
         name = arch or ARCHITECTURE
         every: Iterable[Instruction] = (i for i in every_instruction() if target_named(name).has(i))
         if same_numerics(name) == LAWS["tcgen05"].arch:
-            yield from _tcgen05_rows((pair for pair in _every_tcgen05() if target_named(name).has(pair[1])), name)
+            opcodes = (opcode for opcode in every_opcode() if not opcode.weight_stationary)
+            pairs = ((opcode, i) for opcode in opcodes for i in instructions_of(opcode))
+            yield from _tcgen05_rows((pair for pair in pairs if target_named(name).has(pair[1])), name)
     else:
         subject = resolve(text, arch)
         i = subject.instruction
@@ -87,12 +89,6 @@ def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
         for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
             if cycles := timing_on(i, name, a_from):
                 yield Row(str(i), i, a_from, cycles, name)
-
-
-def _every_tcgen05() -> Iterator[tuple[Opcode, Instruction]]:
-    for opcode in every_opcode():
-        if not opcode.weight_stationary:
-            yield from ((opcode, i) for i in instructions_of(opcode))
 
 
 def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]], name: str) -> Iterator[Row]:
