@@ -17,7 +17,7 @@ from .setting import Problem
 from .sums import stored
 from .ways import Way
 
-__all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "correct_result", "diagnosis_of"]
+__all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagnosis_of"]
 
 #: Fields that the JSON record has for the nearest way of summation with other results, in addition to the way itself.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
@@ -191,12 +191,6 @@ class Identification:
             f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways and "
             "instructions with the same bits for all operands, and m and n of the instruction"
         )
-
-
-def correct_result(way: Way, shape: tuple[int, ...]) -> Diagnosis:
-    """Return the diagnosis of a result that a way of summation reproduces in every bit."""
-    text = f"correct: all {int(np.prod(shape))} outputs have every bit of a way of summation"
-    return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, way, None)
 
 
 def diagnosis_of(problem: Problem) -> Diagnosis:

@@ -33,14 +33,9 @@ __all__ = [
 
 #: Type of numpy or ``ml_dtypes`` by name of the result type.
 RESULTS = {
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-    "s32": "int32",
-    "s8": "int8",
-}
+    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+    "s32": "int32", "s8": "int8",
+}  # fmt: skip
 _SATURATING = ("e4m3", "e5m2", "s8")
 #: Order in which a sum is multiplied by a scale of A and a scale of B; each product is rounded to f32. ``product``: the
 #: two scales are multiplied by each other first.
@@ -129,8 +124,8 @@ def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
         raise OperandError(f"{name} of shape {array.shape} does not broadcast to the product's, {shape}")
 
 
-def broadcasts(array: NDArray, shape: tuple[int, int]) -> bool:
-    """Return whether an array broadcasts to the shape of a product."""
+def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
+    """Return whether an array broadcasts to a shape."""
     try:
         return np.broadcast_shapes(array.shape, shape) == shape
     except ValueError:

@@ -29,9 +29,8 @@ class ProductFolder:
         self.path, self.wanted = path, dict(wanted)
         self.problem: Problem | None = None
         self.done: dict[int, Block] = {}
-        self._journal = Journal(
-            path, "product", _OURS
-        )  # the whole folder of the matrix product is deleted later, so it may hold only files of that product
+        # The whole folder of the matrix product is deleted later, so it may hold only files of that product.
+        self._journal = Journal(path, "product", _OURS)
         try:
             self._read()
         except BaseException:

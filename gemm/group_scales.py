@@ -15,14 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from .epilogue import Epilogue, broadcasts, fused, scaling_factors
+from .epilogue import fused, scaling_factors
 from .ways import GROUP_SCALINGS, Way
 
-__all__ = ["GroupScales", "added_group", "check_groups", "group_scales_of", "grouped_way"]
-
-#: Group lengths along K in elements, likely ones first; then number of rows of A or columns of B in a block with one
-#: scale.
-_LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
+__all__ = ["GroupScales", "added_group", "check_groups", "grouped_way"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,69 +91,6 @@ def added_group(
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         one, other = scaling_factors(part, groups.a[group], groups.b[group], order)
         return fused(one, other, total) if addition == "fused" else total + one * other
-
-
-def group_scales_of(
-    a: NDArray[np.float32] | None,
-    b: NDArray[np.float32] | None,
-    epilogue: Epilogue,
-    shape: tuple[int, int],
-    k: int,
-    span: int = 0,
-) -> tuple[GroupScales | None, Epilogue]:
-    """Return the group scales among the caller's scales, or None, and the epilogue without group scales.
-
-    The scales `a` have the shape (M, groups) and `b` (groups, N); there may be one for each 128 rows or columns, or for
-    all. The scales of the epilogue are group scales if they have these shapes, for groups of 128 or of `span` elements,
-    and do not broadcast to the product. `span` is the length of a promoted chain in elements, if known; groups of this
-    length are preferred. Raise an `OperandError` if only one factor has group scales, or a shape does not fit.
-    """
-    if a is None and b is None:
-        a, b = epilogue.scale_a, epilogue.scale_b
-        if a is None or b is None or not _are_groups(a, b, shape, k, span):
-            return None, epilogue
-        epilogue = replace(epilogue, scale_a=None, scale_b=None)
-    if a is None or b is None:
-        missing = "a" if a is None else "b"
-        raise OperandError(f"group_scale_{missing} is missing: both factors have group scales, or none")
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or not len(b):
-        raise OperandError(
-            f"group_scale_a must be of shape (M, groups along K) and group_scale_b of (groups, N), not {a.shape} and "
-            f"{b.shape}"
-        )
-    length = _length(k, len(b), span)
-    a, b = _spread("group_scale_a", a, shape[0], "rows"), _spread("group_scale_b", b.T, shape[1], "columns")
-    return GroupScales(np.ascontiguousarray(a.T)[:, :, None], np.ascontiguousarray(b.T)[:, None, :], length), epilogue
-
-
-def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: int) -> bool:
-    """Return whether the scales of an epilogue can only be group scales because of their shapes."""
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
-        return False
-    lengths = [length for length in (span, _BLOCK) if length]
-    return not (broadcasts(a, shape) and broadcasts(b, shape)) and len(b) in (-(-k // length) for length in lengths)
-
-
-def _length(k: int, groups: int, span: int) -> int:
-    """Return the number of elements along K that share a group scale."""
-    for length in (span, *_LENGTHS):
-        if length and -(-k // length) == groups:
-            return length
-    if k % groups:
-        raise OperandError(f"a K of {k} cannot be divided into {groups} groups of 128 or another number of elements")
-    return k // groups
-
-
-def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of each row of A (column of B), shape (rows or columns, groups); (1, groups) if all share them."""
-    if len(scales) in (1, lines):
-        return scales
-    if len(scales) != -(-lines // _BLOCK):
-        raise OperandError(
-            f"{name} must have one scale for each of {lines} {noun}, for each {_BLOCK} of them, or for all, not "
-            f"{len(scales)}"
-        )
-    return scales.repeat(_BLOCK, axis=0)[:lines]
 
 
 def grouped_way(way: Way, groups: GroupScales | None) -> Way:

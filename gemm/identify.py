@@ -230,22 +230,19 @@ def _conversions(
         if loses_bits(value.stored if isinstance(value, Compressed) else value, i.a)
     ]
     if not inexact:
-        note = ("f32 matrices: all numbers are tf32 numbers, so their conversion does not matter",)
         is_f32 = i.a.name == "tf32" and right.dtype == np.float32
-        return [("", "")], note if is_f32 else ()
+        note = "f32 matrices: all numbers are tf32 numbers, so their conversion does not matter"
+        return [("", "")], (note,) if is_f32 else ()
     pairs = [(a, b) for a, b in _CONVERSIONS if (not a or "A" in inexact) and (not b or "B" in inexact)]
     errors = {(a, b): search.error(replace(plain, convert_a=a, convert_b=b)) for a, b in pairs}
     least = min(errors.values())
     tried = [pair for pair in sorted(pairs, key=errors.__getitem__) if errors[pair] <= _MOST_ERROR * least]
-    return tried, (
-        f"f32 matrices: {' and '.join(inexact)} hold numbers that tf32 does not; "
-        f"tried {', '.join(_conversion_text(*pair) for pair in tried)}",
-    )
-
-
-def _conversion_text(convert_a: str, convert_b: str) -> str:
-    words = [f"{one}.tf32" if one else "truncation by the instruction" for one in (convert_a, convert_b)]
-    return words[0] if words[0] == words[1] else f"{words[0]} of A with {words[1]} of B"
+    texts = []
+    for pair in tried:
+        words = [f"{one}.tf32" if one else "truncation by the instruction" for one in pair]
+        texts.append(words[0] if words[0] == words[1] else f"{words[0]} of A with {words[1]} of B")
+    note = f"f32 matrices: {' and '.join(inexact)} hold numbers that tf32 does not; tried {', '.join(texts)}"
+    return tried, (note,)
 
 
 def _result_codes(y: NDArray, result: str) -> NDArray:

@@ -34,18 +34,9 @@ __all__ = [
 
 #: Element format by type of numpy or ``ml_dtypes``.
 FORMAT_OF = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-    "float6_e3m2fn": "e3m2",
-    "float6_e2m3fn": "e2m3",
-    "float4_e2m1fn": "e2m1",
-    "int8": "s8",
-    "uint8": "u8",
-    "int4": "s4",
-    "uint4": "u4",
-}
+    "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float6_e3m2fn": "e3m2",
+    "float6_e2m3fn": "e2m3", "float4_e2m1fn": "e2m1", "int8": "s8", "uint8": "u8", "int4": "s4", "uint4": "u4",
+}  # fmt: skip
 #: Type of numpy or ``ml_dtypes`` by element format, including formats of accumulators.
 _TYPE_OF = {fmt: name for name, fmt in FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 #: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.

@@ -13,8 +13,8 @@ from ..errors import OperandError
 from ..isa.numerics import Numerics
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of, scaled_instructions
-from .epilogue import Epilogue, result_dtype
-from .group_scales import GroupScales, grouped_way
+from .epilogue import broadcasts, result_dtype
+from .group_scales import grouped_way
 from .matrices import as_array, as_factor, converted, dense_codes, factors, sparse_codes
 from .options import along_m, epilogue_of, exchanged, format_of, grouped, oriented, way_of
 from .sums import check_result, product
@@ -151,8 +151,19 @@ def gemm(
     groups, epilogue = grouped(way, epilogue, group_scale_a, group_scale_b, size, left.shape[-1], start)
     way = grouped_way(way, groups) if complete is None else way
     computes = with_numerics(backend_named(backend), numerics, way.parsed, way.arch)
-    each = _each(left, right, scales, shape)
-    products = [_one(operands, way, computes, epilogue, groups, start, prune, nan) for operands in each]
+    i, products = way.parsed, []
+    groups = groups.turned() if groups and way.swapped else groups
+    for one, other, block_scales in _each(left, right, scales, shape):
+        sparse_one, dense_one, names = exchanged(
+            way, converted(one, i.a, way.convert_a), converted(other, i.b, way.convert_b)
+        )
+        sparse = sparse_codes(names[0], sparse_one, i, prune=prune, nan=nan)
+        dense = dense_codes(names[1], dense_one, i.b, nan)
+        size = (dense.shape[1], len(sparse.codes)) if way.swapped else (len(sparse.codes), dense.shape[1])
+        codes_of_scales = None if block_scales is None else block_scales.checked(i, size, sparse.k, swapped=way.swapped)
+        operands = factors(sparse, dense, i, codes_of_scales, groups).interleaved(way)
+        codes = product(way, operands, computes, *oriented(way, size, epilogue, start))
+        products.append(np.ascontiguousarray(codes.T) if way.swapped else codes)
     whole = np.stack(products).reshape(*shape, *products[0].shape).view(dtype)
     return whole[..., 0] if vector else whole
 
@@ -174,11 +185,7 @@ def _each(
 ) -> Iterator[tuple[Any, Any, BlockScales | None]]:
     """Yield the factors and block scales of every product of a batch."""
     for name, array in (("a", scales.a), ("b", scales.b)) if scales else ():
-        batch = array.shape[:-2]
-        fits = len(batch) <= len(shape) and all(
-            one in (1, whole) for one, whole in zip(batch[::-1], shape[::-1], strict=False)
-        )
-        if array.ndim < 2 or not fits:
+        if array.ndim < 2 or not broadcasts(array[..., 0, 0], shape):
             raise OperandError(f"block_scale_{name} of shape {array.shape} does not fit a batch of shape {shape}")
 
     def of(array: Any, index: tuple[int, ...]) -> Any:
@@ -189,26 +196,3 @@ def _each(
     for index in np.ndindex(shape):
         of_both = scales and replace(scales, a=of(scales.a, index), b=of(scales.b, index))
         yield of(left, index), of(right, index), of_both
-
-
-def _one(
-    operands: tuple[Any, Any, BlockScales | None],
-    way: Way,
-    computes: Any,
-    epilogue: Epilogue,
-    groups: GroupScales | None,
-    start: NDArray | None,
-    prune: bool,
-    nan: str,
-) -> NDArray:
-    """Return the result codes of one product."""
-    i, (left, right, scales) = way.parsed, operands
-    left, right = converted(left, i.a, way.convert_a), converted(right, i.b, way.convert_b)
-    left, right, names = exchanged(way, left, right)
-    sparse, dense = sparse_codes(names[0], left, i, prune=prune, nan=nan), dense_codes(names[1], right, i.b, nan)
-    shape = (dense.shape[1], len(sparse.codes)) if way.swapped else (len(sparse.codes), dense.shape[1])
-    of_blocks = None if scales is None else scales.checked(i, shape, sparse.k, swapped=way.swapped)
-    of_both = factors(sparse, dense, i, of_blocks, groups.turned() if groups and way.swapped else groups)
-    of_both = of_both.interleaved(way)
-    codes = product(way, of_both, computes, *oriented(way, shape, epilogue, start))
-    return np.ascontiguousarray(codes.T) if way.swapped else codes

@@ -152,22 +152,10 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     except OSError as error:
         raise FileError(f"{folder} cannot hold the operands ({error.strerror})") from None
     return Problem(
-        folder=str(folder),
-        way=way,
-        shape=(m, n, k),
-        all_rows=all_rows,
-        a=a,
-        b=b,
-        scale=scale,
-        backends=request.backends,
-        dense=request.dense,
-        alpha=epilogue.alpha,
-        beta=epilogue.beta,
-        relu=epilogue.relu,
-        group_length=groups.length if groups else 0,
-        block_scaled=blocks is not None,
-        numerics=dict(request.numerics),
-    )
+        folder=str(folder), way=way, shape=(m, n, k), all_rows=all_rows, a=a, b=b, scale=scale,
+        backends=request.backends, dense=request.dense, alpha=epilogue.alpha, beta=epilogue.beta, relu=epilogue.relu,
+        group_length=groups.length if groups else 0, block_scaled=blocks is not None, numerics=dict(request.numerics),
+    )  # fmt: skip
 
 
 def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoint:

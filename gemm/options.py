@@ -15,8 +15,8 @@ from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, scaled_instructions
 from .choice import formats_of, instructions_for
-from .epilogue import Epilogue, check_shape
-from .group_scales import GroupScales, group_scales_of
+from .epilogue import Epilogue, broadcasts, check_shape
+from .group_scales import GroupScales
 from .matrices import accumulator_codes, as_array, own_format
 from .ways import Way, instruction_named
 
@@ -27,6 +27,9 @@ __all__ = [
 
 #: Sets of element formats that one instruction can multiply with each other.
 _MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
+#: Group lengths along K in elements, likely ones first; then number of rows of A or columns of B in a block with one
+#: scale.
+_LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
 _WORDS = {field.name: field.default for field in fields(Way)}
 
 
@@ -151,18 +154,65 @@ def grouped(
     k: int,
     start: NDArray | None = None,
 ) -> tuple[GroupScales | None, Epilogue]:
-    """Return the group scales given by the caller, and the epilogue without these scales.
+    """Return the group scales given by the caller, or None, and the epilogue without group scales.
 
-    The scales of the epilogue may have the shapes of group scales, see :func:`sptc.gemm.group_scales.group_scales_of`.
-    `way` is None if it is not known; `shape` is M and N. Raise an `OperandError` if a shape or type does not fit, or
-    there is an initial accumulator `start`, which group scales would multiply.
+    The scales have the shapes (M, groups) and (groups, N); there may be one for each 128 rows or columns, or for all.
+    The scales of the epilogue are group scales if they have these shapes, for groups of 128 elements or of a promoted
+    chain of `way`, and do not broadcast to the product of `shape`. `way` is None if it is not known. Raise an
+    `OperandError` if only one factor has group scales, a shape or type does not fit, or there is an initial accumulator
+    `start`, which group scales would multiply.
     """
     a = None if group_scale_a is None else _floats("group_scale_a", group_scale_a)
     b = None if group_scale_b is None else _floats("group_scale_b", group_scale_b)
-    groups, epilogue = group_scales_of(a, b, epilogue, shape, k, way.promote * way.parsed.k if way else 0)
-    if groups and start is not None:
+    chain = way.promote * way.parsed.k if way else 0
+    if a is None and b is None:
+        a, b = epilogue.scale_a, epilogue.scale_b
+        if a is None or b is None or not _are_groups(a, b, shape, k, chain):
+            return None, epilogue
+        epilogue = replace(epilogue, scale_a=None, scale_b=None)
+    if a is None or b is None:
+        missing = "a" if a is None else "b"
+        raise OperandError(f"group_scale_{missing} is missing: both factors have group scales, or none")
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or not len(b):
+        raise OperandError(
+            f"group_scale_a must be of shape (M, groups along K) and group_scale_b of (groups, N), not {a.shape} and "
+            f"{b.shape}"
+        )
+    length = _length(k, len(b), chain)
+    a, b = _spread("group_scale_a", a, shape[0], "rows"), _spread("group_scale_b", b.T, shape[1], "columns")
+    if start is not None:
         raise OperandError("with group scales, c cannot be the initial accumulator: give beta, the factor of c")
-    return groups, epilogue
+    return GroupScales(np.ascontiguousarray(a.T)[:, :, None], np.ascontiguousarray(b.T)[:, None, :], length), epilogue
+
+
+def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, chain: int) -> bool:
+    """Return whether the scales of an epilogue can only be group scales because of their shapes."""
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
+        return False
+    lengths = [length for length in (chain, _BLOCK) if length]
+    return not (broadcasts(a, shape) and broadcasts(b, shape)) and len(b) in (-(-k // length) for length in lengths)
+
+
+def _length(k: int, groups: int, chain: int) -> int:
+    """Return the number of elements along K that share a group scale."""
+    for length in (chain, *_LENGTHS):
+        if length and -(-k // length) == groups:
+            return length
+    if k % groups:
+        raise OperandError(f"a K of {k} cannot be divided into {groups} groups of 128 or another number of elements")
+    return k // groups
+
+
+def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
+    """Return scales of each row of A (column of B), shape (rows or columns, groups); (1, groups) if all share them."""
+    if len(scales) in (1, lines):
+        return scales
+    if len(scales) != -(-lines // _BLOCK):
+        raise OperandError(
+            f"{name} must have one scale for each of {lines} {noun}, for each {_BLOCK} of them, or for all, not "
+            f"{len(scales)}"
+        )
+    return scales.repeat(_BLOCK, axis=0)[:lines]
 
 
 def epilogue_of(

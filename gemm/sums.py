@@ -7,6 +7,7 @@ are computed block by block, which bounds the memory besides operands and result
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,23 +120,23 @@ class Chains:
         where = np.stack(chains)
         number, length = where.shape
 
-        def of_rows(array: NDArray, width: int) -> NDArray:
+        def of_rows(array: NDArray | None, width: int) -> Any:
+            if array is None:
+                return None
             taken = array.reshape(len(array), factors.count, width)[:, where.ravel()]
             return np.ascontiguousarray(taken.reshape(len(array), number, length * width).swapaxes(0, 1))
 
-        b = factors.b.reshape(factors.count, i.k, columns)[where.ravel()].reshape(number, length * i.k, columns)
         c = np.zeros((number, rows, columns), CONTAINERS[i.d.bits])
         if first and self._c is not None:
             c[0] = self._c
-        nibbles, scale_a, scale_b = (
-            None if array is None else of_rows(array, width)
-            for array, width in (
-                (factors.nibbles, i.chunks),
-                (factors.scale_a, i.scale_size or 0),
-                (factors.scale_b, i.scale_size or 0),
-            )
+        operands = MatrixOperands(
+            of_rows(factors.a, i.stored_k),
+            factors.b.reshape(factors.count, i.k, columns)[where.ravel()].reshape(number, length * i.k, columns),
+            c,
+            of_rows(factors.nibbles, i.chunks),
+            of_rows(factors.scale_a, i.scale_size or 0),
+            of_rows(factors.scale_b, i.scale_size or 0),
         )
-        operands = MatrixOperands(of_rows(factors.a, i.stored_k), b, c, nibbles, scale_a, scale_b)
         d = self._computes.multiply(i, self._arch, operands).d
         return d.view(np.int32) if i.d.is_integer else decode_accumulator(d)
 
