@@ -27,13 +27,9 @@ _PROMOTIONS = (1, 2, 4, 8, 16, 32)
 _TILES = (1, 2, 4, 8)
 #: Numbers of stream-K workers to try: the SM counts of GPUs, by architecture.
 _WORKERS = {
-    "sm_80": (108, 56),
-    "sm_86": (84, 82, 72, 10),
-    "sm_89": (142, 128, 58, 20),
-    "sm_90": (132, 114, 78),
-    "sm_100": (148, 152),
-    "sm_120": (170, 188),
-}
+    "sm_80": (108, 56), "sm_86": (84, 82, 72, 10), "sm_89": (142, 128, 58, 20), "sm_90": (132, 114, 78),
+    "sm_100": (148, 152), "sm_120": (170, 188),
+}  # fmt: skip
 #: Rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
 #: Orders of adding stream-K slices to try, and minimum number of K tiles in a slice to try.

@@ -173,7 +173,12 @@ class Identification:
             if self.alike or self.instructions_alike:
                 lines += ["the same bits by construction:", *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE])]
                 lines += [f"  {name} in place of its instruction" for name in self.instructions_alike]
-            return "\n".join([*lines, self._not_told_apart()])
+            always = len(self.alike) + len(self.instructions_alike)
+            lines.append(
+                f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways "
+                "and instructions with the same bits for all operands, and m and n of the instruction"
+            )
+            return "\n".join(lines)
         lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
         if self.possible:
             lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
@@ -183,14 +188,6 @@ class Identification:
             where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
             lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
         return "\n".join(lines)
-
-    def _not_told_apart(self) -> str:
-        """Return a summary of the properties that the search cannot determine."""
-        always = len(self.alike) + len(self.instructions_alike)
-        return (
-            f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways and "
-            "instructions with the same bits for all operands, and m and n of the instruction"
-        )
 
 
 def diagnosis_of(problem: Problem) -> Diagnosis:

@@ -92,11 +92,6 @@ class Epilogue:
             sums = sums if self.bias is None else sums + self.bias
             return np.maximum(sums, 0) if self.relu else sums
 
-    @property
-    def has_both_scales(self) -> bool:
-        """Whether A and B have scales, so that the order of the multiplications affects the bits."""
-        return self.scale_a is not None and self.scale_b is not None
-
     def apply(self, sums: NDArray, scale_order: str = "a then b") -> NDArray:
         """Apply all steps except the last rounding to float32 or int32 sums; see :data:`SCALE_ORDERS`."""
         if self.is_empty:

@@ -147,16 +147,13 @@ class _Examination:
 
     def _evidence(self, correct: NDArray, wanted: NDArray) -> float:
         """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
-        one, other = (self._ordinals(part) for part in (correct, wanted))
-        return float(np.log2(1 + np.abs(one - other)).sum())
-
-    def _ordinals(self, codes: NDArray) -> NDArray[np.int64]:
-        """Return integers that sort like the numbers that the codes represent."""
-        wide = codes.astype(np.int64)
         sign = 1 << self.fmt.bits - 1
-        if self.fmt.is_integer:
-            return np.where(wide & sign, wide - 2 * sign, wide)
-        return np.where(wide & sign, -(wide & sign - 1), wide)
+
+        def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the numbers of the codes
+            wide = codes.astype(np.int64)
+            return np.where(wide & sign, wide - 2 * sign if self.fmt.is_integer else -(wide & sign - 1), wide)
+
+        return float(np.log2(1 + np.abs(ordinals(correct) - ordinals(wanted))).sum())
 
     # Faults of the stored result: other roundings, and outputs stored at other places.
 

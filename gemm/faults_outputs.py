@@ -186,16 +186,16 @@ def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
             text = f"the result is rounded twice: to {name}, then to {result}"
             yield rounding, text, _before(partial(rounded_values, result=name))
     if result == "f32":
-        yield rounding, "the result is truncated to tf32", _cut_f32(13)
-        yield rounding, "the result is truncated to bf16", _cut_f32(16)
+        for name, bits in (("tf32", 13), ("bf16", 16)):
+            yield rounding, f"the result is truncated to {name}", partial(_truncated, bits=bits)
     else:
         yield rounding, "the result is rounded toward zero (truncated)", lambda x, way: to_codes(x, result, "RZ")
         yield rounding, "the result is rounded to nearest, ties away from zero", _away
         yield rounding, "subnormal results are flushed to zero", _flushed
-        yield special, "overflow saturates to the largest number", _saturated(True)
-        yield special, "overflow becomes infinity or NaN and does not saturate", _saturated(False)
+        yield special, "overflow saturates to the largest number", partial(_saturated, largest=True)
+        yield special, "overflow becomes infinity or NaN and does not saturate", partial(_saturated, largest=False)
     for text, code in _NANS.items():
-        yield special, f"NaN is stored as {text}", _nan_as(code)
+        yield special, f"NaN is stored as {text}", partial(_nan_as, code=code)
     largest = np.float32(3.4028235e38)
     finite = _before(lambda x: np.where(np.isinf(x), np.copysign(largest, x), x))
     yield special, "infinity is stored as the largest number", finite
@@ -216,8 +216,8 @@ def _never_lowest(values: NDArray, way: Way) -> NDArray:
     return np.where((codes := to_codes(values, "s8")) == 0x80, np.uint8(0x81), codes)
 
 
-def _cut_f32(bits: int) -> Finish:
-    return lambda values, way: values.view(np.uint32) >> np.uint32(bits) << np.uint32(bits)
+def _truncated(values: NDArray, way: Way, bits: int) -> NDArray:
+    return values.view(np.uint32) >> np.uint32(bits) << np.uint32(bits)
 
 
 def _away(values: NDArray, way: Way) -> NDArray:
@@ -239,19 +239,13 @@ def _flushed(values: NDArray, way: Way) -> NDArray:
     return np.where((codes & (sign - 1)) >> fmt.fraction_bits == 0, codes & sign, codes)
 
 
-def _saturated(largest: bool) -> Finish:
-    def store(values: NDArray, way: Way) -> NDArray:
-        fmt, container = FORMATS[way.result], CONTAINERS[FORMATS[way.result].bits]
-        codes = encode(np.where(np.isnan(values), 0, values).astype(np.float64), fmt, saturate=largest)
-        return np.where(np.isnan(values), container.type((1 << fmt.bits - 1) - 1), codes)
-
-    return store
+def _saturated(values: NDArray, way: Way, largest: bool) -> NDArray:
+    fmt, container = FORMATS[way.result], CONTAINERS[FORMATS[way.result].bits]
+    codes = encode(np.where(np.isnan(values), 0, values).astype(np.float64), fmt, saturate=largest)
+    return np.where(np.isnan(values), container.type((1 << fmt.bits - 1) - 1), codes)
 
 
-def _nan_as(code: int) -> Finish:
-    def store(values: NDArray, way: Way) -> NDArray:
-        codes, bits = to_codes(values, way.result, way.rounding), FORMATS[way.result].bits
-        word = code >> 32 - bits if bits < 32 else code
-        return np.where(np.isnan(values), codes.dtype.type(word), codes)
-
-    return store
+def _nan_as(values: NDArray, way: Way, code: int) -> NDArray:
+    codes, bits = to_codes(values, way.result, way.rounding), FORMATS[way.result].bits
+    word = code >> 32 - bits if bits < 32 else code
+    return np.where(np.isnan(values), codes.dtype.type(word), codes)

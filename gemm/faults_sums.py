@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.instructions import Instruction
+from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
 from .index_maps import listed, runs_of
-from .setting import Fault, Setting, numbers
+from .setting import Fault, Setting
 
 __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
@@ -35,7 +36,13 @@ def sums_before(epilogue: Epilogue, values: NDArray[np.float64]) -> NDArray[np.f
 
 def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float64]:
     """Return the scaled sum of each slice of `unit` columns of K for each output, shape (slices, outputs)."""
-    (a, b), groups, parts = numbers(setting, i), setting.groups, []
+    both = [setting.with_zeros(decode_codes(setting.a, i.a)), decode_codes(setting.b, i.b).T]
+    if setting.scales and i.scale_format and i.span:
+        for side, codes in enumerate(setting.scales):
+            scales = decode_codes(codes, i.scale_format).repeat(i.span, 1)[:, : setting.k]
+            both[side] = both[side] * np.pad(scales, ((0, 0), (0, setting.k - scales.shape[1])))
+    a, b = np.nan_to_num(both[0]), np.nan_to_num(both[1]).T
+    groups, parts = setting.groups, []
     for k in range(0, setting.k, unit):
         total = a[:, k : k + unit] @ b[k : k + unit]
         if groups:

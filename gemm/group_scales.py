@@ -18,7 +18,7 @@ from ..errors import OperandError
 from .epilogue import fused, scaling_factors
 from .ways import GROUP_SCALINGS, Way
 
-__all__ = ["GroupScales", "added_group", "check_groups", "grouped_way"]
+__all__ = ["GroupScales", "check_groups", "grouped_way"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +70,20 @@ class GroupScales:
             )
         return first // self.length
 
+    def scaled_sum(self, results: NDArray, chains: list[NDArray[np.intp]], k: int, scaling: str) -> NDArray[np.float32]:
+        """Return the sum of a slice: chain results are multiplied by their group scales and added, beginning at +0.
+
+        `k` is the K of one instruction, and `scaling` one of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
+        """
+        order, _, addition = scaling.partition(", ")
+        total = np.zeros(results.shape[1:], np.float32)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            for chain, result in zip(chains, results, strict=True):
+                group = self.group_of(chain, k)
+                one, other = scaling_factors(result, self.a[group], self.b[group], order)
+                total = fused(one, other, total) if addition == "fused" else total + one * other
+        return total
+
     def product(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the product of two matrices with their group scales in float64, as the reference for errors."""
         total = np.zeros((len(a), b.shape[1]))
@@ -78,19 +92,6 @@ class GroupScales:
             if group < max(len(self.a), len(self.b)):  # Beyond the end of K, instructions are padded with zeros.
                 total += (a[:, part] @ b[part]) * self.a[group].astype(np.float64) * self.b[group]
         return total
-
-
-def added_group(
-    total: NDArray[np.float32], part: NDArray[np.float32], groups: GroupScales, group: int, scaling: str
-) -> NDArray[np.float32]:
-    """Multiply the result `part` of a chain by the scales of a group and add it to `total`, the sum of a slice.
-
-    `scaling` is one of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
-    """
-    order, _, addition = scaling.partition(", ")
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        one, other = scaling_factors(part, groups.a[group], groups.b[group], order)
-        return fused(one, other, total) if addition == "fused" else total + one * other
 
 
 def grouped_way(way: Way, groups: GroupScales | None) -> Way:

@@ -149,7 +149,7 @@ def identify(
     plain = replace(plain, swapped=operands.swapped)
     promoted = None if promote is None else replace(plain, promote=promote)
     groups, epilogue = grouped(promoted, epilogue, group_scale_a, group_scale_b, shape, operands.k)
-    both_scales = epilogue.has_both_scales
+    has_both_scales = epilogue.scale_a is not None and epilogue.scale_b is not None
     epilogue, _ = oriented(plain, shape, epilogue, None)
     wanted = wanted.T if operands.swapped else wanted
     operands.scale(scales, groups)
@@ -162,7 +162,7 @@ def identify(
     known = {} if promote is None else {"promote": promote}
     variants = [
         {**known, "convert_a": convert_a, "convert_b": convert_b, "scale_order": order}
-        for (convert_a, convert_b), order in product(conversions, SCALE_ORDERS if both_scales else SCALE_ORDERS[:1])
+        for (convert_a, convert_b), order in product(conversions, SCALE_ORDERS if has_both_scales else SCALE_ORDERS[:1])
     ]
     group, own, i = groups.length if groups else 0, families, families[0][0]
     if not (instruction or scales) and isinstance(left, np.ndarray) and {i.a.name, i.b.name} <= _WIDENED:

@@ -87,13 +87,13 @@ class Operands:
     def _sparse_of(self, i: Instruction, conversion: str) -> Sparse:
         name = i.granularity, i.a.name, conversion
         if name not in self._sparse:
-            value = converted(self._given["b" if self.swapped else "a"], i.a, conversion)
+            label = "b" if self.swapped else "a"
+            value = converted(self._given[label], i.a, conversion)
             if isinstance(value, Compressed) and not i.granularity:
                 value = expand(value)
             if self.swapped:
                 value = value.T
             prune = self._prune and not self.swapped
-            label = "b" if self.swapped else "a"
             self._sparse[name] = sparse_codes(label, value, i, prune=prune, nan=self._nan)
         return self._sparse[name]
 

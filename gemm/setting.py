@@ -22,7 +22,7 @@ from .ways import Way
 
 __all__ = [
     "KINDS", "LEAST", "PROBE", "Explanation", "Fault", "Grid", "Probe", "Problem", "Setting", "chosen", "is_gross",
-    "near", "numbers",
+    "near",
 ]  # fmt: skip
 
 #: Kinds of faults that a diagnosis can name.
@@ -293,13 +293,3 @@ def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray
     typical = float(np.median(finite)) if finite.size else 0.0
     tolerance = np.maximum(np.abs(values) / 8, typical / 24)
     return (np.abs(found - values) <= tolerance) | (found == values) | (np.isnan(found) & np.isnan(values))
-
-
-def numbers(setting: Setting, i: Instruction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return A, expanded with zeros, and B as float64 numbers; both are multiplied by their block scales."""
-    both = [setting.with_zeros(decode_codes(setting.a, i.a)), decode_codes(setting.b, i.b).T]
-    if setting.scales and i.scale_format and i.span:
-        for side, codes in enumerate(setting.scales):
-            scales = decode_codes(codes, i.scale_format).repeat(i.span, 1)[:, : setting.k]
-            both[side] = both[side] * np.pad(scales, ((0, 0), (0, setting.k - scales.shape[1])))
-    return np.nan_to_num(both[0]), np.nan_to_num(both[1]).T

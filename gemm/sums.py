@@ -20,7 +20,7 @@ from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
 from .factors import Factors
-from .group_scales import added_group, check_groups
+from .group_scales import check_groups
 from .ways import Way, combine
 
 __all__ = [
@@ -169,25 +169,18 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
     """Return the sum of each slice of K, rounded to the type in which slices are added. Not for stream-K."""
-    parts = []
-    for number, slice_chains in enumerate(way.slices(chains.factors.count)):
+    parts, factors = [], chains.factors
+    for number, slice_chains in enumerate(way.slices(factors.count)):
         results = chains.results(slice_chains, first=number == 0)
-        add = partial(_scaled_sum, way, chains.factors, slice_chains) if way.group_scaling else partial(reduce, _plus)
-        parts.append(add(results))
+        if way.group_scaling:
+            assert factors.groups
+            parts.append(factors.groups.scaled_sum(results, slice_chains, factors.instruction.k, way.group_scaling))
+        else:
+            parts.append(reduce(_plus, results))
     if len(parts) > 1:
         for name in (way.workspace, way.running):
             parts = [rounded_values(part, name) for part in parts] if name else parts
     return parts
-
-
-def _scaled_sum(way: Way, factors: Factors, chains: list[_Chain], results: NDArray) -> NDArray:
-    """Multiply each chain result by its group scales and add it to the sum of the slice, which starts at +0."""
-    assert factors.groups
-    total = np.zeros(factors.shape, np.float32)
-    for chain, result in zip(chains, results, strict=True):
-        group = factors.groups.group_of(chain, factors.instruction.k)
-        total = added_group(total, result, factors.groups, group, way.group_scaling)
-    return total
 
 
 def stored(way: Way, epilogue: Epilogue, total: NDArray, finish: Finish | None = None) -> NDArray:

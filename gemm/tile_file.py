@@ -178,18 +178,14 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
     named["smem"] = np.ascontiguousarray(named.pop("B")).view(np.uint8)
     for name in ("a", "b"):
         if named[name].ndim < 2:
-            named[name] = _one_descriptor(named[name])
+            distinct = np.unique(named[name])
+            if len(distinct) != 1:
+                raise ValueError("the descriptors of the cases differ, but sptc.wgmma takes one descriptor for all")
+            named[name] = distinct.reshape(())
     for name in ("imm_scale", "imm_trans"):
         if name in named:
             named |= {f"{name}_{operand}": value for operand, value in zip("ab", named.pop(name), strict=True)}
     return named
-
-
-def _one_descriptor(values: NDArray[Any]) -> NDArray[Any]:
-    distinct = np.unique(values)
-    if len(distinct) != 1:
-        raise ValueError("the descriptors of the cases differ, but sptc.wgmma takes one descriptor for all")
-    return distinct.reshape(())
 
 
 def holds_tile(names: Sequence[str]) -> bool:
