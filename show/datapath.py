@@ -161,45 +161,40 @@ def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
     words += f"{config.warp_blocks} cycles"
     picture = Diagram(980, 500, f"tcgen05 of {config.name}", words, theme)
     picture.heading(_LEFT, f"tcgen05 of {config.name}", words)
-    picture.box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
-    picture.box(
-        (_LEFT, 226, 140, 110), ["tensor memory", f"{TENSOR_LANES} lanes", f"x {_TENSOR_COLUMNS} columns"], "operand"
-    )
-    picture.box((_LEFT, 376, 140, 80), ["commands", "multiply, commit", "two instructions"], "operand")
-    picture.arrow((_LEFT + 140, 141), (210, 141))
-    picture.box((210, 96, 190, 90), ["operand fetch", "a core matrix a cycle,", "B first"], "logic")
-    picture.arrow((_LEFT + 140, 266), (210, 266))
-    picture.box((210, 226, 190, 80), ["tensor operands", "a column a cycle: metadata,", "block scales, A"], "logic")
-    picture.arrow((_LEFT + 140, 416), (210, 416))
-    picture.box(
-        (210, 376, 190, 80), ["instruction slots", "while one multiplies,", "operands of the next arrive"], "logic"
-    )
-    picture.arrow((400, 120), (680, 120))
-    picture.text(540, 110, "B, a panel for all arrays", size=10, kind="quiet")
-    picture.arrow((400, 160), (450, 200))
-    picture.arrow((400, 250), (450, 230))
-    picture.box((450, 186, 160, 60), ["stored A", f"{ARRAYS} x {WARP_ROWS} rows, two"], "logic", size=10)
-    picture.arrow((610, 216), (680, 216))
-    picture.arrow((400, 290), (450, 296))
-    picture.box((450, 266, 160, 60), ["stored words", "metadata, block scales"], "logic", size=10)
-    picture.arrow((610, 296), (680, 296))
-    picture.box((450, 356, 160, 60), ["accumulators", "eight columns of D"], "logic", size=10)
-    picture.arrow((400, 430), (450, 405))
-    picture.arrow((610, 376), (680, 376))
-    picture.arrow((680, 400), (610, 400))
-    picture.arrow((450, 386), (430, 386), head=False)
-    picture.arrow((430, 386), (430, 346), head=False)
-    picture.arrow((430, 346), (84, 346), head=False)
-    picture.arrow((84, 346), (84, 336))
-    picture.text(300, 358, "D is read and written", size=10, kind="quiet")
-    lanes = [f"lanes {WARP_ROWS * array} to {WARP_ROWS * array + WARP_ROWS - 1}" for array in (0, 1, ARRAYS - 1)]
-    for place, words in zip((0, 1, 3), lanes, strict=True):
-        y = 96.0 + 92 * place
-        number = ARRAYS - 1 if place == 3 else place
-        size = f"{config.rows} x {config.columns} units"
-        picture.box((690, y, 170, 72), [f"array {number}", words, size], "exact")
-    picture.text(775, 316, "...", size=16)
-    picture.text(
+    box, arrow, text = picture.box, picture.arrow, picture.text
+    box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
+    box((_LEFT, 226, 140, 110), ["tensor memory", f"{TENSOR_LANES} lanes", f"x {_TENSOR_COLUMNS} columns"], "operand")
+    box((_LEFT, 376, 140, 80), ["commands", "multiply, commit", "two instructions"], "operand")
+    arrow((_LEFT + 140, 141), (210, 141))
+    box((210, 96, 190, 90), ["operand fetch", "a core matrix a cycle,", "B first"], "logic")
+    arrow((_LEFT + 140, 266), (210, 266))
+    box((210, 226, 190, 80), ["tensor operands", "a column a cycle: metadata,", "block scales, A"], "logic")
+    arrow((_LEFT + 140, 416), (210, 416))
+    box((210, 376, 190, 80), ["instruction slots", "while one multiplies,", "operands of the next arrive"], "logic")
+    arrow((400, 120), (680, 120))
+    text(540, 110, "B, a panel for all arrays", size=10, kind="quiet")
+    arrow((400, 160), (450, 200))
+    arrow((400, 250), (450, 230))
+    box((450, 186, 160, 60), ["stored A", f"{ARRAYS} x {WARP_ROWS} rows, two"], "logic", size=10)
+    arrow((610, 216), (680, 216))
+    arrow((400, 290), (450, 296))
+    box((450, 266, 160, 60), ["stored words", "metadata, block scales"], "logic", size=10)
+    arrow((610, 296), (680, 296))
+    box((450, 356, 160, 60), ["accumulators", "eight columns of D"], "logic", size=10)
+    arrow((400, 430), (450, 405))
+    arrow((610, 376), (680, 376))
+    arrow((680, 400), (610, 400))
+    arrow((450, 386), (430, 386), head=False)
+    arrow((430, 386), (430, 346), head=False)
+    arrow((430, 346), (84, 346), head=False)
+    arrow((84, 346), (84, 336))
+    text(300, 358, "D is read and written", size=10, kind="quiet")
+    for place, array in ((0, 0), (1, 1), (3, ARRAYS - 1)):
+        lanes = f"lanes {WARP_ROWS * array} to {WARP_ROWS * array + WARP_ROWS - 1}"
+        words_of_array = [f"array {array}", lanes, f"{config.rows} x {config.columns} units"]
+        box((690, 96.0 + 92 * place, 170, 72), words_of_array, "exact")
+    text(775, 316, "...", size=16)
+    text(
         640, 486, "of a pair of CTAs each takes the other's panels of B in turn", size=10, anchor="start", kind="quiet"
     )
     return picture

@@ -1,6 +1,6 @@
 """Layout of an instruction: placement of its operands, and its numerics on an architecture."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,19 +10,53 @@ import numpy as np
 from ..api.operands import checked_selector
 from ..errors import OperandError
 from ..isa.architectures import require_target
+from ..isa.descriptor_fields import shared_fields
+from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
-from ..isa.names import Subject, resolve
+from ..isa.names import Subject, resolve, subject_of_line
+from ..isa.pasted_line import OperandRole, PastedLine, operand_roles, paste
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..isa.shared_tile import SharedTile, packed_tile
 from .layout_choice import Choice
 from .layout_picture import layout_as_svg, tiles_as_svg
 from .layout_text import layout_as_text, numerics_as_dict
-from .pasted import PastedInstruction, read_line
 
-__all__ = ["Layout", "TileChoice", "layout"]
+__all__ = ["Layout", "PastedInstruction", "TileChoice", "layout"]
 
 #: Default architecture, which has the most recordings.
 _ARCH = "sm_90"
+#: Maximum width of a list of registers in characters; longer lists are shortened.
+_WIDTH = 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastedInstruction:
+    """Instruction of a line of PTX, with the roles of its operands."""
+
+    subject: Subject
+    line: PastedLine
+    roles: tuple[OperandRole, ...]
+    selector: int | None  #: Sparsity selector; None if the line has none or one that is not constant
+    notes: tuple[str, ...]  #: Notes about missing operands and about words that were added to the name
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the roles of the operands as JSON data."""
+        return {
+            "predicate": self.line.predicate or None,
+            "operands": [vars(role) for role in self.roles],
+            "notes": [*self.notes],
+        }
+
+    def __str__(self) -> str:
+        shown = [_shortened(role.text) for role in self.roles]
+        widths = [max(map(len, column)) for column in ([role.role for role in self.roles], shown)]
+        lines = ["operands of the line:"]
+        if self.line.predicate:
+            condition = f"{self.line.predicate.lstrip('!')} is {'false' if '!' in self.line.predicate else 'true'}"
+            lines[0] = f"executed if {condition}; {lines[0]}"
+        for role, text in zip(self.roles, shown, strict=True):
+            lines.append(f"  {role.role:{widths[0]}}  {text:{widths[1]}}  {role.meaning}")
+        return "\n".join([*lines, *self.notes])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -159,7 +193,7 @@ def layout(
     OperandError
         The selector, the operand or an element of the choice does not exist; or the operands cannot lie in such tiles.
     """
-    pasted = read_line(words) if isinstance(words, str) else None
+    pasted = _read_line(words) if isinstance(words, str) else None
     known = pasted.subject if pasted else words
     subject = known if isinstance(known, Subject) else resolve(known, arch)
     architectures = subject.instruction.architectures
@@ -236,3 +270,51 @@ def _element(place: OperandPlacement, at: tuple[int, int], warpgroup: bool) -> d
         "low_bit": low_bit,
         "high_bit": low_bit + place.bits - 1,
     }
+
+
+def _read_line(text: str) -> PastedInstruction | None:
+    """Read a line of PTX with operands; return None for any other text.
+
+    Raise an `InstructionError` or `OperandError` if the instruction or one of its operands is wrong.
+    """
+    line = paste(text)
+    if line is None:
+        return None
+    notes = [f"{line.added} is missing in the line of PTX and was added"] if line.added else []
+    subject = subject_of_line(line)
+    i, opcode = subject.instruction, subject.opcode
+    roles = operand_roles(line, i, opcode)
+    notes += _descriptor_problems(roles, i.family)
+    descriptor = _value(roles, ("idesc",))
+    selector = _value(roles, ("f", "sp-sel"))
+    if opcode and descriptor is not None:
+        selector = decode_instruction_descriptor(opcode, descriptor).sparsity_selector
+    elif opcode and not line.shape_and_types:
+        notes.append(
+            f"shape and types are in the register idesc; the layout is that of {i.shape_and_types}. "
+            "Append others in brackets to the opcode."
+        )
+    elif not opcode and i.sparse and selector is None:
+        notes.append("the selector of the line is no constant; the layout is that of f = 0")
+    return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
+
+
+def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:
+    return next((role.value for role in roles if role.role in names), None)
+
+
+def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[str]:
+    """Yield the problems of matrix descriptors that the line gives as constants."""
+    for role in roles:
+        if role.role in ("a-desc", "b-desc") and role.value is not None:
+            for field in shared_fields(role.value, family):
+                if field.problem:
+                    yield f"{role.role} {role.text}: the field {field.name} is wrong; it {field.problem}"
+
+
+def _shortened(text: str) -> str:
+    """Shorten a long list of registers to its first two registers and its last one."""
+    parts = [part.strip() for part in text.strip("{}").split(",")]
+    if len(text) <= _WIDTH or not text.startswith("{") or len(parts) <= 3:
+        return text
+    return f"{{{parts[0]}, {parts[1]}, ... {parts[-1]}}}"

@@ -18,22 +18,14 @@ from .layout_text import name_of, span
 __all__ = ["layout_as_svg", "tiles_as_svg"]
 
 #: Maximum numbers of rows and columns of a matrix that are drawn; the pattern repeats after them.
-_MOST_ROWS = 16
-_MOST_COLUMNS = 16
+_MOST_ROWS, _MOST_COLUMNS = 16, 16
 _INDICES_ALONG_K = ("k", "stored", "chunk")
 #: Sizes of the parts of the picture, in inches.
-_CELL_HEIGHT = 0.26
-_HEADER_HEIGHT = 0.19
-_LEFT = 0.75
-_RIGHT = 0.35
-_GAP = 0.55
-_WORD_WIDTH = 0.86
-_TITLE_HEIGHT = 0.72
-_LEAST_WIDTH = 9.5
+_CELL_HEIGHT, _HEADER_HEIGHT, _TITLE_HEIGHT, _GAP = 0.26, 0.19, 0.72, 0.55
+_LEFT, _RIGHT, _WORD_WIDTH, _LEAST_WIDTH = 0.75, 0.35, 0.86, 9.5
 #: Minimum drawn width of an element, in inches, for a label with its lowest bit, and for a label with its range of
 #: bits.
-_ROOM_FOR_A_NUMBER = 0.14
-_ROOM_FOR_A_RANGE = 0.3
+_ROOM_FOR_A_NUMBER, _ROOM_FOR_A_RANGE = 0.14, 0.3
 _KEYS = {
     Memory.REGISTERS: "T: lane of the warp, R: its register",
     Memory.SHARED: "byte: offset in shared memory",

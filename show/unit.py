@@ -22,26 +22,14 @@ __all__ = ["HEADS", "Stages", "draw_unit"]
 _WIDTH = 1000
 #: Left edge and width of the column of each stage, by stage title.
 HEADS: dict[str, tuple[float, float]] = {
-    "operands": (14, 90),
-    "select": (136, 112),
-    "multiply": (304, 136),
-    "align": (486, 136),
-    "reduce": (666, 100),
-    "round": (806, 104),
-    "result": (936, 52),
-}
+    "operands": (14, 90), "select": (136, 112), "multiply": (304, 136), "align": (486, 136), "reduce": (666, 100),
+    "round": (806, 104), "result": (936, 52),
+}  # fmt: skip
 #: Horizontal position of each pipeline register, by cut; the register of cut ``align`` is inside the sum.
 _CUT_PLACES = {
-    "select": 276,
-    "product": 424,
-    "multiply": 462,
-    "align": 680,
-    "tree": 750,
-    "reduce": 788,
-    "count": 836,
-    "normalise": 874,
-    "round": 924,
-}
+    "select": 276, "product": 424, "multiply": 462, "align": 680, "tree": 750, "reduce": 788, "count": 836,
+    "normalise": 874, "round": 924,
+}  # fmt: skip
 _TOP, _ROW, _GAP = 96, 66, 16
 _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to nearest", "S32": "s32 wrap, clamp"}
 
