@@ -49,7 +49,7 @@ def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
 
 
 def formats_of(fmt: str) -> tuple[str, str]:
-    """Return the formats of A and B from one name, or two names with a comma; raise an `OperandError` for others."""
+    """Return the formats of A and B from one format name, or two with a comma; raise an `OperandError` for others."""
     a, comma, b = fmt.partition(",") if isinstance(fmt, str) else ("", "", "")
     if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")

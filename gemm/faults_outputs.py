@@ -66,7 +66,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
-    """Return for each row of `y` the row of `correct` that it holds; None if few rows match, or none is elsewhere."""
+    """Return for each row of `y` the index of its row in `correct`; None if few rows match, or all are in place."""
     index = sources(correct, y)
     own = np.arange(len(index))
     whole = np.where(index >= 0, index, own)

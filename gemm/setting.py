@@ -107,13 +107,13 @@ class Setting:
         )
 
     def part(self, name: str) -> Any:
-        """Return a field, or an array inside it; the names are for example ``a``, ``scales.0`` and ``epilogue.c``."""
+        """Return an operand, or an array inside an operand, by a name such as ``a``, ``scales.0`` or ``epilogue.c``."""
         field, _, inside = name.partition(".")
         value = getattr(self, field)
         return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
 
     def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
-        """Return the setting with some parts replaced; the names are as for :meth:`part`."""
+        """Return the setting with other operands or arrays, by names as for :meth:`part`."""
         setting = self
         for name, value in parts.items():
             field, _, inside = name.partition(".")
