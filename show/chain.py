@@ -72,7 +72,10 @@ class OutputChain:
     def __str__(self) -> str:
         shown, i, way = self.shown, self.miss.output.factors.instruction, self.miss.output.way
         header = ("slice", "instruction", "accumulator", "products", "result")
-        rows = [header, *(_row(link, i.d.name) for link in shown)]
+        rows = [header]
+        for link in shown:
+            c, d = (f"{as_code(code, i.d.bits)} ({_number(as_number(code, i.d))})" for code in (link.c, link.d))
+            rows.append((str(link.slice), str(link.instruction), c, _number(link.products), d))
         widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
         lines = [f"the last {len(shown)} of its {len(self.links)} instructions:" if shown[-1] is self.links[-1] else
                  f"instructions of its {len(self.links)}, up to where the wanted value would come from:"]  # fmt: skip
@@ -143,12 +146,6 @@ def _scaled(products: Iterable[Product], i: Instruction, operands: MatrixOperand
         factors = [one * other for one, other in zip(factors, decode_codes(scales[0, 0], i.scale_format), strict=True)]
     block = i.stored_k // i.scale_size
     return [product.value * float(factors[product.element // block]) for product in products]
-
-
-def _row(link: Link, name: str) -> tuple[str, ...]:
-    fmt = FORMATS[name]
-    codes = [f"{as_code(code, fmt.bits)} ({_number(as_number(code, fmt))})" for code in (link.c, link.d)]
-    return str(link.slice), str(link.instruction), codes[0], _number(link.products), codes[1]
 
 
 def _sum(values: list[float | int]) -> float | int:

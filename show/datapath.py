@@ -9,7 +9,7 @@ from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConf
 from ..rtl.tensor_cores import WARPS
 from ..rtl.tensor_memory import TENSOR_LANES
 from ..rtl.warp import LANES, REGISTERS
-from .unit import draw_unit
+from .unit import UnitDrawing
 
 __all__ = ["TOPS", "datapath"]
 
@@ -201,7 +201,7 @@ def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 _DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
-    "unit": draw_unit,
+    "unit": UnitDrawing,
     "core": _draw_core,
     "warp": _draw_warp,
     "warpgroup": _draw_warpgroup,

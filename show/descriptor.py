@@ -1,7 +1,6 @@
 """Explanation of a descriptor in hexadecimal, as text and as JSON data."""
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -159,8 +158,13 @@ def _instruction(value: int, rest: str) -> ExplainedDescriptor:
         sparse = bool(value >> 2 & 1)
         plain = next(one for one in every_opcode() if one.sparse == sparse and one.kind == "f16")
         opcode = accepted[0][0] if accepted else plain
-        notes += _reading_lines(accepted)
-        problems += [] if accepted else ["no tcgen05.mma accepts it; name one behind the number to see why"]
+        if accepted:
+            width = max(len(str(one)) for one, _ in accepted)
+            more = "" if len(accepted) <= _MOST_READINGS else ", the first:"
+            notes.append(f"accepted by {len(accepted)} opcodes{more}")
+            notes += [f"  {one!s:{width}}  {shape}" for one, shape in accepted[:_MOST_READINGS]]
+        else:
+            problems.append("no tcgen05.mma accepts it; name one behind the number to see why")
     return ExplainedDescriptor(
         value=value,
         bits=32,
@@ -169,11 +173,3 @@ def _instruction(value: int, rest: str) -> ExplainedDescriptor:
         notes=tuple(notes),
         problems=tuple(problems),
     )
-
-
-def _reading_lines(accepted: Sequence[tuple[object, str]]) -> Iterator[str]:
-    width = max([len(str(opcode)) for opcode, _ in accepted], default=0)
-    if accepted:
-        yield f"accepted by {len(accepted)} opcodes{'' if len(accepted) <= _MOST_READINGS else ', the first:'}"
-    for opcode, shape in accepted[:_MOST_READINGS]:
-        yield f"  {opcode!s:{width}}  {shape}"

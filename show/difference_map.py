@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ class DifferenceMap:
         down, across = levels.shape
         wide = max(_LEAST_WIDTH, _LEFT + _RIGHT + across * _CELL)
         with sheet(wide, _TOP + _BOTTOM + down * _CELL) as axes:
-            rows = _wrapped(title, int(wide * 13))
+            words = " ".join(title.split())
+            rows = wrap(words, int(wide * 13), break_long_words=False, break_on_hyphens=False)
             for number, line in enumerate(rows[:3]):
                 axes.text(_LEFT / 4, 0.18 + 0.17 * number, line, fontsize=8.5, va="center")
             for row, column in np.ndindex(levels.shape):
@@ -88,12 +90,3 @@ class DifferenceMap:
                                                  edgecolor="#444", lw=0.5))  # fmt: skip
                 axes.text(x + 0.18, bottom, meaning, fontsize=6.5, va="center")
             return drawn(axes.figure)
-
-
-def _wrapped(text: str, letters: int) -> list[str]:
-    """Break a text into lines of at most `letters` characters."""
-    lines = [""]
-    for word in text.split():
-        joined = f"{lines[-1]} {word}".strip()
-        lines = [*lines[:-1], joined] if len(joined) <= letters else [*lines, word]
-    return lines

@@ -17,7 +17,7 @@ from ..rtl.slots import Slot, kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
 
-__all__ = ["HEADS", "Stages", "draw_unit"]
+__all__ = ["HEADS", "Stages", "UnitDrawing"]
 
 _WIDTH = 1000
 #: Left edge and width of the column of each stage, by stage title.
@@ -72,12 +72,7 @@ class Stages(Diagram):
         self.arrow((_right_of(source), y), (HEADS[target][0], y))
 
 
-def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a unit."""
-    return _UnitDrawing(config, theme)
-
-
-class _UnitDrawing(Stages):
+class UnitDrawing(Stages):
     """Drawing of a unit: a row per kind of multiplier slot; accumulator, groups of 4-bit products, and exponents."""
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
