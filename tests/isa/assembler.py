@@ -12,16 +12,8 @@ __all__ = ["Line", "accepted", "mma_lines", "tcgen05_lines", "unmodelled_lines",
 #: Opcode with qualifiers, and the operands after it.
 Line = tuple[str, str]
 
-_BITS = {
-    "f32": 32,
-    "s32": 32,
-    "tf32": 32,
-    "f16": 16,
-    "bf16": 16,
-    "s4": 4,
-    "u4": 4,
-    **dict.fromkeys(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "s8", "u8"), 8),
-}
+_NAMES = {32: "f32 s32 tf32", 16: "f16 bf16", 8: "e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8", 4: "s4 u4"}
+_BITS = {name: bits for bits, names in _NAMES.items() for name in names.split()}
 _SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 _CLASSES = (("f16",), ("bf16",), ("tf32",), _SMALL, ("s8", "u8"), ("s4", "u4"))
 _SPARSE = ("", "sp", "sp::ordered_metadata")
@@ -30,12 +22,8 @@ _HEAD = """\
 .version 9.0
 .target {target}
 .address_size 64
-.visible .entry kernel()
-{{
-.reg .b32 r<400>;
-.reg .f64 x<16>;
-.reg .b64 d<4>;
-.reg .pred p;
+.visible .entry kernel() {{
+.reg .b32 r<400>; .reg .f64 x<16>; .reg .b64 d<4>; .reg .pred p;
 """
 
 
@@ -115,9 +103,7 @@ def wgmma_lines() -> Iterator[Line]:
 
 
 def tcgen05_lines(cta: int) -> Iterator[Line]:
-    """Yield lines of ``tcgen05.mma`` with all qualifiers for one CTA or for two. A kernel can have only one of the
-    two.
-    """
+    """Yield ``tcgen05.mma`` with every qualifier, of one CTA or of a pair; a kernel can hold only one of the two."""
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
     usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
     collectors = ("", *(f"collector::{usage}" for usage in usages))

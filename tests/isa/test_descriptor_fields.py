@@ -2,15 +2,13 @@
 value.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from sptc.errors import OperandError
+from sptc.isa import instruction_descriptor as idesc
 from sptc.isa.descriptor_fields import DescriptorField, encoded, family_of, instruction_fields, readings, shared_fields
-from sptc.isa.instruction_descriptor import (
-    InstructionDescriptor,
-    decode_instruction_descriptor,
-    encode_instruction_descriptor,
-)
 from sptc.isa.memory import GENERATIONS, decode_descriptor, encode_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
 
@@ -29,9 +27,9 @@ def assert_partition(fields: tuple[DescriptorField, ...], bits: int, value: int)
     assert encoded(fields) == value
 
 
-def invalid(decode: object, *arguments: object) -> bool:
+def invalid(decode: Callable[..., object], *arguments: object) -> bool:
     try:
-        decode(*arguments)  # type: ignore[operator]
+        decode(*arguments)
     except OperandError:
         return True
     return False
@@ -73,29 +71,25 @@ def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> 
         opcode = OPCODES[int(rng.integers(len(OPCODES)))]
         every = [*instructions_of(opcode)]
         for i in (every[int(place)] for place in rng.integers(len(every), size=12)):
-            ids = range(0, 4, opcode.scale_size or 4)
-            descriptor = InstructionDescriptor(
-                instruction=i,
-                sparsity_selector=int(rng.integers(opcode.selectors)),
-                scale_id_a=int(rng.choice(ids)),
-                scale_id_b=int(rng.choice(ids)),
-                max_shift=int(rng.choice([0, 8, 16, 32])) if opcode.weight_stationary else 0,
-            )
-            value = encode_instruction_descriptor(opcode, descriptor)
+            ids = rng.choice(range(0, 4, opcode.scale_size or 4), 2).tolist()
+            selector = int(rng.integers(opcode.selectors))
+            shift = int(rng.choice([0, 8, 16, 32])) if opcode.weight_stationary else 0
+            options = {"sparsity_selector": selector, "scale_id_a": ids[0], "scale_id_b": ids[1], "max_shift": shift}
+            descriptor = idesc.InstructionDescriptor(instruction=i, **options)
+            value = idesc.encode_instruction_descriptor(opcode, descriptor)
             fields = instruction_fields(value, opcode)
             assert_partition(fields, 32, value)
             assert [field.problem for field in fields if field.problem] == []
             printed = named(fields)
-            assert [printed[name].meaning for name in ("M", "N", "type of A", "type of B")] == [
-                str(i.m), str(i.n), i.a.name, i.b.name,
-            ]  # fmt: skip
+            meanings = [printed[name].meaning for name in ("M", "N", "type of A", "type of B")]
+            assert meanings == [str(i.m), str(i.n), i.a.name, i.b.name]
             wrong = value ^ 1 << int(rng.integers(32))
             fields = instruction_fields(wrong, opcode)
             assert_partition(fields, 32, wrong)
             # Only errors that concern two fields are not reported for a field: types that cannot be mixed, and N of a
             # transposed B.
             if any(field.problem for field in fields):
-                assert invalid(decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
+                assert invalid(idesc.decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
 
 
 def test_readings() -> None:

@@ -51,30 +51,29 @@ def shown_by(file: str) -> frozenset[Form]:
         return frozenset({Form(str(archive["instruction"]), str(archive["arch"]), place)})
 
 
-def test_no_label_is_without_its_file() -> None:
-    labelled = 0
+def test_every_label_has_its_file_and_every_file_its_label() -> None:
+    labelled, named = 0, {WORDS}
     for i, arch in EVERY:
         for form in forms_of(i, arch):
             level = evidence(i, arch, form.a_from)
             result = sources(form)
             assert (level is Evidence.MODELLED) == (not result)
-            assert [source.level for source in result] == sorted(
-                (source.level for source in result), key=list(Evidence).index
-            )
+            levels = [source.level for source in result]
+            assert levels == sorted(levels, key=list(Evidence).index)
+            named |= {source.file for source in result}
             for source in result:
                 assert form in shown_by(source.file), (form, source)
                 labelled += 1
         assert evidence(i, arch) is weakest(evidence(i, arch, form.a_from) for form in forms_of(i, arch))
     assert labelled > 2500
-
-
-def test_every_file_is_counted() -> None:
-    named = {source.file for i, arch in EVERY for form in forms_of(i, arch) for source in sources(form)} | {WORDS}
     files = {path.relative_to(RECORDINGS).as_posix() for path in RECORDINGS.rglob("*.*z")}
     assert named == {file for file in files if not file.startswith(OF_NO_FORM)}
 
 
 def test_the_table_counts_what_each_form_has() -> None:
+    for level in Evidence:
+        assert re.fullmatch(r"[a-z][^.]*", level.meaning)
+        assert f"{level.value.capitalize()}: {level.meaning}." in markdown_table()
     rows = [line for line in markdown_table().splitlines()[2:] if line.startswith("| `")]
     for row, line in zip(VARIANTS, rows, strict=False):
         for arch, cell in zip(ARCHITECTURES, line.strip("| ").split(" | ")[4:], strict=True):
@@ -149,11 +148,9 @@ F8F6F4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f3
 
 
 def test_names() -> None:
-    spelled = "sm_87:sm_80 sm_88:sm_86 sm_90a:sm_90 sm_100a:sm_100 sm_103a:sm_100 sm_110a:sm_100 sm_101a:sm_100 "
-    spelled += (
-        "sm_120a:sm_120 sm_121a:sm_120 sm_100f:sm_100 sm_103f:sm_100 sm_110f:sm_100 sm_120f:sm_120 sm_121f:sm_120"
-    )
-    for name, arch in (pair.split(":") for pair in spelled.split()):
+    spelled = "87:80 88:86 90a:90 100a:100 103a:100 110a:100 101a:100 120a:120 121a:120 100f:100 103f:100 110f:100"
+    for pair in f"{spelled} 120f:120 121f:120".split():
+        name, arch = (f"sm_{number}" for number in pair.split(":"))
         assert same_numerics(name) == arch
     assert all(same_numerics(arch) == arch for arch in ARCHITECTURES)
     assert same_numerics("sm_75") == "sm_75"
@@ -164,21 +161,20 @@ def test_names() -> None:
         ("compute_120f", r"did you mean sm_120f\?"),
         ("H200", "expected sm_80, "),
     ):
-        with pytest.raises(sptc.InstructionError, match=f"^'{name}' is no known architecture; {words}"):
+        with pytest.raises(InstructionError, match=f"^'{name}' is no known architecture; {words}"):
             require_target(parse(F16), name)
 
 
 def test_results_and_labels() -> None:
     a, b, c = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32), np.arange(128, dtype=np.uint32).reshape(32, 4)
     for name in TARGETS:
-        np.testing.assert_array_equal(
-            sptc.mma(F16, a, b, c, arch=name), sptc.mma(F16, a, b, c, arch=same_numerics(name))
-        )
+        expected = sptc.mma(F16, a, b, c, arch=same_numerics(name))
+        np.testing.assert_array_equal(sptc.mma(F16, a, b, c, arch=name), expected)
     assert sptc.evidence(F16, "sm_90a") == "recorded"
     assert sptc.evidence(F16, "sm_100a") == "recorded elsewhere"
     assert {sptc.evidence(F16, name) for name in ("sm_103a", "sm_110", "sm_121a", "sm_100f", "sm_87")} == {"modelled"}
     assert sptc.evidence(OF_HOPPER, "sm_90a") == sptc.evidence(OF_HOPPER, "sm_90")
-    with pytest.raises(sptc.InstructionError, match="sm_110a does not have wgmma"):
+    with pytest.raises(InstructionError, match="sm_110a does not have wgmma"):
         sptc.evidence(OF_HOPPER, "sm_110a")
 
 
@@ -188,11 +184,10 @@ def test_sm_103_has_no_integers_in_tensor_memory() -> None:
         i = next(instructions_of_opcode(parse_opcode(text)))
         assert {require_target(i, name) for name in ("sm_100a", "sm_110a", "sm_110")} == {"sm_100"}
         for name in ("sm_103", "sm_103a", "sm_100f", "sm_110f"):
-            with pytest.raises(sptc.InstructionError, match=rf"^{name} does not have .*i8.*; {owners}"):
+            with pytest.raises(InstructionError, match=rf"^{name} does not have .*i8.*; {owners}"):
                 require_target(i, name)
-        assert (
-            require_target(next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16")))), "sm_103a") == "sm_100"
-        )
+        of_floats = next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16"))))
+        assert require_target(of_floats, "sm_103a") == "sm_100"
 
 
 def test_dense_forms_that_are_not_modelled() -> None:
@@ -203,7 +198,7 @@ def test_dense_forms_that_are_not_modelled() -> None:
         "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f32",
         "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc",
     ):
-        with pytest.raises(sptc.InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
+        with pytest.raises(InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
             parse(text)
 
 
@@ -218,21 +213,13 @@ def test_families_lack_sparse_4_bit_floats() -> None:
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):
-        with pytest.raises(
-            sptc.InstructionError, match=rf"^{name} does not have .*; sm_120, sm_120a, sm_121, sm_121a have"
-        ):
+        with pytest.raises(InstructionError, match=rf"^{name} does not have .*; sm_120, sm_120a, sm_121, sm_121a have"):
             require_target(i, name)
         assert require_target(parse(F8F6F4), name) == "sm_120"
     sparse, dense = (parse_opcode(text) for text in (SPARSE_MXF4, SPARSE_MXF4.replace(".sp", "")))
-    with pytest.raises(sptc.InstructionError, match=r"^sm_103f does not have"):
+    with pytest.raises(InstructionError, match=r"^sm_103f does not have"):
         require_target(next(instructions_of_opcode(sparse)), "sm_103f", sparse)
     assert require_target(next(instructions_of_opcode(dense)), "sm_103f", dense) == "sm_100"
     spelled = parse_opcode(f"{dense}.scale_vec::2X")
-    with pytest.raises(sptc.InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
+    with pytest.raises(InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
         require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
-
-
-def test_each_level_is_one_sentence() -> None:
-    for level in Evidence:
-        assert re.fullmatch(r"[a-z][^.]*", level.meaning)
-        assert f"{level.value.capitalize()}: {level.meaning}." in markdown_table()

@@ -86,14 +86,11 @@ MUX3 = {
 }  # fmt: skip
 
 
-def test_each_rule_defines_its_nibbles_alone() -> None:
+def test_each_rule_defines_its_nibbles_alone_and_states_them() -> None:
     assert set(RULES) == set(LEGAL)
     for name, legal in LEGAL.items():
         assert (RULES[name].name, set(RULES[name].legal)) == (name, legal)
         assert re.search(rf"PTX ISA {re.escape(SECTIONS.get(name, '9.7.16'))}(?![.\d])", RULES[name].source)
-
-
-def test_a_rule_says_which_nibbles_it_takes() -> None:
     for name in ("ordered", "tf32", "tcgen05"):
         assert {int(value, 2) for value in re.findall(r"\b0b[01]{4}\b", RULES[name].meaning)} == LEGAL[name]
     for name in ("plain", "wgmma"):

@@ -7,21 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.isa.fragments import (
-    Fragment,
-    MetadataMap,
-    a_fragment,
-    accumulator_fragment,
-    b_fragment,
-    metadata_map,
-    scale_map,
-)
+from sptc.isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from sptc.isa.instructions import every_instruction, parse
 
 EVERY = list(every_instruction())
 MMA = [instruction for instruction in EVERY if instruction.family == "mma"]
 WGMMA = [instruction for instruction in EVERY if instruction.family == "wgmma"]
 SCALED = [instruction for instruction in EVERY if instruction.scale_size]
+SPARSE = [instruction for instruction in EVERY if instruction.sparse]
 
 Index = NDArray[np.intp]
 
@@ -141,14 +134,7 @@ def test_accumulator_against_the_manual() -> None:
         assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
 
 
-SPARSE = [instruction for instruction in every_instruction() if instruction.sparse]
-
-
-def _nibbles(entry: MetadataMap) -> list[tuple[int, int]]:
-    return list(zip(entry.lanes.ravel().tolist(), entry.low_bits.ravel().tolist(), strict=True))
-
-
-# Number of sparsity selectors, by K and container bits of the instruction.
+# k and container bits by how lanes and nibbles are laid out, with the number of selectors.
 SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64, 4): 2, (64, 8): 1, (128, 4): 1}
 
 
@@ -190,7 +176,9 @@ def test_metadata_against_the_table() -> None:
         width = instruction.k // instruction.chunks
         places = [(row, width * chunk) for row, chunk in product(range(instruction.m), range(instruction.chunks))]
         for f in range(selectors):
-            result = dict(zip(_nibbles(metadata_map(instruction, f)), places, strict=True))
+            where = metadata_map(instruction, f)
+            held = zip(where.lanes.ravel().tolist(), where.low_bits.ravel().tolist(), strict=True)
+            result = dict(zip(held, places, strict=True))
             assert result == _table(instruction.k, instruction.container_bits, f, instruction.threads), f
 
 

@@ -43,11 +43,6 @@ def test_examples() -> None:
         assert str(parse(f"  {text};\n")) == text
 
 
-def test_round_trip() -> None:
-    for instruction in EVERY:
-        assert parse(str(instruction)) == instruction
-
-
 def _mma(
     variants: tuple[str, ...], shapes: str, pairs: Iterable, ends: Iterable, middles: Iterable = ("",)
 ) -> set[str]:
@@ -111,6 +106,7 @@ def test_default_of_scale_vec() -> None:
 def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
     """Qualifiers may be in any order, except that types and layouts keep their own order."""
     for instruction in EVERY:
+        assert parse(str(instruction)) == instruction
         family, *words = str(instruction).split(".")
         formats = [instruction.d, instruction.a, instruction.b, instruction.c, instruction.scale_format]
         names = {fmt.name for fmt in formats if fmt}
@@ -138,13 +134,12 @@ def _width(instruction: Instruction) -> str:
     return widths.get(instruction.a.name, "8-bit")
 
 
-def test_properties() -> None:
-    for instruction in EVERY:
-        i, width = instruction, _width(instruction)
+def test_properties_and_architectures() -> None:
+    for i in EVERY:
+        width = _width(i)
+        assert i.architectures == _owners(i)
         assert (i.container_bits, i.threads) == (CONTAINERS[width], {"mma": 32, "wgmma": 128}[i.family])
         if i.sparse:
-            assert i.granularity is not None
-            assert i.rule is not None
             assert (i.granularity.name, i.stored_k, i.chunks, i.sparsity_selectors) == PROPERTIES[i.k, width]
             rule = "wgmma" if i.family == "wgmma" else {"sp": "plain", ORDERED: "ordered"}[i.sparse]
             assert i.rule.name == ("tf32" if width == "tf32" else rule)
@@ -170,11 +165,6 @@ def _owners(instruction: Instruction) -> tuple[str, ...]:
     if instruction.kind or (fp8 and instruction.sparse and instruction.d.name == "f16"):
         return BLACKWELL
     return FP8 if fp8 else ALL
-
-
-def test_architectures_of_every_instruction() -> None:
-    for instruction in EVERY:
-        assert instruction.architectures == _owners(instruction)
 
 
 def _block(k: int, words: str, tail: str = "f32.e2m1.e2m1.f32.ue8m0", sparse: str = ORDERED) -> str:

@@ -67,40 +67,34 @@ ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and 
 IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
 UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
-COMMIT, OTHERS = ("commit_group",), [f"e{index}" for index in range(4)]
-#: For each misuse: calls with operands, after no call or after calls 1 to 3, and the message.
+FENCE, COMMIT, MULTIPLY, OTHERS = (
+    ("fence",),
+    ("commit_group",),
+    ("mma_async", MMA, D),
+    [f"e{index}" for index in range(4)],
+)
+#: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
-    "unfenced": (Sequence, [("mma_async", MMA, D)], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
-    "written": (Sequence, [("fence",), ("write", "d2"), ("mma_async", MMA, D)], WRITTEN.format("d2")),
-    "a written": (Sequence, [("fence",), ("write", "a3"), ("mma_async", MMA, D, A)], WRITTEN.format("a3")),
+    "unfenced": (Sequence, [MULTIPLY], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
+    "written": (Sequence, [FENCE, ("write", "d2"), MULTIPLY], WRITTEN.format("d2")),
+    "a written": (Sequence, [FENCE, ("write", "a3"), (*MULTIPLY, A)], WRITTEN.format("a3")),
     "other shape": (begun, [("mma_async", WIDER, D)], ACCUMULATED),
     "accumulator as a": (begun, [("mma_async", MMA, OTHERS, D)], ACCUMULATED),
     "read before commit": (begun, [("read", "d0")], IN_FLIGHT.format(4, "d0", "read", "commit_group")),
     "read before wait": (begun, [COMMIT, ("read", "d1")], IN_FLIGHT.format(5, "d1", "read", "wait_group")),
-    "waited for too few": (
-        begun, [COMMIT, ("wait_group", 1), ("read", "d1")], IN_FLIGHT.format(6, "d1", "read", "wait_group")
-    ),
+    "waited for too few": (begun, [COMMIT, ("wait_group", 1), ("read", "d1")],
+                           IN_FLIGHT.format(6, "d1", "read", "wait_group")),
     "a overwritten": (lambda: begun(A), [COMMIT, ("write", "a0")], IN_FLIGHT.format(5, "a0", "written", "wait_group")),
-    "read without a fence": (
-        begun, [COMMIT, ("wait_group", 0), ("read", "d0"), ("mma_async", MMA, D)],
-        "call 7: register 'd0' was read in call 6, and no wgmma.fence came between",
-    ),
-    "no proxy fence": (
-        Sequence, [("write_shared", "tile"), ("fence",), ("mma_async", MMA, D)], UNFENCED.format(3, "tile", 1),
-    ),
-    "written behind the proxy fence": (
-        Sequence, [("fence",), ("fence_proxy",), ("write_shared", "x"), ("mma_async", MMA, D)],
-        UNFENCED.format(4, "x", 3),
-    ),
-    "no proxy fence, named": (
-        Sequence, [("write_shared", "a", "b"), ("fence",), ("mma_async", MMA, D, None, ["b"])],
-        UNFENCED.format(3, "b", 1),
-    ),
-    "buffer overwritten": (
-        Sequence, [("fence",), ("mma_async", MMA, D, A, ["b"]), COMMIT, ("write_shared", "b")],
-        "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: no wgmma.wait_group came "
-        "between",
-    ),
+    "read without a fence": (begun, [COMMIT, ("wait_group", 0), ("read", "d0"), MULTIPLY],
+                             "call 7: register 'd0' was read in call 6, and no wgmma.fence came between"),
+    "no proxy fence": (Sequence, [("write_shared", "tile"), FENCE, MULTIPLY], UNFENCED.format(3, "tile", 1)),
+    "written behind the proxy fence": (Sequence, [FENCE, ("fence_proxy",), ("write_shared", "x"), MULTIPLY],
+                                       UNFENCED.format(4, "x", 3)),
+    "no proxy fence, named": (Sequence, [("write_shared", "a", "b"), FENCE, (*MULTIPLY, None, ["b"])],
+                              UNFENCED.format(3, "b", 1)),
+    "buffer overwritten": (Sequence, [FENCE, (*MULTIPLY, A, ["b"]), COMMIT, ("write_shared", "b")],
+                           "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: "
+                           "no wgmma.wait_group came between"),
     "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
     "never waited for": (begun, [COMMIT, ("end",)], UNFINISHED.format("wait_group")),
 }  # fmt: skip

@@ -23,11 +23,8 @@ SYNTAX = [
 ]
 
 
-def test_every_form() -> None:
+def test_every_form_parses_in_every_spelling() -> None:
     assert [str(move) for move in EVERY] == SYNTAX
-
-
-def test_a_form_parses_in_every_spelling() -> None:
     for move in EVERY:
         text = str(move)
         opcode, *words = text.split(".")
@@ -71,36 +68,9 @@ def _cute(index: Index, digits: list[tuple[int, int]]) -> Index:
     return total
 
 
-def _row_of_tile(address: list[tuple[int, int]], lanes: int) -> dict[int, int]:
-    """Return the lane that supplies the address of each row of the tile."""
-    return {int(_cute(np.array(lane), address)) // 128: lane for lane in range(lanes)}
-
-
-def _assert_cute(
-    move: MatrixMove,
-    address: list[tuple[int, int]],
-    thread: list[tuple[int, int]],
-    value: list[tuple[int, int]],
-    shuffle: list[int] | None = None,
-) -> None:
-    """Compare maps byte by byte. `shuffle` maps bytes of CuTe's registers to bytes of the instruction's registers."""
-    where = matrix_move_map(move)
-    owner = _row_of_tile(address, move.matrices * move.rows)
-    octets = np.arange(4 * move.registers)
-    bits = _cute(np.arange(32), thread)[:, None] + _cute(8 * octets, value)
-    lane = np.vectorize(owner.__getitem__)(bits // 128)
-    place = bits % 128 // 8
-    if shuffle is not None:
-        lane, place = (part.reshape(32, -1, 8)[:, :, shuffle].reshape(32, -1) for part in (lane, place))
-    containers = move.container_bits // 8
-    held = where.address_lanes[where.matrices, where.rows].reshape(32, -1).repeat(containers, axis=1)
-    offset = (where.elements[..., None] * containers + np.arange(containers)).reshape(32, -1)
-    assert (lane == held).all()
-    assert (place == offset).all()
-
-
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_every_map_against_cute(move: MatrixMove) -> None:
+    """Compare byte by byte."""
     address, thread, shuffle = [(8 * move.matrices, 128)], [(4, 256), (8, 8)], None
     if move.shape == "m16n16":  # SM100_U8x8_LDSM_T and SM100_U8x16_LDSM_T
         address = [(2, 128), (2, 1024), (4, 256), (2, 2048)]
@@ -114,7 +84,20 @@ def test_every_map_against_cute(move: MatrixMove) -> None:
         thread, value = [(4, 256), (8, 16)], [(16, 1), (2, 128), (move.matrices, 1024)]
     else:  # SM75_U32x1_LDSM_N, SM90_U32x1_STSM_N, SM100_SU4_DU8x16_x1_LDSM_N and their variants
         thread, value = [(32, 32)], [(32, 1), (move.matrices, 1024)]
-    _assert_cute(move, address, thread, value, shuffle)
+    where = matrix_move_map(move)
+    # Which lane gives the address of every row of the tile.
+    owner = {int(_cute(np.array(lane), address)) // 128: lane for lane in range(move.matrices * move.rows)}
+    octets = np.arange(4 * move.registers)
+    bits = _cute(np.arange(32), thread)[:, None] + _cute(8 * octets, value)
+    lane = np.vectorize(owner.__getitem__)(bits // 128)
+    place = bits % 128 // 8
+    if shuffle is not None:
+        lane, place = (part.reshape(32, -1, 8)[:, :, shuffle].reshape(32, -1) for part in (lane, place))
+    containers = move.container_bits // 8
+    held = where.address_lanes[where.matrices, where.rows].reshape(32, -1).repeat(containers, axis=1)
+    offset = (where.elements[..., None] * containers + np.arange(containers)).reshape(32, -1)
+    assert (lane == held).all()
+    assert (place == offset).all()
 
 
 LD, ST = "ldmatrix.sync.aligned", "stmatrix.sync.aligned"

@@ -34,18 +34,13 @@ def test_every_address_is_the_one_read_out(matrix: str, recorded: dict[str, Any]
     for case, addresses in enumerate(recorded[matrix]):
         fields = [int(recorded[name][case]) for name in ("start", "leading_offset", "stride_offset", "base_offset")]
         swizzle = str(recorded["swizzle"][case])
-        where = shared_map(
-            SharedDescriptor(*fields, SWIZZLES[swizzle]),
-            *addresses.shape,
-            int(bits.removesuffix("-bit")),
-            major=major.removesuffix("-major"),
-        )
+        descriptor, element_bits = SharedDescriptor(*fields, SWIZZLES[swizzle]), int(bits.removesuffix("-bit"))
+        where = shared_map(descriptor, *addresses.shape, element_bits, major=major.removesuffix("-major"))
         np.testing.assert_array_equal(where.addresses, addresses, err_msg=f"{swizzle} {fields}")
         assert not where.low_bits.any()
         seen.add((swizzle, *fields))
-    assert {(fields[0], *fields[2:4]) for fields in seen if fields[1] == fields[4] == 0} >= {
-        (swizzle, *pair) for swizzle in WGMMA_SWIZZLES for pair in OFFSETS
-    }
+    expected = {(swizzle, *offsets) for swizzle in WGMMA_SWIZZLES for offsets in OFFSETS}
+    assert {(fields[0], *fields[2:4]) for fields in seen if fields[1] == fields[4] == 0} >= expected
     assert {fields[4] for fields in seen} == set(range(8))
 
 
@@ -69,16 +64,12 @@ def test_every_address_is_that_of_the_formula(
     for _ in range(8):
         start, leading, stride = (16 * int(number) for number in rng.integers(0, 1 << 10, 3))
         base = int(rng.integers(8))
-        where = shared_map(
-            SharedDescriptor(start, leading, stride, base, SWIZZLES[swizzle]),
-            24, 2 * per_unit, bits, major=major, unit_elements=unit_elements,
-        )  # fmt: skip
+        descriptor = SharedDescriptor(start, leading, stride, base, SWIZZLES[swizzle])
+        where = shared_map(descriptor, 24, 2 * per_unit, bits, major=major, unit_elements=unit_elements)
         for mn, k in itertools.product(range(24), range(2 * per_unit)):
             inner, outer = (k, mn) if major == "k" else (mn, k)
             unit = inner // per_unit
-            along, across = (leading, stride)
-            if major == "mn" and swizzle == "none":
-                along, across = stride, leading
+            along, across = (stride, leading) if (major, swizzle) == ("mn", "none") else (leading, stride)
             address = start + outer % rows * width + outer // rows * across
             address += unit // (width // 16) * along + unit % (width // 16) * 16
             bit = 8 * swizzled(address, swizzle, base) + inner % per_unit * bits
@@ -130,10 +121,9 @@ def test_values_that_are_no_descriptor() -> None:
 
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
 def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
-    """The map returns the lowest byte at or above the image size that contains a bit of an element."""
-    where = shared_map(
-        SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"]), 16, 48, bits, major="k", unit_elements=unit_elements
-    )
+    """The least byte, at the end of the image or behind it, that any bit of an element lies in."""
+    descriptor = SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"])
+    where = shared_map(descriptor, 16, 48, bits, major="k", unit_elements=unit_elements)
     touched = {
         (8 * address + low + bit) // 8
         for address, low in zip(where.addresses.ravel().tolist(), where.low_bits.ravel().tolist(), strict=True)
@@ -142,7 +132,5 @@ def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
     assert where.first_beyond(max(touched) + 1) is None
     for size in range(max(touched) + 1):
         result = where.first_beyond(size)
-        assert result is not None
         assert size <= result <= max(touched)
-        if size in touched:
-            assert result == size
+        assert size not in touched or result == size

@@ -112,9 +112,7 @@ ANSWERS = {
         f"{SHORT}, d0, d1, p, 1, 1": False, f"{SHORT}, d0, d1": False,
     },
     "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8": {
-        f"{SHORT}, d0, d1, p": True,
-        f"{SHORT}, d0, d1": False,
-        f"{SHORT}, d0, d1, p, 1, 1": False,
+        f"{SHORT}, d0, d1, p": True, f"{SHORT}, d0, d1": False, f"{SHORT}, d0, d1, p, 1, 1": False,
     },
     "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0": {
         f"{SHORT}, {SHORT}, {PAIR}, {SHORT}, {scales}": taken

@@ -55,12 +55,8 @@ def test_every_swizzle_and_major(text: str) -> None:
             assert [*tile.problems(shape)] == []
             value = int(place.notes[0].split()[3].rstrip(":"), 16)
             assert decode_descriptor(value, i.family) == tile.descriptor
-    kinds = {
-        "f16": 8,
-        "bf16": 8,
-        "tf32": 4 + (i.family == "tcgen05"),
-        "e2m1": 4 if opcode and "mxf4" in opcode.kind else 8,
-    }
+    packed = opcode is not None and "mxf4" in opcode.kind
+    kinds = {"f16": 8, "bf16": 8, "tf32": 4 + (i.family == "tcgen05"), "e2m1": 4 if packed else 8}
     assert seen == kinds.get(i.a.name, 4)
 
 
@@ -69,17 +65,11 @@ def test_offsets_of_random_tiles(rng: np.random.Generator) -> None:
     for _ in range(20):
         i, opcode = parsed(TEXTS[int(rng.choice([0, 3]))])
         swizzle = str(rng.choice(["none", "32B", "64B", "128B"]))
-        offsets = int(rng.integers(64)) * 16, int(rng.integers(64)) * 16
-        words: dict[str, Any] = {
-            "start": int(rng.integers(64)) * 16,
-            "base_offset": int(rng.integers(8)) if swizzle != "none" else 0,
-        }
-        tiles = {
-            name: packed_tile(
-                i, name, opcode, swizzle=swizzle, major=str(rng.choice(["k", "mn"])), offsets=offsets, **words
-            )
-            for name in "ab"
-        }
+        start, *offsets = (int(number) * 16 for number in rng.integers(64, size=3))
+        options: dict[str, Any] = {"swizzle": swizzle, "offsets": tuple(offsets), "start": start}
+        options["base_offset"] = int(rng.integers(8)) if swizzle != "none" else 0
+        majors = {name: str(rng.choice(["k", "mn"])) for name in "ab"}
+        tiles = {name: packed_tile(i, name, opcode, major=major, **options) for name, major in majors.items()}
         for place in placements(i, 0, opcode, tiles).operands:
             if place.tile:
                 assert_formulas_agree(place, 0)
