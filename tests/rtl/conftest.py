@@ -65,9 +65,8 @@ def matrices(answers: Results) -> Results:
     for name in results:
         stem, _, index = name.rpartition("_")
         if index == "0":
-            joined[stem] = np.stack(
-                [results[f"{stem}_{i}"] for i in range(len(results)) if f"{stem}_{i}" in results], 1
-            )
+            names = (f"{stem}_{i}" for i in range(len(results)))
+            joined[stem] = np.stack([results[other] for other in names if other in results], 1)
     return joined
 
 

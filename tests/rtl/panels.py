@@ -5,8 +5,12 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Module
 from numpy.typing import NDArray
-from sptc.isa.memory import decode_descriptor, shared_map
+from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
+from sptc.rtl.config import CoreConfig
+from sptc.rtl.fetch import descriptor_layout
+from sptc.rtl.step import control_layout
 from sptc.rtl.warp import Warp
+from sptc.sim.engine.steps import control_word
 
 COLUMNS, ROWS, LANES, REGISTERS = 8, 16, 32, 4
 UNIT_BYTES, MEMORY_BYTES = 16, 1 << 18
@@ -38,22 +42,38 @@ def words_of(number: int, count: int) -> NDArray[np.uint32]:
     return np.frombuffer(number.to_bytes(4 * count, "little"), "<u4")
 
 
+def lanes_of(ctx, port, registers: int) -> NDArray[np.uint32]:
+    """Return the registers of every lane that a port has."""
+    return words_of(ctx.get(port.as_value()), LANES * registers).reshape(LANES, registers)
+
+
+def draw_descriptors(rng: np.random.Generator, family: str) -> dict[str, int]:
+    """Return descriptors of A and B, of which no field is the same."""
+    numbers, swizzles = rng.choice(60, (3, 2), replace=False), rng.permutation(["none", "32B", "64B", "128B"])
+    fields = (([UNIT_BYTES * int(one) for one in numbers[:, side]], str(swizzles[side])) for side in range(2))
+    every = (encode_descriptor(*places, swizzle, int(rng.integers(8)), family) for places, swizzle in fields)
+    return dict(zip("ab", every, strict=True))
+
+
+def offer(ctx, payload, operation, config: CoreConfig, one: Any) -> None:
+    """Put an instruction with its fields and descriptors at an input."""
+    ctx.set(payload.operation, operation)
+    ctx.set(payload.control, control_layout().from_bits(control_word(config, one.instruction, last=True)))
+    for name, value in one.fields.items():
+        ctx.set(payload[name], value)
+    for name, value in one.descriptors.items():
+        ctx.set(payload[f"{name}_descriptor"], descriptor_layout().from_bits(value))
+
+
 def shared_octets(
-    memory: NDArray[np.uint8],
-    element_bits: int,
-    descriptor: int,
-    lines: int,
-    line_bytes: int,
-    *,
-    mn_major: int,
-    family: str,
+    memory: NDArray[np.uint8], bits: int, descriptor: int, lines: int, line_bytes: int, *, mn_major: int, family: str
 ) -> NDArray[np.uint8]:
-    """Return bytes of rows of A or of columns of B in shared memory, with ascending K, by the index map."""
-    k, major = 8 * line_bytes // element_bits, "mn" if mn_major else "k"
-    addresses = shared_map(decode_descriptor(descriptor, family), lines, k, element_bits, major=major).addresses
-    if element_bits < 8:
-        addresses = addresses[:, :: 8 // element_bits]
-    addresses = addresses[..., None] + np.arange(max(1, element_bits // 8))
+    """Return the bytes of rows of A or of columns of B in shared memory, K ascending, by the index map."""
+    k, major = 8 * line_bytes // bits, "mn" if mn_major else "k"
+    addresses = shared_map(decode_descriptor(descriptor, family), lines, k, bits, major=major).addresses
+    if bits < 8:
+        addresses = addresses[:, :: 8 // bits]
+    addresses = addresses[..., None] + np.arange(max(1, bits // 8))
     return np.ascontiguousarray(memory[addresses % MEMORY_BYTES].reshape(lines, line_bytes))
 
 

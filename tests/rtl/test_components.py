@@ -15,16 +15,10 @@ from sptc.sim.engine.ports import ports_of
 from sptc.tests.rtl.conftest import short
 
 CONFIGURATIONS = {
-    "scaled": CoreConfig(
-        name="scaled",
-        formats=("e4m3", "f16", "s8", "e2m1", "e3m2", "e2m1/4", "s4"),
-        scales=BLOCK_SCALES,
-        step_bytes=8,
-        mux="mux3",
-    ),
-    "short": CoreConfig(
-        name="short", formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"), step_bytes=8, fp8_alignment_bits=13
-    ),
+    "scaled": CoreConfig(name="scaled", formats=("e4m3", "f16", "s8", "e2m1", "e3m2", "e2m1/4", "s4"),
+                         scales=BLOCK_SCALES, step_bytes=8, mux="mux3"),
+    "short": CoreConfig(name="short", formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"), step_bytes=8,
+                        fp8_alignment_bits=13),
     "nibbles": CoreConfig(name="nibbles", formats=("s4", "u4", "u8"), step_bytes=8),
     "ue8m0": CoreConfig(name="ue8m0", formats=("e2m1/4",), scales=("ue8m0",), step_bytes=8),
     "ue4m3": CoreConfig(name="ue4m3", formats=("e2m1/4", "bf16"), scales=("ue4m3",), step_bytes=8),
@@ -74,22 +68,15 @@ def test_every_component_answers_as_its_reference(
             check(name, bench, simulate, every_code(config, name[7], rng))
             # An unused code selects the last format.
             operand = rng.integers(0, 1 << 8 * min(config.step_bytes, 7), 20)
-            last, other = (
-                simulate(bench.component, operand=operand, element=code) for code in (len(config.elements) - 1, 15)
-            )
+            codes = (len(config.elements) - 1, 15)
+            last, other = (simulate(bench.component, operand=operand, element=code) for code in codes)
             assert all((last[port] == other[port]).all() for port in last), name
 
 
 def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
-    """All products are 36, both scales have the significand 15/8, and all signs are equal."""
-    answers = simulate(
-        ProductGroup(CONFIGURATIONS["scaled"]),
-        signs=[0, 0xFFFF],
-        products=np.full((2, 16), 144),
-        scale=ScaleCode.UE4M3.value,
-        scale_a=0x77,
-        scale_b=0x0F,
-    )
+    """All products 36, both scale significands 15/8, all of one sign."""
+    values = {"signs": [0, 0xFFFF], "products": np.full((2, 16), 144), "scale_a": 0x77, "scale_b": 0x0F}
+    answers = simulate(ProductGroup(CONFIGURATIONS["scaled"]), scale=ScaleCode.UE4M3.value, **values)
     assert answers["magnitude"].tolist() == [MAXIMUM_SCALED_GROUP] * 2
     assert answers["sign"].tolist() == [0, 1]
     assert answers["exponent"].tolist() == [7 - 6] * 2

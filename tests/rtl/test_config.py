@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from sptc.isa.formats import FORMATS
-from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.metadata import MUX_OF_ARCHITECTURE
-from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
+from sptc.isa.numerics import Method, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import CUTS, PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig, Element
 from sptc.rtl.metadata import NibbleDecoder
 
@@ -173,17 +173,6 @@ def test_what_a_configuration_holds() -> None:
     assert not config("e2m1", scales=("ue8m0",)).holds(packed)
 
 
-def test_presets_carry_their_names() -> None:
-    assert list(PRESETS) == [made.name for made in PRESETS.values()]
-    assert set(PRESET_OF_ARCHITECTURE.values()) | {"tiny"} == set(PRESETS)
-
-
-def alignment_of(made: CoreConfig, instruction: Instruction, rules: Numerics) -> int:
-    if rules.method is Method.GROUPED:
-        return made.block_alignment_bits
-    return made.fp8_alignment_bits if instruction.container_bits == 8 else made.alignment_bits
-
-
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_a_preset_computes_as_its_architecture(arch: str) -> None:
     """A preset has the multiplexers of its architecture, and the step length, alignment, floor and rounding of its
@@ -204,10 +193,10 @@ def test_a_preset_computes_as_its_architecture(arch: str) -> None:
         assert made.step_bytes * 8 / instruction.container_bits == rules.step, instruction
         if rules.method is Method.INTEGER:
             continue
-        kept = alignment_of(made, instruction, rules)
-        assert kept == rules.alignment_bits, instruction
         grouped, half = rules.method is Method.GROUPED, instruction.d.name == "f16"
         of_datapath = made.block_alignment_bits if grouped else made.alignment_bits
+        kept = made.fp8_alignment_bits if instruction.container_bits == 8 and not grouped else of_datapath
+        assert kept == rules.alignment_bits, instruction
         floor = zero_exponent_for(of_datapath, half_result=half, grouped=grouped)
         assert floor == rules.zero_exponent, instruction
         shortened = kept < made.alignment_bits and not half
@@ -215,7 +204,9 @@ def test_a_preset_computes_as_its_architecture(arch: str) -> None:
     assert native >= 80
 
 
-def test_every_format_of_a_preset_is_used() -> None:
+def test_presets_carry_their_names_and_use_every_format() -> None:
+    assert list(PRESETS) == [made.name for made in PRESETS.values()]
+    assert set(PRESET_OF_ARCHITECTURE.values()) | {"tiny"} == set(PRESETS)
     used: dict[str, set[Element]] = {name: set() for name in PRESETS}
     for arch, instruction in CASES:
         for fmt in (instruction.a, instruction.b):

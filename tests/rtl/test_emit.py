@@ -27,15 +27,11 @@ def text(config: CoreConfig, top: str) -> str:
     return emit(config, top, NAME)
 
 
-def modules(verilog: str) -> list[str]:
-    return [name.strip("\\") for name in re.findall(r"^module (\S+?) ?\(", verilog, re.MULTILINE)]
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
 def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
     verilog = text(replace(TINY, rows=rows, columns=columns), top)
-    names = modules(verilog)
+    names = [name.strip("\\") for name in re.findall(r"^module (\S+?) ?\(", verilog, re.MULTILINE)]
     assert names[0] == NAME
     assert len(set(names)) == len(names)
     assert names.count(f"{NAME}_unit") == 1

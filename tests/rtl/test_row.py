@@ -47,13 +47,9 @@ def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | No
 
 #: A small configuration with every path of a unit: a format of each kind, exchanged operands, groups and both scales.
 SMALL = CoreConfig(
-    name="small",
-    formats=("f16", "e4m3", "s8", "s4", "e2m1/4"),
-    scales=BLOCK_SCALES,
-    step_bytes=8,
+    name="small", formats=("f16", "e4m3", "s8", "s4", "e2m1/4"), scales=BLOCK_SCALES, step_bytes=8, mux="mux3",
     fp8_alignment_bits=13,
-    mux="mux3",
-)
+)  # fmt: skip
 
 
 def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
@@ -96,11 +92,6 @@ def netlist(config: CoreConfig) -> dict[str, str]:
     return {re.sub(r"\$\d*", "", path): body for path, body in bodies}
 
 
-def submodules(config: CoreConfig) -> Counter[str]:
-    """Return the number of submodules of each kind in a unit, at any depth."""
-    return Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
-
-
 def little(*words: str) -> dict[str, int]:
     """Return configuration fields for a few products of every format. With 4-bit elements, there are two groups."""
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
@@ -128,7 +119,8 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
         expected |= {"format_a", "format_b"}
         if word != "tf32":  # the unit has a single product for tf32
             expected |= {"largest_of_products"}
-    result = submodules(config)
+    # How often there is each kind of submodule, at any depth.
+    result = Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
     assert set(result) == expected
     # The multiply stage contains one multiplier per slot, so its path occurs once more than those of the slots.
     assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
@@ -220,14 +212,8 @@ ALONE = [
     *((word, 32, 25) for word in ("f16", "tf32", "e4m3", "s8", "e2m1/4")),
 ]
 OTHERS = [
-    *(
-        pytest.param(
-            single(word, step_bytes=size, alignment_bits=bits, fp8_alignment_bits=bits, cuts=()),
-            marks=pytest.mark.regression,
-            id=f"{word}-{size}-{bits}",
-        )
-        for word, size, bits in ALONE
-    ),
+    *(pytest.param(single(word, step_bytes=size, alignment_bits=bits, fp8_alignment_bits=bits, cuts=()),
+                   marks=pytest.mark.regression, id=f"{word}-{size}-{bits}") for word, size, bits in ALONE),
     *(pytest.param(CoreConfig(name=name, **fields), marks=pytest.mark.regression, id=name)
     for name, fields in {
         "long": {"formats": ("tf32", "bf16", "s8"), "step_bytes": 16, "alignment_bits": 40},

@@ -100,13 +100,6 @@ def check_floats(slot: Slot) -> None:
     assert slot.float_bits == max((kept_bits(config, element) + 2 for element in slot.floats), default=0)
 
 
-def check_integers(slot: Slot, widths: Widths) -> None:
-    """Integers of all slots have the same unit, which is not below bit 0 of the sum."""
-    assert widths.integer_bits == Slot(slot.config, 0).padding >= 0
-    assert slot.padding - slot.integer_shift == widths.integer_bits
-    assert slot.integer_shift >= 0
-
-
 def check_widths(slot: Slot, widths: Widths) -> None:
     """No significand, product or term is truncated."""
     bits = slot.significand_bits
@@ -185,7 +178,10 @@ def check(config: CoreConfig) -> None:
         )
         assert slot.floats == tuple(e for e in slot.elements if e.format.name in FLOATS and e.container_bits >= 8)
         check_floats(slot)
-        check_integers(slot, widths)
+        # Integers of all slots count in one unit, which is not below the sum.
+        assert widths.integer_bits == Slot(config, 0).padding >= 0
+        assert slot.padding - slot.integer_shift == widths.integer_bits
+        assert slot.integer_shift >= 0
         check_widths(slot, widths)
         check_distances(slot)
     check_sum(config, widths)

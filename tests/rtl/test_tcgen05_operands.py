@@ -11,35 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.isa.instructions import Instruction, every_instruction
-from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
 from sptc.operands.registers import unpack_nibbles, unpack_scales
 from sptc.operands.tensor_memory import gather_tensor
 from sptc.rtl.config import ConfigError
-from sptc.rtl.fetch import descriptor_layout
-from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from sptc.rtl.warp import ScaleSizeCode
-from sptc.sim.engine.steps import control_word
+from sptc.tests.rtl import panels as operands
 from sptc.tests.rtl.conftest import simulate_clocked
-from sptc.tests.rtl.panels import (
-    COLUMNS,
-    LANE,
-    LANES,
-    MEMORY_BYTES,
-    REGISTER,
-    REGISTERS,
-    ROWS,
-    UNIT_BYTES,
-    Inverting,
-    a_registers,
-    b_registers,
-    bits_of,
-    serve_shared_memory,
-    shared_octets,
-    words_of,
-)
+from sptc.tests.rtl.panels import COLUMNS, LANE, LANES, MEMORY_BYTES, REGISTER, REGISTERS, ROWS, Inverting
 
 ALL_COLUMNS, TENSORLANES = 512, 128
 #: Number of arrays in the small CTA. It has two groups of 32 lanes, so block scales of A need a second column.
@@ -96,9 +77,9 @@ async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
     ports = (*(getattr(port, name) for name in names), port.write_data.as_value())
     async for _, _, read, column, write, target, half, data in ctx.tick().sample(*ports):
         if read:
-            ctx.set(port.read_data.as_value(), bits_of(memory[:, columns_from(column)]))
+            ctx.set(port.read_data.as_value(), operands.bits_of(memory[:, columns_from(column)]))
         if write:
-            write_columns(memory, target, words_of(data, memory.shape[0] * COLUMNS).reshape(-1, COLUMNS), half)
+            write_columns(memory, target, operands.words_of(data, memory.shape[0] * COLUMNS).reshape(-1, COLUMNS), half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,17 +132,11 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
     places = 16 * rng.choice(ALL_COLUMNS // 16 - 8, len(STARTS), replace=False)
     fields |= dict(zip(STARTS, places.tolist(), strict=True))
     size = i.scale_size or 1
+    fields["scale_size"] = ScaleSizeCode[f"X{size}"]
     ids = [*range(0, 4, size)]
     fields["byte_a"], fields["byte_b"] = rng.choice(ids, 2, replace=len(ids) < 2).tolist()
-    numbers, swizzles = rng.choice(60, (3, 2), replace=False), rng.permutation(["none", "32B", "64B", "128B"])
-    descriptors = {
-        name: encode_descriptor(
-            *(UNIT_BYTES * int(one) for one in numbers[:, side]), str(swizzles[side]), int(rng.integers(8)),
-            family="tcgen05",
-        )
-        for side, name in enumerate("ab")
-    }  # fmt: skip
-    octets = partial(shared_octets, smem, bits, family="tcgen05")
+    descriptors = operands.draw_descriptors(rng, "tcgen05")
+    octets = partial(operands.shared_octets, smem, bits, family="tcgen05")
     if fields["a_shared"]:
         a = octets(descriptors["a"], TENSORLANES, 32, mn_major=fields["a_transposed"])
     else:
@@ -200,40 +175,28 @@ def twin(instruction: Instruction) -> Instruction:
     )
 
 
-def offer(ctx, payload, one: Work) -> None:
-    """Set the instruction at the input of the CTA."""
-    ctx.set(payload.operation, CtaOperation.MULTIPLY)
-    ctx.set(payload.control, control_layout().from_bits(control_word(TCGEN05_ARRAY, one.instruction, last=True)))
-    ctx.set(payload.scale_size, ScaleSizeCode[f"X{one.instruction.scale_size or 1}"])
-    for name, value in one.fields.items():
-        ctx.set(payload[name], value)
-    for name, value in one.descriptors.items():
-        ctx.set(payload[f"{name}_descriptor"], descriptor_layout().from_bits(value))
-
-
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDArray[np.uint8], c: NDArray) -> None:
     """Compare the inputs of an array with its rows of A, a panel of B, and a panel of D."""
     payload, i = warp.i.payload, one.instruction
     where = f"{i}, {one.fields}, columns {8 * panel} on, array {array}"
     rows = slice(ROWS * array, ROWS * (array + 1))
 
-    def given(name: str, count: int) -> NDArray[np.uint32]:
-        return words_of(ctx.get(payload[name].as_value()), LANES * count).reshape(LANES, count)
-
     signs = np.uint32(0x80008000 if one.fields["negated"] else 0)
-    np.testing.assert_array_equal(given("a", REGISTERS), a_registers(one.a[rows]) ^ signs, f"A of {where}")
-    expected_b = b_registers(b)
-    np.testing.assert_array_equal(given("b", REGISTERS)[:, : expected_b.shape[1]], expected_b, f"B of {where}")
+    a, b_given, c_given = (operands.lanes_of(ctx, payload[name], REGISTERS) for name in "abc")
+    np.testing.assert_array_equal(a, operands.a_registers(one.a[rows]) ^ signs, f"A of {where}")
+    expected_b = operands.b_registers(b)
+    np.testing.assert_array_equal(b_given[:, : expected_b.shape[1]], expected_b, f"B of {where}")
     registers = 2 if i.d.bits == 16 else REGISTERS
-    np.testing.assert_array_equal(given("c", REGISTERS)[:, :registers], c[:, :registers], f"accumulators of {where}")
+    np.testing.assert_array_equal(c_given[:, :registers], c[:, :registers], f"accumulators of {where}")
     if one.nibbles is not None:
         for selector in range(twin(i).sparsity_selectors):
-            nibbles = unpack_nibbles(given("e", 1).reshape(1, LANES), twin(i), selector)[0]
+            nibbles = unpack_nibbles(operands.lanes_of(ctx, payload.e, 1).reshape(1, LANES), twin(i), selector)[0]
             np.testing.assert_array_equal(nibbles, one.nibbles[rows], f"metadata of {where}, read with {selector}")
     for side, lines in (("a", rows), ("b", slice(COLUMNS * panel, COLUMNS * (panel + 1)))):
         if one.scales:
             byte = ctx.get(payload[f"byte_{side}"])
-            scales = unpack_scales(given(f"scale_{side}", 1).reshape(1, LANES), twin(i), side, byte, 0)[0]
+            words = operands.lanes_of(ctx, payload[f"scale_{side}"], 1).reshape(1, LANES)
+            scales = unpack_scales(words, twin(i), side, byte, 0)[0]
             np.testing.assert_array_equal(scales, one.scales[side][lines], f"scales of {side.upper()} of {where}")
             assert ctx.get(payload[f"thread_{side}"]) == 0
             assert ctx.get(payload.scale_size) == ScaleSizeCode[f"X{i.scale_size}"]
@@ -259,7 +222,7 @@ def test_every_array_gets_what_the_maps_say(
     async def bench(ctx) -> None:
         accepted = waited = reads = columns = 0
         other = rng.integers(0, 256, (COLUMNS, 64), dtype=np.uint8)
-        offer(ctx, dut.i.payload, work[0])
+        operands.offer(ctx, dut.i.payload, CtaOperation.MULTIPLY, TCGEN05_ARRAY, work[0])
         for _ in range(200 * INSTRUCTIONS):
             if not panels:
                 break
@@ -295,14 +258,14 @@ def test_every_array_gets_what_the_maps_say(
             await ctx.tick()
             accepted += taken
             if taken and accepted < INSTRUCTIONS:
-                offer(ctx, dut.i.payload, work[accepted])
+                operands.offer(ctx, dut.i.payload, CtaOperation.MULTIPLY, TCGEN05_ARRAY, work[accepted])
         assert not panels, "nothing is multiplied any more"
         assert waited, "no CTA of a pair has waited"
         assert (reads, columns) == (sum(one.reads for one in work), sum(one.columns for one in work))
         await ctx.tick().repeat(10)
 
     memories = (
-        partial(serve_shared_memory, port=dut.memory, memory=smem),
+        partial(operands.serve_shared_memory, port=dut.memory, memory=smem),
         partial(serve_accumulators, port=dut.accumulators, memory=accumulators),
     )
     simulate_clocked(dut, bench, tensor_memory, *memories)

@@ -94,11 +94,6 @@ def accepted(log: Sequence[Cycle]) -> list[int]:
     return [number for number, cycle in enumerate(log) if cycle.accepts]
 
 
-def first_valid(log: Sequence[Cycle]) -> list[int]:
-    free = [True, *(cycle.delivers or not cycle.o_valid for cycle in log)]
-    return [number for number, cycle in enumerate(log) if cycle.o_valid and free[number]]
-
-
 def check_stalls(log: Sequence[Cycle]) -> None:
     stalls = [(before, after) for before, after in pairwise(log) if before.o_valid and not before.o_ready]
     assert stalls, "the test never stalled"
@@ -143,10 +138,6 @@ class Case:
     long: bool
 
 
-def words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
-    return rng.integers(0, 1 << 32, shape, np.uint32)
-
-
 def check_results(cases: Sequence[Case], log: Sequence[Cycle]) -> None:
     """Check that the log contains the result of each instruction, once and in order."""
     results = [cycle.result for cycle in log if cycle.delivers]
@@ -156,10 +147,6 @@ def check_results(cases: Sequence[Case], log: Sequence[Cycle]) -> None:
         wrong = np.argwhere(registers[:, : case.d.shape[1]] != case.d)
         assert wrong.tolist() == [], f"{case.name}: (lane, register)"
         assert bits >> RESULT["illegal"].offset == 0, case.name
-
-
-def payloads(cases: Sequence[Case]) -> list[int]:
-    return [case.payload for case in cases]
 
 
 class Stamp(Unit):
@@ -176,8 +163,8 @@ class Stamp(Unit):
 
 
 def stamp_case(config: CoreConfig, long: bool, rng: np.random.Generator) -> Case:
-    """Return a random instruction for stand-ins, with its expected result."""
-    a, c = words(rng, LANES, 4), words(rng, LANES, 4)
+    """Return an instruction of stand-ins."""
+    a, c = rng.integers(0, 1 << 32, (2, LANES, 4), np.uint32)
     control = control_layout().const({"result": ResultCode.S32})
     payload = LAYOUT.const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
     # Register 2 h + (row >= 8) of the lanes of a quad is half h of a row.
@@ -220,14 +207,16 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
     for count, cycles in zip(counts, intervals, strict=True):  # A step may wait for the previous step.
         assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
-        log = run(Warp(config, Stamp), payloads(cases), rng, gaps=(share,))
+        log = run(Warp(config, Stamp), [case.payload for case in cases], rng, gaps=(share,))
         check_results(cases, log)
         assert share or np.diff(accepted(log)).tolist() == intervals[:-1]
-        latencies = [after - before for before, after in zip(accepted(log), first_valid(log), strict=True)]
+        free = [True, *(cycle.delivers or not cycle.o_valid for cycle in log)]
+        valid = [number for number, cycle in enumerate(log) if cycle.o_valid and free[number]]
+        latencies = [after - before for before, after in zip(accepted(log), valid, strict=True)]
         assert latencies == [config.warp_latency(count) for count in counts]
     cases = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(12 if blocks < 64 else 6)]
     share = 1 - 1 / (1 + 2 * min(blocks, 8))
-    log = run(Warp(config, Stamp), payloads(cases), rng, gaps=(share,), stalls=(share,))
+    log = run(Warp(config, Stamp), [case.payload for case in cases], rng, gaps=(share,), stalls=(share,))
     check_results(cases, log)
     check_stalls(log)
 
@@ -238,7 +227,7 @@ def test_a_reset_forgets_the_instruction(rng: np.random.Generator) -> None:
     warp = Warp(config, Stamp)
     given = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(40)]
     resets = set(np.cumsum(rng.integers(1, 50, 16)).tolist())
-    log = run(warp, payloads(given), rng, gaps=(0.5,), stalls=(0.9,), resets=resets)
+    log = run(warp, [case.payload for case in given], rng, gaps=(0.5,), stalls=(0.9,), resets=resets)
     check_results(survivors(log, given), log)
 
 

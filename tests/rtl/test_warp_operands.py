@@ -72,12 +72,8 @@ class Case:
 
     def payload(self) -> int:
         i = self.instruction
-        control = {
-            "a": CONFIG.element_code(i.a, i.container_bits),
-            "sparse": bool(i.sparse),
-            "result": RESULTS[i.d.name],
-            "saturate": self.saturate,
-        }
+        control = {"a": CONFIG.element_code(i.a, i.container_bits), "sparse": bool(i.sparse)}
+        control |= {"result": RESULTS[i.d.name], "saturate": self.saturate}
         fields: dict[str, Any] = {name: words.tolist() for name, words in self.registers.items()}
         fields |= self.ids | {"control": control_layout().const(control), "long": self.long}
         fields |= {"sparsity_selector": self.selector, "scale_size": ScaleSizeCode[f"X{i.scale_size or 1}"]}
@@ -93,13 +89,10 @@ class Case:
         """
         i, size = self.instruction, config.step_bytes
         b_size = 2 * size if i.sparse else size
-        words = {
-            "a": [bits_of(row, i.container_bits) >> 8 * size * step & (1 << 8 * size) - 1 for row in self.matrix("a")],
-            "b": [
-                bits_of(column, i.container_bits) >> 8 * b_size * step & (1 << 8 * b_size) - 1
-                for column in self.matrix("b").T
-            ],
-        }
+        words = {}
+        for name, lines, count in (("a", self.matrix("a"), size), ("b", self.matrix("b").T, b_size)):
+            first, mask = 8 * count * step, (1 << 8 * count) - 1
+            words[name] = [bits_of(line, i.container_bits) >> first & mask for line in lines]
         if i.sparse:
             nibbles = unpack_nibbles(self.registers["e"][None], i, self.selector)[0]
             count = config.chunks // (2 if i.wide else 1)

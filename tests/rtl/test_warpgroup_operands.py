@@ -7,30 +7,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 from sptc.isa.instructions import Instruction, parse
-from sptc.isa.memory import encode_descriptor
-from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.life_cycle import Operation
-from sptc.rtl.step import control_layout
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.tensor_cores import WARPS
 from sptc.rtl.warpgroup import Warpgroup
-from sptc.sim.engine.steps import control_word
+from sptc.tests.rtl import panels as operands
 from sptc.tests.rtl.conftest import simulate_clocked
-from sptc.tests.rtl.panels import (
-    COLUMNS,
-    LANES,
-    MEMORY_BYTES,
-    REGISTERS,
-    ROWS,
-    UNIT_BYTES,
-    Inverting,
-    a_registers,
-    b_registers,
-    bits_of,
-    serve_shared_memory,
-    shared_octets,
-    words_of,
-)
+from sptc.tests.rtl.panels import COLUMNS, LANES, MEMORY_BYTES, REGISTERS, ROWS, Inverting
 
 KINDS = [
     "wgmma.mma_async.sp.sync.aligned.m64n24k32.f32.f16.f16",
@@ -67,36 +50,25 @@ def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work
     fields["a_transposed"] = int(wide and fields["a_shared"] and rng.integers(2))
     fields["b_transposed"] = int(wide) - fields["a_transposed"]
     fields |= {"negated": int(not i.a.is_integer and number % 2 == 0), "last_panel": i.n // COLUMNS - 1}
-    numbers, swizzles = rng.choice(60, (3, 2), replace=False), rng.permutation(["none", "32B", "64B", "128B"])
-    descriptors = {
-        name: encode_descriptor(
-            *(UNIT_BYTES * int(one) for one in numbers[:, side]), str(swizzles[side]), int(rng.integers(8))
-        )
-        for side, name in enumerate("ab")
-    }
-    octets = partial(shared_octets, smem, i.container_bits, family="wgmma")
+    descriptors = operands.draw_descriptors(rng, "wgmma")
+    octets = partial(operands.shared_octets, smem, i.container_bits, family="wgmma")
     shapes = {"a": (WARPS, LANES, REGISTERS), "e": (WARPS, LANES)}
     registers = {name: rng.integers(0, 1 << 32, shape, np.uint32) for name, shape in shapes.items()}
     a = registers["a"]
     if fields["a_shared"]:
         rows = octets(descriptors["a"], WARPS * ROWS, 32, mn_major=fields["a_transposed"])
-        a = np.array([a_registers(of_warp) for of_warp in rows.reshape(WARPS, ROWS, 32)])
+        a = np.array([operands.a_registers(of_warp) for of_warp in rows.reshape(WARPS, ROWS, 32)])
     b = octets(descriptors["b"], i.n, 64 if i.sparse else 32, mn_major=fields["b_transposed"])
-    panels = [b_registers(of_panel) for of_panel in b.reshape(-1, COLUMNS, b.shape[1])]
+    panels = [operands.b_registers(of_panel) for of_panel in b.reshape(-1, COLUMNS, b.shape[1])]
     signs = np.uint32({8: 0x80808080, 16: 0x80008000, 32: 0x80000000}[i.container_bits] * fields["negated"])
     return Work(i, fields, descriptors, registers, a ^ signs, panels)
 
 
-def offer(ctx, payload, one: Work) -> None:
-    """Set the instruction at the input of the warpgroup."""
-    ctx.set(payload.operation, Operation.MULTIPLY)
-    ctx.set(payload.control, control_layout().from_bits(control_word(TENSOR_CORE, one.instruction, last=True)))
-    for name, value in one.fields.items():
-        ctx.set(payload[name], value)
-    for name, value in one.descriptors.items():
-        ctx.set(payload[f"{name}_descriptor"], descriptor_layout().from_bits(value))
+def put(ctx, payload, one: Work) -> None:
+    """Put an instruction at the input."""
+    operands.offer(ctx, payload, Operation.MULTIPLY, TENSOR_CORE, one)
     for name, words in one.registers.items():
-        ctx.set(payload[name].as_value(), bits_of(words))
+        ctx.set(payload[name].as_value(), operands.bits_of(words))
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDArray[np.uint32]) -> None:
@@ -104,10 +76,10 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
     payload = warp.i.payload
     where = f"{one.instruction}, {one.fields}, panel {panel}, array {array}"
     for name, expected in (("a", one.a[array]), ("b", one.panels[panel]), ("c", c * np.uint32(one.fields["add"]))):
-        result = words_of(ctx.get(payload[name].as_value()), LANES * REGISTERS).reshape(LANES, REGISTERS)
+        result = operands.lanes_of(ctx, payload[name], REGISTERS)
         np.testing.assert_array_equal(result[:, : expected.shape[1]], expected, f"{name} of {where}")
     if one.instruction.sparse:
-        e = words_of(ctx.get(payload.e.as_value()), LANES)
+        e = operands.words_of(ctx.get(payload.e.as_value()), LANES)
         np.testing.assert_array_equal(e, one.registers["e"][array], f"metadata of {where}")
         assert ctx.get(payload.sparsity_selector) == one.fields["sparsity_selector"], where
 
@@ -126,13 +98,13 @@ def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
     async def bench(ctx) -> None:
         accepted = reads = 0
         c = rng.integers(0, 1 << 32, (WARPS, LANES, REGISTERS), np.uint32)
-        offer(ctx, dut.i.payload, work[0])
+        put(ctx, dut.i.payload, work[0])
         for _ in range(200 * INSTRUCTIONS):
             if not panels and not results:
                 break
             ctx.set(dut.i.valid, accepted < INSTRUCTIONS and int(rng.integers(2)))
             ctx.set(dut.c.valid, int(rng.integers(4)) > 0)
-            ctx.set(dut.c.payload.as_value(), bits_of(c))
+            ctx.set(dut.c.payload.as_value(), operands.bits_of(c))
             ctx.set(dut.o.ready, int(rng.integers(4)) > 0)
             if ctx.get(dut.c.valid) and ctx.get(dut.c.ready):
                 one, panel = panels.popleft()
@@ -144,16 +116,16 @@ def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
             if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
                 expected = results.popleft()
                 for array, of_array in enumerate(expected):
-                    d = words_of(ctx.get(dut.o.payload[array].d.as_value()), LANES * REGISTERS)
-                    np.testing.assert_array_equal(d.reshape(LANES, REGISTERS), of_array, f"D of array {array}")
+                    d = operands.lanes_of(ctx, dut.o.payload[array].d, REGISTERS)
+                    np.testing.assert_array_equal(d, of_array, f"D of array {array}")
             taken = ctx.get(dut.i.valid) and ctx.get(dut.i.ready)
             reads += ctx.get(dut.memory.read)
             await ctx.tick()
             accepted += taken
             if taken and accepted < INSTRUCTIONS:
-                offer(ctx, dut.i.payload, work[accepted])
+                put(ctx, dut.i.payload, work[accepted])
         assert not panels, "nothing is multiplied any more"
         assert not results, "results are missing"
         assert reads == sum(one.reads for one in work)
 
-    simulate_clocked(dut, bench, partial(serve_shared_memory, port=dut.memory, memory=smem))
+    simulate_clocked(dut, bench, partial(operands.serve_shared_memory, port=dut.memory, memory=smem))

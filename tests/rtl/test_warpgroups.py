@@ -83,31 +83,15 @@ async def check_flags(ctx, dut: Warpgroup) -> None:
     multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
     # Command; number of groups that a wait leaves, or the descriptor with a reserved bit; and expected flags.
     steps: list[tuple[object, object, set[str]]] = [
-        (multiply, None, {"unfenced"}),
-        (fence, None, set()),
-        (multiply, None, set()),
-        ("access", None, {"uncommitted"}),
-        (commit, None, set()),
-        ("access", None, {"unwaited"}),
-        (fence, None, set()),
-        (multiply, "b_descriptor", {"reserved"}),
-        (multiply, "a_descriptor", set()),  # A is in registers
-        (multiply, "a_descriptor of A in shared memory", {"reserved"}),
-        (commit, None, set()),
-        (wait, 1, set()),
-        ("access", None, {"unwaited"}),
-        (wait, 0, set()),
-        ("access", None, set()),
+        (multiply, None, {"unfenced"}), (fence, None, set()), (multiply, None, set()),
+        ("access", None, {"uncommitted"}), (commit, None, set()), ("access", None, {"unwaited"}), (fence, None, set()),
+        (multiply, "b_descriptor", {"reserved"}), (multiply, "a_descriptor", set()),  # of an A in registers
+        (multiply, "a_descriptor of A in shared memory", {"reserved"}), (commit, None, set()),
+        (wait, 1, set()), ("access", None, {"unwaited"}), (wait, 0, set()), ("access", None, set()),
         *((step, None, set()) for _ in range(3) for step in (fence, multiply, commit)),
-        (wait, 2, set()),
-        ("access", None, {"unwaited"}),
-        (wait, 5, set()),
-        ("access", None, {"unwaited"}),
-        (wait, 1, set()),
-        ("access", None, {"unwaited"}),
-        (wait, 0, set()),
-        ("access", None, set()),
-    ]
+        (wait, 2, set()), ("access", None, {"unwaited"}), (wait, 5, set()), ("access", None, {"unwaited"}),
+        (wait, 1, set()), ("access", None, {"unwaited"}), (wait, 0, set()), ("access", None, set()),
+    ]  # fmt: skip
     found: list[set[str]] = []
 
     payload = dut.i.payload
@@ -217,7 +201,6 @@ async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
     assert all(number == owners[place // panels] for place, (_, number) in enumerate(found))
     begun = [cycle for cycle, _ in found[::panels]]
     law = timing(parse(INSTRUCTION.format(n)), "sm_90", "shared" if a_shared else "registers")
-    assert law is not None
     interval = (begun[first + timed - 1] - begun[first - 1]) / timed
     assert interval == law.interval, f"n={n}, A {'shared' if a_shared else 'in registers'}"
 
