@@ -78,24 +78,18 @@ def _matrices(n: int) -> list[Instruction]:
     return [i for text in TEXTS for i in instructions_of(parse_opcode(text)) if (i.m, i.n) == (128, n)] + wgmma
 
 
-def _outputs(i: Instruction, rng: np.random.Generator) -> int:
-    """Compare a tile of every distribution, alternately with legal nibbles and with all sixteen nibbles."""
-    (arch,) = i.architectures
-    oracle = oracle_of(i, arch)
-    forms = enumerate(FLOAT_DISTRIBUTIONS)
-    return sum(compare(i, arch, oracle, name, rng, any_nibble=number % 2 == 1) for number, name in forms)
+QUICK, LONG = _matrices(8), _matrices(80)
 
 
 @pytest.mark.quick_cases(32)
-@pytest.mark.parametrize("i", _matrices(8), ids=str)
+@pytest.mark.parametrize("i", [*QUICK, *(pytest.param(i, marks=pytest.mark.regression) for i in LONG)], ids=str)
 def test_matrices(i: Instruction, rng: np.random.Generator) -> None:
-    assert _outputs(i, rng) >= 10_000
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("i", _matrices(80), ids=str)
-def test_matrices_at_length(i: Instruction, rng: np.random.Generator) -> None:
-    assert _outputs(i, rng) >= 100_000
+    """Compare a tile of every distribution, in turns with legal nibbles and with all sixteen."""
+    (arch,) = i.architectures
+    oracle, outputs = oracle_of(i, arch), 0
+    for number, name in enumerate(FLOAT_DISTRIBUTIONS):
+        outputs += compare(i, arch, oracle, name, rng, any_nibble=number % 2 == 1)
+    assert outputs >= (100_000 if i in LONG else 10_000)
 
 
 def test_every_float_instruction_is_compared() -> None:
@@ -103,17 +97,17 @@ def test_every_float_instruction_is_compared() -> None:
     e2m1.
     """
     for sparse in ("sp", ""):
-        rows = [[i for i in _matrices(n) if i.sparse == sparse] for n in (8, 80)]
+        rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]
         assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
         assert [sum(i.kind == kind for i in rows[1]) for kind in ("mxf8f6f4", "mxf4", "mxf4nvf4")] == [25, 1, 3]
-    assert [sum(i.family == "wgmma" for i in _matrices(n)) for n in (8, 80)] == [1 + 2 + 1 + 4 * 2] * 2
-    assert {i.d.name for i in _matrices(8)} == {"f16", "f32"}
+    assert [sum(i.family == "wgmma" for i in every) for every in (QUICK, LONG)] == [1 + 2 + 1 + 4 * 2] * 2
+    assert {i.d.name for i in QUICK} == {"f16", "f32"}
 
 
 def test_a_planted_fault_is_seen(rng: np.random.Generator) -> None:
     """The comparison detects an oracle that keeps one bit less."""
     (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
-    others = [i for i in _matrices(8) if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
+    others = [i for i in QUICK if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
     for i in (of_mma, *others):
         arch, tiles = i.architectures[0], 80 if i is of_mma else 1
         oracle = oracle_of(i, arch)

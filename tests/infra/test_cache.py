@@ -54,9 +54,8 @@ def test_what_others_can_write_is_refused(place: Path) -> None:
     store("figures", b"1")
     for mode in (0o664, 0o646, 0o666):
         built("thing", _written).chmod(mode)
-        with pytest.raises(
-            BackendError, match=r"thing can be written by other users \(-rw.*\) and is not used: remove"
-        ):
+        message = r"thing can be written by other users \(-rw.*\) and is not used: remove"
+        with pytest.raises(BackendError, match=message):
             built("thing", _written)
         (place / "thing").unlink()
         (place / "figures").chmod(mode)

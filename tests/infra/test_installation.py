@@ -22,18 +22,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _pip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "pip").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(sys, "executable", str(folder / "python"))
-
-
 def test_of_this_checkout() -> None:
     assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{ROOT}[area]"]
 
 
 def test_of_a_checkout_and_of_a_wheel(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pip(tmp_path, monkeypatch)
+    (tmp_path / "pip").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert install_line("area") == "pip install 'sptc[area]'"
     assert install_line() == "pip install sptc"
     (root / "pyproject.toml").touch()

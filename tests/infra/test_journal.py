@@ -60,6 +60,7 @@ def test_a_journal_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
+    """Also on a full disk."""
     with closing(Journal(tmp_path, "work")) as journal:
         journal.write({1: "one"})
         with pytest.raises(FileError, match=r"work\.db cannot be written \("):
@@ -67,6 +68,10 @@ def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
         assert dict(journal.entries()) == {1: "one"}
         with pytest.raises(TypeError):
             journal.write({1: "other", 2: object()})
+        assert dict(journal.entries()) == {1: "one"}
+        journal._database.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(FileError, match=r"work\.db cannot be written \(database or disk is full\)$"):
+            journal.write({2: "two", 3: "x" * 100_000})
         assert dict(journal.entries()) == {1: "one"}
 
 
@@ -208,12 +213,3 @@ def test_what_may_stand_beside(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"is not the folder of a work: it contains thesis\.tex$"):
         Journal(tmp_path, "work", {"ours"})
     Journal(tmp_path, "work").close()
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    with closing(Journal(tmp_path, "work")) as journal:
-        journal.write({1: "one"})
-        journal._database.execute("PRAGMA max_page_count = 8")
-        with pytest.raises(FileError, match=r"work\.db cannot be written \(database or disk is full\)$"):
-            journal.write({2: "two", 3: "x" * 100_000})
-        assert dict(journal.entries()) == {1: "one"}

@@ -53,27 +53,26 @@ def pool() -> Iterator[Pool]:
         yield two
 
 
-def test_a_pool_gives_every_result_once(pool: Pool) -> None:
-    waiting = iter(range(50))
+def results_of(pool: Pool, number: int, work: Callable[..., int], *arguments: object) -> list[int]:
+    """Return the sorted results of work on 0, 1 and so on, as many as stated."""
+    waiting = iter(range(number))
     results: list[int] = []
-    while len(results) < 50:
-        while pool.accepts and (number := next(waiting, None)) is not None:
-            pool.submit(double, number)
+    while len(results) < number:
+        while pool.accepts and (argument := next(waiting, None)) is not None:
+            pool.submit(work, argument, *arguments)
         assert pool.busy <= 4
         results += pool.collect()
-    assert sorted(results) == [*range(0, 100, 2)]
+    return sorted(results)
+
+
+def test_a_pool_gives_every_result_once(pool: Pool) -> None:
+    assert results_of(pool, 50, double) == [*range(0, 100, 2)]
     assert pool.collect() == []
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_killed_worker_loses_nothing(pool: Pool, times: int, tmp_path: Path) -> None:
-    waiting = iter(range(12))
-    results: list[int] = []
-    while len(results) < 12:
-        while pool.accepts and (number := next(waiting, None)) is not None:
-            pool.submit(deadly, number, str(tmp_path / "mark"), times)
-        results += pool.collect()
-    assert sorted(results) == [*range(12)]
+    assert results_of(pool, 12, deadly, str(tmp_path / "mark"), times) == [*range(12)]
     assert (tmp_path / "mark").read_text() == "x" * times
 
 
@@ -157,20 +156,16 @@ def test_what_work_raises(pool: Pool) -> None:
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere", "ftp://x", ""])
 def test_an_unreachable_scheduler(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "_PATIENCE", 1)
-    with (
-        pytest.raises(PoolError, match=f"no scheduler answers at {re.escape(address)}") as caught,
-        cluster_pool(address),
-    ):
+    refused = pytest.raises(PoolError, match=f"no scheduler answers at {re.escape(address)}")
+    with refused as caught, cluster_pool(address):
         pass
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(PoolError, match=r"a cluster of workers needs Dask: install it with `.*\[dask\]'?`"),
-        cluster_pool("tcp://x:1"),
-    ):
+    refused = pytest.raises(PoolError, match=r"a cluster of workers needs Dask: install it with `.*\[dask\]'?`")
+    with refused, cluster_pool("tcp://x:1"):
         pass
 
 

@@ -41,7 +41,6 @@ def _is_there(pid: int) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert _is_there(child)
         parent.send_signal(how)
@@ -54,17 +53,12 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
     raise AssertionError("the child outlives its parent")
 
 
-def test_what_a_script_prints(tmp_path: Path) -> None:
+def test_scripts(tmp_path: Path) -> None:
+    """What a script prints, a script that fails, and one that takes too long."""
     assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_script_that_fails(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
         run_yosys(tmp_path, "hierarchy -top nothing\n")
-
-
-def test_a_script_that_takes_too_long(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"^Yosys took longer than 0.01 seconds$"):
         run_yosys(tmp_path, "log hello\n", timeout=0.01)
 
