@@ -10,8 +10,6 @@ from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
 from sptc.verify.trace import OutputTrace, Product, Step, Term
 
-__all__ = ["check_trace"]
-
 
 @lru_cache(maxsize=1 << 18)
 def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
@@ -117,9 +115,8 @@ def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
                 expected |= (int(b[row]) >> 16 * upper & 0xFFFF) << 16 * place
         assert product.b == expected
     if product.nibble is not None and i.granularity and product.selected.isdigit():
-        assert (
-            product.chunk == product.element // i.granularity.stored == int(product.selected) // i.granularity.logical
-        )
+        chunk = product.element // i.granularity.stored
+        assert product.chunk == chunk == int(product.selected) // i.granularity.logical
 
 
 def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[float, int]]) -> None:
@@ -161,9 +158,6 @@ def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple
     """Return significand and exponent of the block scales of each group of a step."""
     if i.scale_format is None:
         return []
-    assert i.span
-    assert operands.scale_a is not None
-    assert operands.scale_b is not None
     tile, row, column = place
     size = 16 if i.a.name == "e2m1" and i.kind in ("mxf4", "mxf4nvf4") else len(step.products)
     results = []

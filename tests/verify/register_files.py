@@ -12,9 +12,6 @@ from sptc.sim.benches.random_operands import random_operands
 from sptc.verify.register_file import RegisterFile, read
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
-__all__ = ["DENSE", "MX", "NVFP4", "PAIR", "SPARSE", "STATIONARY", "TCGEN05", "WGMMA"]
-__all__ += ["MakeTensorMemory", "Random", "contents", "file_of", "random_file", "refusal"]
-
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 DENSE = "mma.sync.aligned.m8n8k16.row.col.satfinite.s32.s8.u8.s32"
 NVFP4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X"

@@ -13,20 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.tests.verify.register_files import (
-    MX,
-    NVFP4,
-    PAIR,
-    SPARSE,
-    TCGEN05,
-    WGMMA,
-    MakeTensorMemory,
-    Random,
-    contents,
-    file_of,
-    random_file,
-    refusal,
-)
+from sptc.tests.verify import register_files as samples
+from sptc.tests.verify.register_files import MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, MakeTensorMemory, Random
 from sptc.verify.register_file import read, write
 
 #: Keys that a file of each family must have.
@@ -38,15 +26,15 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("text", REQUIRED)
-def test_every_key_that_is_missing(
-    text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
-) -> None:
-    write(tmp_path / "file.npz", file_of(text, rng, tensor_memory_file))
-    whole, required = contents(tmp_path / "file.npz"), REQUIRED[text].split()
+def test_every_missing_key(text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", samples.file_of(text, rng, tensor_memory_file))
+    whole, required = samples.contents(tmp_path / "file.npz"), REQUIRED[text].split()
     for key in required:
         others = {name: value for name, value in whole.items() if name != key}
         np.savez(tmp_path / "lacking.npz", **others)
-        assert refusal(tmp_path / "lacking.npz") == f" lacks the key '{key}'; it holds {', '.join(sorted(others))}"
+        assert (
+            samples.refusal(tmp_path / "lacking.npz") == f" lacks the key '{key}'; it holds {', '.join(sorted(others))}"
+        )
     written = {*required, "D", "arch", "metadata"}
     if text.startswith("tcgen05"):
         written |= {"enable_input_d", "scale_input_d"}
@@ -134,28 +122,27 @@ DEFECTS: list[Defect] = [
 def test_every_defect_is_named(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     wholes = {}
     for text in (SPARSE, NVFP4, WGMMA, TCGEN05, PAIR, MX):
-        write(tmp_path / "file.npz", file_of(text, rng, tensor_memory_file))
-        wholes[text] = contents(tmp_path / "file.npz")
+        write(tmp_path / "file.npz", samples.file_of(text, rng, tensor_memory_file))
+        wholes[text] = samples.contents(tmp_path / "file.npz")
     for text, key, change, words in DEFECTS:
         value = wholes[text][key]
         np.savez(tmp_path / "defect.npz", **wholes[text] | {key: change(value if value.ndim else value.item())})
-        message = refusal(tmp_path / "defect.npz")
+        message = samples.refusal(tmp_path / "defect.npz")
         assert re.search(words, message), (words, message)
 
 
-def test_instructions_that_do_not_parse(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+def test_instructions_that_do_not_parse_and_others_that_do_not_run(
+    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
     for text, other, words in (
         (SPARSE, "fma.rn.f32", r"'fma' in 'fma\.rn\.f32' is no known opcode"),
         (TCGEN05, "tcgen05.mma.kind::f16", r"'\.cta_group' is missing"),
         (TCGEN05, "tcgen05.ld", "no known opcode"),
     ):
-        write(tmp_path / "file.npz", file_of(text, rng, tensor_memory_file))
-        np.savez(tmp_path / "other.npz", **contents(tmp_path / "file.npz") | {"instruction": other})
+        write(tmp_path / "file.npz", samples.file_of(text, rng, tensor_memory_file))
+        np.savez(tmp_path / "other.npz", **samples.contents(tmp_path / "file.npz") | {"instruction": other})
         with pytest.raises(sptc.InstructionError, match=words):
             read(tmp_path / "other.npz")
-
-
-def test_checks_of_the_instruction_come_when_it_runs(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
     file = tensor_memory_file(TCGEN05, rng)
     for changes, words in (
         ({"arch": "sm_90"}, r"^sm_90 does not have tcgen05\.mma\.sp.*; sm_100 has it"),
@@ -201,7 +188,8 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: path.write_bytes(b"\x80\x04]\x94."), UNREADABLE),  # a pickle
     (lambda path, _: path.write_bytes(single_array()), "single array, not an .npz register file"),
     (lambda path, _: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
-    (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .the member 'notes.txt' is not an array.$"),
+    (lambda path, _: np.savez(path, **{"two\nlines": 0}), "lacks the key 'instruction'"),
+    (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .its member 'notes.txt' is no array.$"),
     (lambda path, _: archive(path, "A.npy", b"hello"), UNREADABLE + r" \(EOF"),
     (lambda path, _: archive(path, "A.npy", header(b"{'descr': '<u4', 'shape': (3,")), "readable"),
     (lambda path, _: archive(path, "A.npy", header(ENORMOUS)), "readable"),
@@ -218,20 +206,15 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
 
 
 def test_what_is_no_register_file(tmp_path: Path, rng: Random) -> None:
-    write(tmp_path / "file.npz", random_file(SPARSE, rng))
+    with pytest.raises(sptc.FileError, match=r"^x+ does not exist$"):
+        read("x" * 300)
+    write(tmp_path / "file.npz", samples.random_file(SPARSE, rng))
     whole = (tmp_path / "file.npz").read_bytes()
     with warnings.catch_warnings(record=True) as left_open:
         warnings.simplefilter("always")
         for number, (make, words) in enumerate(NOT_FILES):
             make(path := tmp_path / f"{number}.npz", whole)
-            message = refusal(path)
+            message = samples.refusal(path)
             assert re.search(words, message), (number, words, message)
         gc.collect()
     assert not left_open, [str(warning.message) for warning in left_open]
-
-
-def test_names_that_no_file_or_key_has(tmp_path: Path) -> None:
-    with pytest.raises(sptc.FileError, match=r"^x+ does not exist$"):
-        read("x" * 300)
-    np.savez(tmp_path / "file.npz", **{"two\nlines": 0})
-    assert "lacks the key 'instruction'" in refusal(tmp_path / "file.npz")

@@ -139,14 +139,11 @@ def test_a_damaged_entry(tmp_path: Path) -> None:
             pytest.fail(content)
 
 
-def test_other_parameters(tmp_path: Path) -> None:
+def test_journals_of_other_parameters_and_of_something_else(tmp_path: Path) -> None:
     filled(tmp_path, [0])
     message = "of other parameters: seed 7, not 8; arch sm_80, not any; tiles 2, not 3$"
     with pytest.raises(FileError, match=message), opened(tmp_path, Plan(seed=8, tiles=3)):
         pass
-
-
-def test_a_journal_of_something_else(tmp_path: Path) -> None:
     with closing(Journal(tmp_path, "campaign")) as journal:
         journal.begin({"seed": "seven"})
     with pytest.raises(FileError, match=r"campaign\.db is damaged$"):
@@ -168,11 +165,9 @@ def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, f
     with local_pool(2) as pool:
         campaign.prepare(record, pool, here=True)
         campaign.run(record, pool, campaign.unfinished(record, shards=500))
-        assert record.failed
         assert not pool.busy
         assert record.total.shards < record.failed.index + 10
         result = campaign.reproducer(record.failed, pool)
-    assert result
     assert result.file.cases == 1
 
 

@@ -73,7 +73,6 @@ def test_metadata_is_legal(rng: Random) -> None:
     for i in of_one_step(PRESETS["rtx-blackwell"])[::4]:
         if i.rule:
             nibbles = directed_matrices(i, rng, 9).nibbles
-            assert nibbles is not None
             assert {*nibbles.ravel().tolist()} <= i.rule.legal, str(i)
 
 
@@ -125,9 +124,6 @@ def test_an_engine_shows_every_batch(tiny: Engine, rng: Random) -> None:
     np.testing.assert_array_equal(outer[2], steps[:3])
     results = inner.coverage["tiny", "results"]
     assert (results.hits.sum(), results.contradictions) == (8, 0)
-
-
-def test_a_callback_that_fails_is_not_kept(tiny: Engine, rng: Random) -> None:
     steps = directed_steps(TINY, rng, 1)
 
     def fail(*_: object) -> None:

@@ -51,9 +51,8 @@ def test_operands_come_back(text: str, rng: np.random.Generator) -> None:
 
 
 def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
-    i = subject_named(
-        "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
-    ).instruction
+    name = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+    i = subject_named(name).instruction
     given = next(draw_candidates(i, right_model(i, "sm_120").numerics, rng, 3)).given
     wide = given.widened(40)
     expected, found = (right_model(i, "sm_120").multiply(each) for each in (given, wide))
@@ -97,7 +96,6 @@ def test_files_of_others_are_refused(tensor_memory_file: object, rng: np.random.
     drawn = next(draw_candidates(subject.instruction, right_model(subject.instruction, "sm_90").numerics, rng, 2))
     file = file_of(subject, "sm_90", drawn.given, rng, 0)
     assert isinstance(file, RegisterFile)
-    assert file.b_descriptor is not None
     other = file.b_descriptor + np.arange(len(file.c), dtype=np.uint64)
     changed = {"scale_d": False, "imm_scale": (1, -1), "b_descriptor": other}
     for name, value in changed.items():

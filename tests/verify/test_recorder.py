@@ -28,6 +28,7 @@ from sptc.verify.pack_files import file_of
 from sptc.verify.recorder import _launch, judge_record, read_record, rows_of, rules_decided, script, subjects_of
 from sptc.verify.stimulus import Given
 
+Files = Callable[[str], ModuleType]
 NVFP4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X (m128n8k64.f32.e2m1.e2m1.ue4m3)"
 BF16 = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n8k32.f32.bf16.bf16)"
 FP8 = "tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e4m3.e5m2)"
@@ -45,6 +46,7 @@ PLANTED = [
     *((FP8, name) for name in ("rounding RZ-f16", "fp8 emulated by steps of f16", "F = 26")),
     *((INTEGER, name) for name in ("sums wrapped", "sums clamped halfway too")),
 ]  # fmt: skip
+assert len({*PLANTED}) == 20
 
 
 @dataclass
@@ -84,25 +86,19 @@ class Device:
         return run.after(d)
 
 
-def loaded(path: Path) -> ModuleType:
-    spec = spec_from_file_location("record", path)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def written(folder: Path, instructions: list[str], name: str = "sm_100") -> ModuleType:
     """Write the recording script for some instructions, and load it as a module."""
     rows = rows_of(name, instructions)
     path = folder / "record.py"
     path.write_text(script(name, 0, rows, (row.choose(name, 0) for row in rows)), encoding="ascii")
-    return loaded(path)
+    spec = spec_from_file_location("record", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     made: dict[str, ModuleType] = {}
 
     def get(instruction: str) -> ModuleType:
@@ -121,9 +117,7 @@ def judged(path: Path, results: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("instruction", "name"), PLANTED)
-def test_each_planted_neighbour_is_named(
-    files: Callable[[str], ModuleType], tmp_path: Path, instruction: str, name: str
-) -> None:
+def test_each_planted_neighbour_is_named(files: Files, tmp_path: Path, instruction: str, name: str) -> None:
     module = files(instruction)
     results = module.record(module.PACK, Device(Neighbour(name)))
     assert results["as_expected"] < len(results["rows"])
@@ -136,10 +130,7 @@ def test_each_planted_neighbour_is_named(
 
 @pytest.mark.parametrize(
     ("instructions", "selectors"),
-    [
-        ([BF16], [0, 1]),
-        pytest.param([WARP, PAIR, STATIONARY, NVFP4], [0, 1, 0, 0, 0], marks=pytest.mark.regression),
-    ],
+    [([BF16], [0, 1]), pytest.param([WARP, PAIR, STATIONARY, NVFP4], [0, 1, 0, 0, 0], marks=pytest.mark.regression)],
 )
 def test_a_device_that_follows_the_model(tmp_path: Path, instructions: list[str], selectors: list[int]) -> None:
     module = written(tmp_path, instructions)
@@ -155,9 +146,7 @@ def test_a_device_that_follows_the_model(tmp_path: Path, instructions: list[str]
     assert main(["gpu", "judge", str(tmp_path / "results.json"), "--jobs", "1"]) == 0
 
 
-def test_what_does_not_run_and_what_is_no_record(
-    files: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_run_or_is_no_record(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module, path = files(FP8), tmp_path / "results.json"
 
     class Refusing(Device):
@@ -186,9 +175,7 @@ def test_what_does_not_run_and_what_is_no_record(
             judged(path, results | change)
 
 
-def test_words_are_left_out_of_a_file_that_is_full(
-    files: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_left_out_of_a_full_file(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = files(FP8)
     monkeypatch.setattr(module, "_MOST_BYTES", 1500)
     for name, as_modelled in (("", True), ("F = 26", False)):
@@ -227,7 +214,3 @@ def test_rows_of_targets() -> None:
     assert {row.sparsity_selector for row in rows_of("sm_100", [BF16])} == {0, 1}
     every = {(s.instruction.kind, s.instruction.a, s.instruction.b, s.instruction.d) for s in subjects["sm_100"]}
     assert len([kind for kind, *_ in every if kind == "f8f6f4"]) == 50
-
-
-def test_twenty_are_planted() -> None:
-    assert len({*PLANTED}) == 20

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,26 +13,13 @@ import sptc
 from sptc.isa.evidence import Evidence
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tensor_memory import accumulator_map, layout_for
-from sptc.tests.verify.register_files import (
-    DENSE,
-    MX,
-    NVFP4,
-    PAIR,
-    SPARSE,
-    STATIONARY,
-    TCGEN05,
-    WGMMA,
-    MakeTensorMemory,
-    Random,
-    contents,
-    file_of,
-    random_file,
-)
+from sptc.tests.verify import register_files as samples
+from sptc.tests.verify.register_files import DENSE, MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, MakeTensorMemory, Random
 from sptc.verify.register_file import RegisterFile, manifest, read, shipped, write
 from sptc.verify.replay import replay
 
 SHIPPED = list(shipped())
-TEXTS = [SPARSE, DENSE, NVFP4, WGMMA, TCGEN05, PAIR, MX, STATIONARY]
+TEXTS = [SPARSE, DENSE, NVFP4, WGMMA, TCGEN05, PAIR, MX, samples.STATIONARY]
 
 
 def assert_same(one: Any, other: Any, but: tuple[str, ...] = ()) -> None:
@@ -44,10 +31,8 @@ def assert_same(one: Any, other: Any, but: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_read_returns_what_was_written(
-    text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
-) -> None:
-    file = file_of(text, rng, tensor_memory_file)
+def test_reads_what_was_written(text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    file = samples.file_of(text, rng, tensor_memory_file)
     for kind in (Path, str):
         write(kind(tmp_path / "file.npz"), file)
         loaded = read(kind(tmp_path / "file.npz"))
@@ -64,7 +49,7 @@ def test_settings_come_back(tensor_memory_file: MakeTensorMemory, tmp_path: Path
     plain = {"arch": "sm_80", "metadata": "silicon", "sparsity_selector": 0, "d": None}
     tcgen05 = {"arch": "sm_120", "metadata": "silicon", "enable_input_d": False, "scale_input_d": 7, "d": None}
     for text, settings in ((SPARSE, plain), (TCGEN05, tcgen05)):
-        file = replace(file_of(text, rng, tensor_memory_file), **settings)
+        file = replace(samples.file_of(text, rng, tensor_memory_file), **settings)
         write(tmp_path / "file.npz", file)
         loaded = read(tmp_path / "file.npz")
         assert_same(loaded, file)
@@ -73,7 +58,6 @@ def test_settings_come_back(tensor_memory_file: MakeTensorMemory, tmp_path: Path
 
 def test_lanes_that_keep_what_they_hold(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     whole = tensor_memory_file(TCGEN05, rng)
-    assert whole.d is not None
     file = replace(whole, disable_output_lane=(0xFFFFFFFF, 0, 1, 0))
     write(tmp_path / "file.npz", file)
     loaded = read(tmp_path / "file.npz")
@@ -82,8 +66,10 @@ def test_lanes_that_keep_what_they_hold(tensor_memory_file: MakeTensorMemory, tm
     np.testing.assert_array_equal(loaded.run(), np.where(kept[:, None], whole.tmem, whole.d))
 
 
-def test_the_documented_keys_suffice(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    file = random_file(SPARSE, rng)
+def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(
+    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
+    file = samples.random_file(SPARSE, rng)
     np.savez(tmp_path / "file.npz", instruction=SPARSE, selector=1, A=file.a, B=file.b, C=file.c, E=file.e)
     assert_same(read(tmp_path / "file.npz"), replace(file, arch="sm_90", metadata="strict", d=None))
     for text in (TCGEN05, PAIR):
@@ -94,25 +80,19 @@ def test_the_documented_keys_suffice(tensor_memory_file: MakeTensorMemory, tmp_p
             assert images["tmem"].shape == (2, 3, 128, 512)
         np.savez(tmp_path / "file.npz", instruction=text, idesc=of_tmem.idesc, **of_tmem.addresses, **images)
         assert_same(read(tmp_path / "file.npz"), replace(of_tmem, d=None))
-
-
-def test_a_dense_instruction_ignores_e(tmp_path: Path, rng: Random) -> None:
-    write(tmp_path / "file.npz", random_file(DENSE, rng))
-    np.savez(tmp_path / "with_e.npz", **contents(tmp_path / "file.npz"), E=np.zeros(5))
+    write(tmp_path / "file.npz", samples.random_file(DENSE, rng))
+    np.savez(tmp_path / "with_e.npz", **samples.contents(tmp_path / "file.npz"), E=np.zeros(5))
     assert read(tmp_path / "with_e.npz").e is None
 
 
-def test_run_is_mma(rng: Random) -> None:
+def test_run_is_mma_and_tcgen05_mma(rng: Random, tensor_memory_file: MakeTensorMemory) -> None:
     for text in (SPARSE, DENSE, NVFP4):
-        file = random_file(text, rng)
+        file = samples.random_file(text, rng)
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
         scales = {"scale_a": (file.scale_a, byte_a, thread_a), "scale_b": (file.scale_b, byte_b, thread_b)}
         options = {"arch": file.arch, **(scales if text == NVFP4 else {})}
         expected = sptc.mma(text, file.a, file.b, file.c, file.e, file.sparsity_selector, **options)
         np.testing.assert_array_equal(file.run(), expected, text)
-
-
-def test_run_is_tcgen05_mma(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
     for text, changes in ((TCGEN05, {"enable_input_d": False}), (TCGEN05, {"scale_input_d": 1}), (MX, {}), (PAIR, {})):
         file = tensor_memory_file(text, rng)
         tmem = file.tmem.copy()
@@ -126,7 +106,7 @@ def test_run_is_tcgen05_mma(tensor_memory_file: MakeTensorMemory, rng: Random) -
 
 @pytest.mark.parametrize("text", [SPARSE, DENSE, NVFP4, WGMMA, TCGEN05, PAIR])
 def test_take(text: str, tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    file = file_of(text, rng, tensor_memory_file, cases=5)
+    file = samples.file_of(text, rng, tensor_memory_file, cases=5)
     arrays = ("a", "b", "c", "d", "e", "scale_a", "scale_b", "a_descriptor", "b_descriptor", "tmem", "smem")
     arrays = tuple(name for name in arrays if hasattr(file, name))
     for cases in (slice(1, 4), np.array([4, 0, 0]), slice(0, 0)):
@@ -150,8 +130,8 @@ def test_the_policy_reaches_the_instruction(tensor_memory_file: MakeTensorMemory
 
 
 def test_d_and_what_is_beside_it(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    """The masks of D and of the rest of tensor memory cover all bits without overlap."""
-    for text in (TCGEN05, PAIR, STATIONARY):
+    """D and the rest together are all bits of tensor memory, without overlap."""
+    for text in (TCGEN05, PAIR, samples.STATIONARY):
         file = tensor_memory_file(text, rng)
         i, ctas = file.instruction, file.opcode.cta_group
         codes, beside = file.matrix(file.tmem), file.beside(file.tmem)
@@ -163,23 +143,20 @@ def test_d_and_what_is_beside_it(tensor_memory_file: MakeTensorMemory, rng: Rand
         np.testing.assert_array_equal(beside.reshape(file.tmem.shape), file.tmem, text)
 
 
-def check_recordings(paths: Iterable[Path]) -> None:
-    """Compare the hardware, the golden model and the recording with each other."""
+def test_some_shipped_recordings(rng: Random) -> None:
+    """Compare the hardware, the golden model and the recording with each other, on one file of each instruction."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for path in SHIPPED:
+        files[path.name.partition(".selector")[0]].append(path)
     wrong = []
-    for path in paths:
+    for paths in files.values():
+        path = paths[int(rng.integers(len(paths)))]
         (outcome,) = replay(path, backend="rtl")
         assert outcome.outputs == outcome.tiles * outcome.instruction.m * outcome.instruction.n > 0, path.name
         assert (outcome.path, outcome.arch, outcome.evidence) == (path, "sm_90", Evidence.RECORDED)
         if outcome.mismatches or outcome.first:
             wrong.append(f"{path.name}: {outcome.first}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_some_shipped_recordings(rng: np.random.Generator) -> None:
-    files: dict[str, list[Path]] = defaultdict(list)
-    for path in SHIPPED:
-        files[path.name.partition(".selector")[0]].append(path)
-    check_recordings(paths[int(rng.integers(len(paths)))] for paths in files.values())
 
 
 @pytest.mark.regression
@@ -217,7 +194,6 @@ def test_every_recorded_set(recorded_sets: Iterator[tuple[str, RegisterFile]], b
     """Replay all 354 recorded sets, if the complete recordings are available."""
     sets, outputs = 0, 0
     for key, file in recorded_sets:
-        assert file.d is not None
         assert np.array_equal(replace(file, d=None).run(backend), file.d), key
         sets, outputs = sets + 1, outputs + file.d.size
     assert sets == 354

@@ -7,25 +7,18 @@ import numpy as np
 import pytest
 import sptc
 from sptc.isa.formats import FORMATS, Format, Specials
-from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from sptc.isa.fragments import a_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.operands.registers import from_registers, unpack_nibbles
 from sptc.operands.shared_memory import gather_shared
-from sptc.sim.benches.random_operands import (
-    FLOAT_DISTRIBUTIONS,
-    INTEGER_DISTRIBUTIONS,
-    Operands,
-    distributions,
-    random_codes,
-    random_operands,
-)
+from sptc.sim.benches import random_operands as benches
+from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
 from sptc.tests.isa.test_formats import DTYPES
-from sptc.verify.register_file import RegisterFile
 from sptc.verify.stimulus import random_register_file
 
 FLOATS = [fmt for fmt in FORMATS.values() if not fmt.is_integer]
-FINITE = [name for name in FLOAT_DISTRIBUTIONS if name not in ("special", "bits")]
+FINITE = [name for name in benches.FLOAT_DISTRIBUTIONS if name not in ("special", "bits")]
 
 Random = np.random.Generator
 
@@ -50,68 +43,43 @@ KINDS = one_of_each_kind()
 SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
-def arrays(operands: Operands) -> list[np.ndarray]:
-    scales = [scale[0] for scale in (operands.scale_a, operands.scale_b) if scale]
-    return [operands.a, operands.b, operands.c, *([] if operands.e is None else [operands.e]), *scales]
-
-
-def arguments_of(operands: Operands) -> dict[str, Any]:
-    names = {name: name for name in ("a", "b", "c", "e", "scale_a", "scale_b")} | {"selector": "sparsity_selector"}
-    return {argument: getattr(operands, name) for argument, name in names.items()}
-
-
-def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[np.ndarray]]:
-    found: dict[Format, list[np.ndarray]] = {}
-    for registers, fragment, fmt in (
-        (operands.a, a_fragment(instruction), instruction.a),
-        (operands.b, b_fragment(instruction), instruction.b),
-        (operands.c, accumulator_fragment(instruction), instruction.c),
-    ):
-        low_bit = 0 if fmt is instruction.c else instruction.low_bit(fmt)
-        codes = from_registers(registers, fragment) >> low_bit & (1 << fmt.bits) - 1
-        found.setdefault(fmt, []).append(codes)
-    return found
-
-
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
     """The registers of 32 lanes contain exactly the matrices. The test checks every draw."""
     for i in KINDS:
         bits = i.container_bits
         arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
-        assert distributions(i) == (INTEGER_DISTRIBUTIONS if i.a.is_integer else FLOAT_DISTRIBUTIONS)
+        assert distributions(i) == (benches.INTEGER_DISTRIBUTIONS if i.a.is_integer else benches.FLOAT_DISTRIBUTIONS)
         for distribution in distributions(i):
             drawn, case = random_operands(i, distribution, 2, rng), f"{i}, {distribution}"
             assert drawn.a.shape == (2, 32, i.m * i.stored_k * bits // 1024), case
             assert drawn.b.shape == (2, 32, i.k * i.n * bits // 1024), case
             assert drawn.c.shape == (2, 32, i.m * i.n * i.c.bits // 1024), case
             assert drawn.e is None if not i.sparse else drawn.e.shape == (2, 32), case
-            assert all(array.dtype == np.uint32 for array in arrays(drawn)), case
+            scales = [scale[0] for scale in (drawn.scale_a, drawn.scale_b) if scale]
+            registers = [array for array in (drawn.a, drawn.b, drawn.c, drawn.e, *scales) if array is not None]
+            assert all(array.dtype == np.uint32 for array in registers), case
             assert (drawn.scale_a is None) == (drawn.scale_b is None) == (i.scale_size is None), case
-            assert sptc.mma(str(i), **arguments_of(drawn), arch=arch).shape == drawn.c.shape, case
+            arguments = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+            d = sptc.mma(str(i), **arguments, selector=drawn.sparsity_selector, arch=arch)
+            assert d.shape == drawn.c.shape, case
 
 
-def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Operands | RegisterFile]) -> None:
-    """Metadata uses all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
-    assert i.rule
+def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Any]) -> None:
+    """Only and all legal nibbles, or all sixteen if any nibble is allowed."""
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
             drawn = draw({"sparsity_selector": sparsity_selector, "any_nibble": any_nibble})
             assert drawn.sparsity_selector == sparsity_selector
-            assert drawn.e is not None
             assert set(unpack_nibbles(drawn.e, i, sparsity_selector).flat) == expected, (str(i), any_nibble)
 
 
-def test_nibbles(rng: Random) -> None:
+def test_nibbles_and_metadata_outside_the_selected_lanes(rng: Random) -> None:
     for i in SPARSE:
         check_nibbles(i, lambda words, i=i: random_operands(i, distributions(i)[0], 8, rng, **words))
     i = parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")
     check_nibbles(i, lambda words: random_register_file(i, "sm_90", "mid", 4, rng, **words))
-
-
-def test_metadata_outside_the_selected_lanes_is_random(rng: Random) -> None:
     instruction = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     drawn = random_operands(instruction, "mid", 8, rng, sparsity_selector=1)
-    assert drawn.e is not None
     others = unpack_nibbles(drawn.e, instruction, 0)
     assert set(others.flat) == set(range(16))
 
@@ -165,7 +133,7 @@ def test_spreads_of_codes(rng: Random) -> None:
 def test_neighbours_cancel(rng: Random) -> None:
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32")
     drawn = random_operands(instruction, "cancelling", 3, rng)
-    a, b = codes_of(drawn, instruction)[instruction.a]
+    a, b = from_registers(drawn.a, a_fragment(instruction)), from_registers(drawn.b, b_fragment(instruction))
     assert np.array_equal(values(a[..., 1::2], instruction.a), -values(a[..., ::2], instruction.a))
     assert (b == b[:, :1]).all()
 
@@ -214,9 +182,8 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
         assert image.shape[1] <= 1 << 18
         seen |= {("spread", True)} if spread and image.shape[1] > 1 << 16 else set()
         assert (file.a is None) != (file.a_descriptor is None)
-        for name, descriptors, transposed in zip(
-            "ab", (file.a_descriptor, file.b_descriptor), file.imm_trans, strict=True
-        ):
+        held = zip("ab", (file.a_descriptor, file.b_descriptor), file.imm_trans, strict=True)
+        for name, descriptors, transposed in held:
             if descriptors is None:
                 continue
             descriptor = decode_descriptor(int(descriptors[0]))

@@ -29,10 +29,8 @@ from sptc.verify.vectors import BACKENDS, MANIFEST, VectorRequest, content_diges
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PLAIN = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 DENSE = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
-SCALED = (
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
-    ".f32.e2m1.e2m1.f32.ue4m3"
-)
+SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 TCGEN05 = "tcgen05.mma.sp.cta_group::2.kind::f16 (m256n32k32.f32.f16.f16)"
 FAMILIES = [(SPARSE, "sm_90"), (PLAIN, "sm_80"), (DENSE, "sm_90"), (SCALED, "sm_120"), (WGMMA, "sm_90"),
@@ -76,42 +74,34 @@ def test_registers_give_the_results_beside_them(
     """The register file is replayed, and the files of the other format contain the same words. Blocks have one tile."""
     monkeypatch.setattr(vectors, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
-        check_registers(text, arch, nibbles, tmp_path / nibbles, int(rng.integers(1 << 30)))
-
-
-def check_registers(text: str, arch: str, nibbles: str, tmp_path: Path, seed: int) -> None:
-    for name in ("npz", "hex"):
-        write_vectors(request(text, arch, seed=seed, nibbles=nibbles, format=name), tmp_path / name)
-        manifest = require_manifest(tmp_path / name)
-        assert (manifest["instruction"], manifest["arch"], manifest["seed"]) == (text, arch, seed)
-    file = read(tmp_path / "npz" / "vectors.npz")
-    assert (file.name.startswith(text.split()[0]), file.arch, file.cases) == (True, arch, 3)
-    assert file.contents()["metadata"] == NIBBLES[nibbles]
-    d = file.run()
-    assert file.d is not None
-    assert (d == file.d).all()
-    if isinstance(file, RegisterFile) and file.instruction.family == "wgmma":
-        assert file.b_descriptor is not None
-        assert len(set(file.b_descriptor.tolist())) == 1
-    result = tables_in(tmp_path / "hex")
-    arrays = tables_of(file)  # type: ignore[arg-type]
-    assert result.keys() == arrays.keys()
-    for name, (array, axes, _) in arrays.items():
-        assert (result[name].ravel() == array.ravel()).all(), name
-        (table,) = (table for table in manifest["tables"] if table["name"] == name)
-        assert (tuple(table["shape"]), tuple(table["axes"])) == (array.shape, axes)
-        assert table["expected"] == (name == "D")
+        folder, seed = tmp_path / nibbles, int(rng.integers(1 << 30))
+        for name in ("npz", "hex"):
+            write_vectors(request(text, arch, seed=seed, nibbles=nibbles, format=name), folder / name)
+            manifest = require_manifest(folder / name)
+            assert (manifest["instruction"], manifest["arch"], manifest["seed"]) == (text, arch, seed)
+        file = read(folder / "npz" / "vectors.npz")
+        assert (file.name.startswith(text.split()[0]), file.arch, file.cases) == (True, arch, 3)
+        assert file.contents()["metadata"] == NIBBLES[nibbles]
+        d = file.run()
+        assert (d == file.d).all()
+        if isinstance(file, RegisterFile) and file.instruction.family == "wgmma":
+            assert len(set(file.b_descriptor.tolist())) == 1
+        result = tables_in(folder / "hex")
+        arrays = tables_of(file)  # type: ignore[arg-type]
+        assert result.keys() == arrays.keys()
+        for name, (array, axes, _) in arrays.items():
+            assert (result[name].ravel() == array.ravel()).all(), name
+            (table,) = (table for table in manifest["tables"] if table["name"] == name)
+            assert (tuple(table["shape"]), tuple(table["axes"])) == (array.shape, axes)
+            assert table["expected"] == (name == "D")
 
 
 @pytest.mark.parametrize("text", [SPARSE, PLAIN, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"])
 def test_nibbles_are_those_asked_for(text: str, rng: np.random.Generator) -> None:
     i = parse(text)
-    assert i.rule
-    assert i.granularity
     legal = {*i.rule.legal}
     for nibbles, expected in (("legal", legal), ("software", legal | {0}), ("all", {*range(16)})):
         matrices = draw_tiles(i, drawn_distributions(i, None), nibbles, 20, rng).matrices
-        assert matrices.nibbles is not None
         assert set(matrices.nibbles.ravel().tolist()) == expected
         if nibbles == "software":
             empty = (matrices.nibbles == 0).repeat(i.granularity.stored, axis=-1)
@@ -124,19 +114,13 @@ def test_nibbles_are_those_asked_for(text: str, rng: np.random.Generator) -> Non
 def test_distributions_take_turns() -> None:
     i = parse(PLAIN)
     rng = np.random.default_rng(1)
-    blocks = [
-        draw_tiles(i, drawn_distributions(i, None), "legal", tiles, rng, first)
-        for first, tiles in ((0, 4), (4, 4), (8, 1))
-    ]
+    names = drawn_distributions(i, None)
+    blocks = [draw_tiles(i, names, "legal", tiles, rng, first) for first, tiles in ((0, 4), (4, 4), (8, 1))]
     assert [block.cases for block in blocks] == [4, 4, 1]
     extreme = {0, 0x7F, 0x80, 0xFF, 1}
     for block in blocks:
         for number, a in enumerate(block.matrices.a):
             assert (set(a.ravel().tolist()) <= extreme) == (number % 2 == 1)  # tiles 0, 4 and 8 are first in a block
-
-
-def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    return given[:, 0].astype(np.uint64) | given[:, 1].astype(np.uint64) << np.uint64(32)
 
 
 def agrees(
@@ -150,7 +134,8 @@ def agrees(
         chosen = rng.permutation(len(taken))[:most]
         taken, expected = taken[chosen], expected[chosen]
     mask = np.uint64((1 << row_result_layout(config).size) - 1)
-    return not ((engine(config, simulator).push(taken) ^ row_words(expected)) & mask).any()
+    words = expected[:, 0].astype(np.uint64) | expected[:, 1].astype(np.uint64) << np.uint64(32)
+    return not ((engine(config, simulator).push(taken) ^ words) & mask).any()
 
 
 STEPS = {
@@ -253,7 +238,6 @@ def test_every_format_holds_the_same_words(top: bool, tmp_path: Path, rng: np.ra
         assert (archive[name].reshape(words.shape) == words).all()
         pattern = rf"localparam logic \[{table['bits'] - 1}:0\] {name.upper()} \[{len(words)}\] = '{{(.*?)}};"
         match = re.search(pattern, text, re.DOTALL)
-        assert match
         assert [int(word, 16) for word in re.findall(rf"{table['bits']}'h(\w+)", match[1])] == numbers
 
 
