@@ -7,9 +7,7 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-__all__ = ["Line", "accepted", "mma_lines", "tcgen05_lines", "unmodelled_lines", "wgmma_lines"]
-
-#: Opcode with qualifiers, and the operands after it.
+#: Opcode with qualifiers, and operands behind it.
 Line = tuple[str, str]
 
 _NAMES = {32: "f32 s32 tf32", 16: "f16 bf16", 8: "e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8", 4: "s4 u4"}
@@ -66,9 +64,8 @@ def mma_lines() -> Iterator[Line]:
             for saturates in (False, True):
                 yield from _mma(sp, m, k, a, b, d, c, [kind and f"kind::{kind}"], saturates=saturates)
         if types is _SMALL:
-            for (a, b), kind, word, stype in product(
-                product(types, types), ("mxf8f6f4", "mxf4", "mxf4nvf4"), _SCALE_WORDS[:4], ("ue8m0", "ue4m3")
-            ):
+            kinds, stypes = ("mxf8f6f4", "mxf4", "mxf4nvf4"), ("ue8m0", "ue4m3")
+            for (a, b), kind, word, stype in product(product(types, types), kinds, _SCALE_WORDS[:4], stypes):
                 yield from _mma(sp, m, k, a, b, "f32", "f32", [f"kind::{kind}", "block_scale", word], stype=stype)
 
 
@@ -88,12 +85,9 @@ def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = Fal
 
 
 def wgmma_lines() -> Iterator[Line]:
-    """Yield lines of ``wgmma``: every N in steps of 8, one N too large, K of the sparse and the dense form, A in
-    memory.
-    """
-    for sp, n, k, types, d, saturates in product(
-        ("", "sp"), range(8, 265, 8), (8, 16, 32, 64), _CLASSES, ("f32", "f16", "s32"), (False, True)
-    ):
+    """Yield ``wgmma``: every N from 8 on in steps of 8, one beyond, with K of either form, A in shared memory."""
+    shapes, results = product(range(8, 265, 8), (8, 16, 32, 64)), ("f32", "f16", "s32")
+    for sp, (n, k), types, d, saturates in product(("", "sp"), shapes, _CLASSES, results, (False, True)):
         for a, b in product(types[:2], types[:2]):
             words = ["wgmma", "mma_async", sp, "sync", "aligned", f"m64n{n}k{k}", "satfinite" if saturates else ""]
             operands = [_vector(64 * n * _BITS[d] // (128 * 32), 0), "d0", "d1", *(["r399", "0"] if sp else []), "1"]

@@ -49,10 +49,6 @@ def _takes(text: str, target: str) -> bool:
     return True
 
 
-def _reasons(text: str, target: str, known: list[tuple[str, tuple[str, ...], str]]) -> list[str]:
-    return [reason for pattern, targets, reason in known if target in targets and re.match(pattern, text)]
-
-
 @pytest.mark.regression
 @pytest.mark.parametrize("target", ["sm_100a", *(name for name in KNOWN if name != "sm_100a")])
 def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
@@ -64,8 +60,9 @@ def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
         here = {place for place, (text, _) in enumerate(lines) if _takes(text, target)}
         for places, known in ((here - there, TAKEN_HERE), (there - here, TAKEN_THERE)):
             for place in places:
-                reasons = _reasons(lines[place][0], target, known)
-                assert len(reasons) == 1, (family, target, lines[place][0], reasons)
+                text, _ = lines[place]
+                reasons = [why for pattern, targets, why in known if target in targets and re.match(pattern, text)]
+                assert len(reasons) == 1, (family, target, text, reasons)
                 used.update(reasons)
         assert family == "unmodelled" or here or not there
         assert len(there) == 1056 or (family, target) != ("wgmma", "sm_90a")

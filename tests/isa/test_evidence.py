@@ -145,9 +145,11 @@ F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OF_HOPPER = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 I8 = "tcgen05.mma.cta_group::1.kind::i8"
 F8F6F4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"
+SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
+SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
 
 
-def test_names() -> None:
+def test_names_with_their_results_and_labels() -> None:
     spelled = "87:80 88:86 90a:90 100a:100 103a:100 110a:100 101a:100 120a:120 121a:120 100f:100 103f:100 110f:100"
     for pair in f"{spelled} 120f:120 121f:120".split():
         name, arch = (f"sm_{number}" for number in pair.split(":"))
@@ -163,9 +165,6 @@ def test_names() -> None:
     ):
         with pytest.raises(InstructionError, match=f"^'{name}' is no known architecture; {words}"):
             require_target(parse(F16), name)
-
-
-def test_results_and_labels() -> None:
     a, b, c = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32), np.arange(128, dtype=np.uint32).reshape(32, 4)
     for name in TARGETS:
         expected = sptc.mma(F16, a, b, c, arch=same_numerics(name))
@@ -178,7 +177,7 @@ def test_results_and_labels() -> None:
         sptc.evidence(OF_HOPPER, "sm_110a")
 
 
-def test_sm_103_has_no_integers_in_tensor_memory() -> None:
+def test_what_targets_and_families_lack() -> None:
     owners = "sm_100, sm_100a, sm_110, sm_110a, sm_101, sm_101a have it"
     for text in (I8, I8.replace("mma.", "mma.sp."), I8.replace("mma.", "mma.ws.")):
         i = next(instructions_of_opcode(parse_opcode(text)))
@@ -188,28 +187,7 @@ def test_sm_103_has_no_integers_in_tensor_memory() -> None:
                 require_target(i, name)
         of_floats = next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16"))))
         assert require_target(of_floats, "sm_103a") == "sm_100"
-
-
-def test_dense_forms_that_are_not_modelled() -> None:
-    for text in (
-        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
-        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
-        "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
-        "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f32",
-        "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc",
-    ):
-        with pytest.raises(InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
-            parse(text)
-
-
-SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
-SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
-
-
-def test_families_lack_sparse_4_bit_floats() -> None:
-    """Family targets lack these instructions in CUDA 13.0 and 13.5. `test_assembler` checks every instruction with
-    13.0.
-    """
+    # As the CUDA 13.0 and 13.5 assemblers do; `test_assembler` asks 13.0 about every instruction.
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):
@@ -223,3 +201,15 @@ def test_families_lack_sparse_4_bit_floats() -> None:
     spelled = parse_opcode(f"{dense}.scale_vec::2X")
     with pytest.raises(InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
         require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
+
+
+def test_dense_forms_that_are_not_modelled() -> None:
+    for text in (
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
+        "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
+        "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f32",
+        "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc",
+    ):
+        with pytest.raises(InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
+            parse(text)

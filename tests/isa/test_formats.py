@@ -97,7 +97,7 @@ def test_each_rule_defines_its_nibbles_alone_and_states_them() -> None:
         assert "two different indices (i0 = low two bits, i1 = high two bits)" in RULES[name].meaning
 
 
-def test_the_low_half_is_the_first_index() -> None:
+def test_indices_of_a_nibble_and_granularities() -> None:
     pairs = [(i0, i1) for i1 in range(UNITS_PER_CHUNK) for i0 in range(UNITS_PER_CHUNK)]
     assert [indices(value) for value in range(16)] == pairs
     assert [nibble(i0, i1) for i0, i1 in pairs] == list(range(16))
@@ -107,6 +107,9 @@ def test_the_low_half_is_the_first_index() -> None:
         assert (i0.dtype, i1.dtype, i0.shape, i1.shape) == (dtype, dtype, (2, 8), (2, 8))
         assert (i0 + 4 * i1 == values).all()
         assert [*zip(i0.ravel(), i1.ravel(), strict=True)] == pairs
+    actual = {(name, record.name, record.stored, record.logical) for name, record in GRANULARITIES.items()}
+    assert actual == {("1:2", "1:2", 1, 2), ("2:4", "2:4", 2, 4), ("4:8", "4:8", 4, 8)}
+    assert UNITS_PER_CHUNK == 4
 
 
 def test_swapped_slots_fit_the_multiplexers() -> None:
@@ -121,9 +124,3 @@ def test_swapped_slots_fit_the_multiplexers() -> None:
         assert (nibble(i1, i0) if swapped else value) == expected
     assert set(MUX3.values()) == TCGEN05
     assert not any(swap_for_mux3(value) for value in TCGEN05)
-
-
-def test_granularities() -> None:
-    actual = {(name, record.name, record.stored, record.logical) for name, record in GRANULARITIES.items()}
-    assert actual == {("1:2", "1:2", 1, 2), ("2:4", "2:4", 2, 4), ("4:8", "4:8", 4, 8)}
-    assert UNITS_PER_CHUNK == 4

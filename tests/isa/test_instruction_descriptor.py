@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from sptc.errors import OperandError
 from sptc.isa.column_mask import decode_column_mask, largest_shift
-from sptc.isa.instruction_descriptor import (
-    MAX_SHIFTS,
-    InstructionDescriptor,
-    decode_instruction_descriptor,
-    encode_instruction_descriptor,
-)
+from sptc.isa.instruction_descriptor import MAX_SHIFTS, InstructionDescriptor
+from sptc.isa.instruction_descriptor import decode_instruction_descriptor as decode
+from sptc.isa.instruction_descriptor import encode_instruction_descriptor as encode
 from sptc.isa.instructions import Instruction
 from sptc.isa.tcgen05 import KINDS, Opcode, instructions_of, parse_opcode
 from sptc.tests.api.tcgen05_case import Manual
@@ -35,19 +32,10 @@ def _options(opcode: Opcode, i: Instruction) -> dict[str, Sequence[object]]:
     ids = range(0, 4, opcode.scale_size) if opcode.scale_size else (0,)
     return {
         "sparsity_selector": range(4) if opcode.kind in ("f16", "tf32") else (0,),
-        "negate_a": flag(kind.negates),
-        "negate_b": flag(kind.negates),
-        "transpose_a": flag(kind.transposes),
-        "transpose_b": flag(kind.transposes and whole),
-        "scale_id_a": ids,
-        "scale_id_b": ids,
-        "max_shift": (0, 8, 16, 32) if opcode.weight_stationary else (0,),
-    }
-
-
-def _random(opcode: Opcode, descriptor: InstructionDescriptor, rng: np.random.Generator) -> InstructionDescriptor:
-    options = _options(opcode, descriptor.instruction)
-    return replace(descriptor, **{name: values[rng.integers(len(values))] for name, values in options.items()})
+        "negate_a": flag(kind.negates), "negate_b": flag(kind.negates),
+        "transpose_a": flag(kind.transposes), "transpose_b": flag(kind.transposes and whole),
+        "scale_id_a": ids, "scale_id_b": ids, "max_shift": (0, 8, 16, 32) if opcode.weight_stationary else (0,),
+    }  # fmt: skip
 
 
 def _every(opcode: Opcode, descriptor: InstructionDescriptor) -> Iterator[InstructionDescriptor]:
@@ -62,10 +50,11 @@ def test_round_trip(text: str, rng: np.random.Generator) -> None:
     opcode = parse_opcode(text)
     values = {}
     for instruction in instructions_of(opcode):
-        descriptor = _random(opcode, InstructionDescriptor(instruction=instruction), rng)
-        value = encode_instruction_descriptor(opcode, descriptor)
+        options = {name: words[rng.integers(len(words))] for name, words in _options(opcode, instruction).items()}
+        descriptor = InstructionDescriptor(instruction=instruction, **options)
+        value = encode(opcode, descriptor)
         assert value == Manual(opcode, descriptor, 0).idesc(), descriptor
-        assert decode_instruction_descriptor(opcode, value) == descriptor
+        assert decode(opcode, value) == descriptor
         values[value] = descriptor
     assert len(values) == sum(1 for _ in instructions_of(opcode))
 
@@ -76,20 +65,20 @@ def test_whatever_decodes_encodes_to_the_same_bits(text: str) -> None:
     them.
     """
     opcode = parse_opcode(text)
-    valid = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=next(instructions_of(opcode))))
+    valid = encode(opcode, InstructionDescriptor(instruction=next(instructions_of(opcode))))
     accepted = set()
     for first, second in combinations_with_replacement(range(32), 2):
         value = valid ^ (1 << first | 1 << second)
         try:
-            descriptor = decode_instruction_descriptor(opcode, value)
+            descriptor = decode(opcode, value)
         except OperandError:
             continue
         accepted.add(value)
-        assert encode_instruction_descriptor(opcode, descriptor) == value
+        assert encode(opcode, descriptor) == value
     written = {
-        encode_instruction_descriptor(opcode, every)
+        encode(opcode, every)
         for i in instructions_of(opcode)
-        if (encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=i)) ^ valid).bit_count() <= 2
+        if (encode(opcode, InstructionDescriptor(instruction=i)) ^ valid).bit_count() <= 2
         for every in _every(opcode, InstructionDescriptor(instruction=i))
     }
     assert accepted == {value for value in written if (value ^ valid).bit_count() in (1, 2)}
@@ -135,15 +124,15 @@ REFUSED = [
 def test_refused() -> None:
     for text, expected, flipped, message in REFUSED:
         opcode, descriptor = _first(text, **expected)
-        value = encode_instruction_descriptor(opcode, descriptor)
-        assert decode_instruction_descriptor(opcode, value) == descriptor
+        value = encode(opcode, descriptor)
+        assert decode(opcode, value) == descriptor
         with pytest.raises(OperandError) as caught:
-            decode_instruction_descriptor(opcode, value ^ flipped)
+            decode(opcode, value ^ flipped)
         assert re.search(message, str(caught.value)), str(caught.value)
         assert f"{value ^ flipped:#010x} of {text}" in str(caught.value)
     for number in (-1, 1 << 32, True, "4", 4.0):
         with pytest.raises(OperandError, match=r"must be a 32-bit number, not"):
-            decode_instruction_descriptor(parse_opcode(f"{SP}.kind::f16"), number)  # type: ignore[arg-type]
+            decode(parse_opcode(f"{SP}.kind::f16"), number)  # type: ignore[arg-type]
 
 
 def test_the_encoder_refuses_what_no_value_means() -> None:
@@ -164,7 +153,7 @@ def test_the_encoder_refuses_what_no_value_means() -> None:
         (nvf4, replace(four, scale_id_a=2), r"the scale factor A ID in .* must be 0, not 2$"),
     ):
         with pytest.raises(OperandError, match=message):
-            encode_instruction_descriptor(text, descriptor)
+            encode(text, descriptor)
 
 
 #: Bits in the manual's table: four start counts, four first spans, the flag, spans of zeros and of columns, the shift.

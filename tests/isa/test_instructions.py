@@ -43,12 +43,10 @@ def test_examples() -> None:
         assert str(parse(f"  {text};\n")) == text
 
 
-def _mma(
-    variants: tuple[str, ...], shapes: str, pairs: Iterable, ends: Iterable, middles: Iterable = ("",)
-) -> set[str]:
+def _mma(variants: tuple[str, ...], shapes: str, pairs: Iterable, ends: Iterable, kinds: Iterable = ("",)) -> set[str]:
     return {
-        f"mma{sp}.sync.aligned.{shape}.row.col{middle}.{d}.{a}.{b}.{c}"
-        for sp, shape, (a, b), (d, c), middle in product(variants, shapes.split(), pairs, ends, middles)
+        f"mma{sp}.sync.aligned.{shape}.row.col{kind}.{d}.{a}.{b}.{c}"
+        for sp, shape, (a, b), (d, c), kind in product(variants, shapes.split(), pairs, ends, kinds)
     }
 
 
@@ -184,7 +182,7 @@ SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4n
 MALFORMED = [
     # opcode and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),
-    ("tcgen05.mma.sp.cta_group::1.kind::f16", "^'tcgen05.mma.sp", "use sptc.tcgen05_mma, which takes both"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16", "^'tcgen05.mma.sp", r"use sptc\.tcgen05_mma, which takes both\.$"),
     ("mma.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' is missing", "mma requires it"),
     ("wgmma.sp.sync.aligned.m64n8k32.f32.f16.f16", r"^'\.mma_async' is missing", "wgmma requires it"),
     # layouts

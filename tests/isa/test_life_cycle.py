@@ -28,8 +28,8 @@ def test_the_example() -> None:
     assert doctest.testmod(life_cycle).attempted > 0
 
 
-def test_a_pipeline() -> None:
-    """Two groups are in flight on two accumulators. Registers may be read once their own group is complete."""
+def test_sequences_that_are_defined() -> None:
+    """Two groups in flight on two accumulators; registers may be read once their own group is complete."""
     first, second = D, [f"e{index}" for index in range(4)]
     sequence = Sequence()
     sequence.write(*first, *second)
@@ -45,10 +45,7 @@ def test_a_pipeline() -> None:
     sequence.wait_group(0)
     sequence.read(*second)
     sequence.end()
-
-
-def test_what_needs_no_fence() -> None:
-    """No fence is needed for an accumulator of the same shape, for A that is only read, and for unused registers."""
+    # The same accumulator in one shape, A that is read again, and unused registers.
     sequence = begun(A)
     sequence.mma_async(MMA, D, A)
     sequence.write("other")
@@ -60,6 +57,22 @@ def test_what_needs_no_fence() -> None:
     sequence.commit_group()
     sequence.wait_group(0)
     sequence.end()
+    # Two buffers in turn; one is written while the other is read.
+    sequence = Sequence()
+    sequence.write_shared("one")
+    sequence.fence_proxy()
+    sequence.fence()
+    for reads, writes in (("one", "two"), ("two", "one"), ("one", "two")):
+        sequence.mma_async(MMA, D, shared=[reads])
+        sequence.commit_group()
+        sequence.write_shared(writes)
+        sequence.fence_proxy()
+        sequence.wait_group(0)
+    sequence.write_shared("three")
+    sequence.mma_async(MMA, D, shared=["one"])  # does not read what is not fenced
+    sequence.commit_group()
+    sequence.wait_group(0)
+    sequence.end()
 
 
 WRITTEN = "call 3: register '{}' was written in call 2, and no wgmma.fence came between"
@@ -67,19 +80,14 @@ ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and 
 IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
 UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
-FENCE, COMMIT, MULTIPLY, OTHERS = (
-    ("fence",),
-    ("commit_group",),
-    ("mma_async", MMA, D),
-    [f"e{index}" for index in range(4)],
-)
+FENCE, COMMIT, MULTIPLY = ("fence",), ("commit_group",), ("mma_async", MMA, D)
 #: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
     "unfenced": (Sequence, [MULTIPLY], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
     "written": (Sequence, [FENCE, ("write", "d2"), MULTIPLY], WRITTEN.format("d2")),
     "a written": (Sequence, [FENCE, ("write", "a3"), (*MULTIPLY, A)], WRITTEN.format("a3")),
     "other shape": (begun, [("mma_async", WIDER, D)], ACCUMULATED),
-    "accumulator as a": (begun, [("mma_async", MMA, OTHERS, D)], ACCUMULATED),
+    "accumulator as a": (begun, [("mma_async", MMA, ["e0", "e1", "e2", "e3"], D)], ACCUMULATED),
     "read before commit": (begun, [("read", "d0")], IN_FLIGHT.format(4, "d0", "read", "commit_group")),
     "read before wait": (begun, [COMMIT, ("read", "d1")], IN_FLIGHT.format(5, "d1", "read", "wait_group")),
     "waited for too few": (begun, [COMMIT, ("wait_group", 1), ("read", "d1")],
@@ -109,25 +117,6 @@ def test_the_first_misuse() -> None:
         with pytest.raises(sptc.OrderError) as raised:
             getattr(sequence, str(last))(*operands)
         assert str(raised.value) == message, name
-
-
-def test_shared_memory_behind_a_proxy_fence() -> None:
-    """Two buffers are used in turn: one is written while the other is read."""
-    sequence = Sequence()
-    sequence.write_shared("one")
-    sequence.fence_proxy()
-    sequence.fence()
-    for reads, writes in (("one", "two"), ("two", "one"), ("one", "two")):
-        sequence.mma_async(MMA, D, shared=[reads])
-        sequence.commit_group()
-        sequence.write_shared(writes)
-        sequence.fence_proxy()
-        sequence.wait_group(0)
-    sequence.write_shared("three")
-    sequence.mma_async(MMA, D, shared=["one"])  # does not read the buffer without a fence
-    sequence.commit_group()
-    sequence.wait_group(0)
-    sequence.end()
 
 
 def test_operands_that_do_not_fit() -> None:

@@ -87,8 +87,7 @@ def test_every_map_against_cute(move: MatrixMove) -> None:
     where = matrix_move_map(move)
     # Which lane gives the address of every row of the tile.
     owner = {int(_cute(np.array(lane), address)) // 128: lane for lane in range(move.matrices * move.rows)}
-    octets = np.arange(4 * move.registers)
-    bits = _cute(np.arange(32), thread)[:, None] + _cute(8 * octets, value)
+    bits = _cute(np.arange(32), thread)[:, None] + _cute(8 * np.arange(4 * move.registers), value)
     lane = np.vectorize(owner.__getitem__)(bits // 128)
     place = bits % 128 // 8
     if shuffle is not None:

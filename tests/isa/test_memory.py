@@ -55,9 +55,7 @@ def swizzled(address: int, swizzle: str, base_offset: int) -> int:
 @pytest.mark.parametrize("swizzle", SWIZZLES)
 @pytest.mark.parametrize("major", ["k", "mn"])
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
-def test_every_address_is_that_of_the_formula(
-    swizzle: str, major: str, bits: int, unit_elements: int, rng: Random
-) -> None:
+def test_every_address_is_of_the_formula(swizzle: str, major: str, bits: int, unit_elements: int, rng: Random) -> None:
     width = {"none": 16, "32B": 32, "64B": 64}.get(swizzle, 128)
     rows = 4 if swizzle == "128B with 32B atoms" else 8
     per_unit = unit_elements or 128 // bits
@@ -94,7 +92,7 @@ def test_the_fields_are_where_the_manual_has_them() -> None:
     assert encode_descriptor(0, 16, 32, "32B", 0, "tcgen05") == 1 << 16 | 2 << 32 | 1 << 46 | 6 << 61
 
 
-def test_fields_that_no_descriptor_holds() -> None:
+def test_fields_and_values_that_are_no_descriptor() -> None:
     for numbers, options, words in (
         ((8, 0, 0), {}, "^the start of .* a multiple of 16 bytes from 0 to 262128, not 8"),
         ((1 << 18, 0, 0), {}, "the start of .* not 262144"),
@@ -105,9 +103,6 @@ def test_fields_that_no_descriptor_holds() -> None:
     ):
         with pytest.raises(OperandError, match=words):
             encode_descriptor(*numbers, **options)  # type: ignore[arg-type]
-
-
-def test_values_that_are_no_descriptor() -> None:
     for value, family, words in (
         (-1, "wgmma", "64-bit number, not -0x1"),
         (1 << 30, "wgmma", "0x0000000040000000 of wgmma sets the reserved bits 0x40000000"),

@@ -7,7 +7,7 @@ import pytest
 from sptc.errors import InstructionError
 from sptc.isa.evidence import evidence
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from sptc.isa.numerics import BLOCK_GROUP, Method, Numerics, Rounding, numerics
+from sptc.isa.numerics import BLOCK_GROUP, Method, Rounding, numerics
 
 FUSED, GROUPED, EMULATED, INTEGER = Method.FUSED, Method.GROUPED, Method.EMULATED, Method.INTEGER
 RZ, E8M13, RNE, EXACT = Rounding.RZ_F32, Rounding.RZ_E8M13, Rounding.RNE_F16, Rounding.EXACT
@@ -56,23 +56,14 @@ WG = "wgmma.mma_async.sp.sync.aligned"
 FP8 = f"{SP}.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 
 
-def _key(instruction: Instruction, arch: str) -> tuple[str, str, str]:
-    if instruction.kind:
-        return arch, instruction.kind, instruction.d.name
-    a = TYPES.get(instruction.a.name, instruction.a.name)
-    return arch, instruction.family, f"{a} {instruction.d.name}"
-
-
-def _row(parameters: Numerics) -> Row:
-    names = ("method", "step", "alignment_bits", "zero_exponent", "rounding")
-    return tuple(getattr(parameters, name) for name in names)  # type: ignore[return-value]
-
-
 def test_every_instruction_on_every_architecture() -> None:
     used = set()
     for instruction, arch in EVERY:
-        key = _key(instruction, arch)
-        assert _row(numerics(instruction, arch)) == TABLE[key], (str(instruction), arch)
+        a, kind, d = instruction.a.name, instruction.kind, instruction.d.name
+        key = (arch, kind, d) if kind else (arch, instruction.family, f"{TYPES.get(a, a)} {d}")
+        p = numerics(instruction, arch)
+        row = (p.method, p.step, p.alignment_bits, p.zero_exponent, p.rounding)
+        assert row == TABLE[key], (str(instruction), arch)
         used.add(key)
     assert used == set(TABLE)
     assert {arch for arch, _, _ in used} == set(ARCHITECTURES)

@@ -47,22 +47,17 @@ def pasted(text: str) -> PastedLine:
 def test_a_line_of_any_source(text: str) -> None:
     line = pasted(text)
     assert line.opcode == SPARSE
-    assert [operand.replace(" ", "").replace("$", "%") for operand in line.operands] == [
-        *[VECTOR.replace(" ", "")] * 4, "%r9", "0x1",
-    ]  # fmt: skip
+    operands = [operand.replace(" ", "").replace("$", "%") for operand in line.operands]
+    assert operands == [*[VECTOR.replace(" ", "")] * 4, "%r9", "0x1"]
     assert roles(line) == ["d", "a", "b", "c", "e", "f"]
-    assert line.predicate == {"@!%p3": "!%p3", "@$9": "$9"}.get(
-        next((w for w in text.split() if "@" in w), "").strip('"'), ""
-    )
+    predicate = next((word for word in text.split() if "@" in word), "").strip('"')
+    assert line.predicate == {"@!%p3": "!%p3", "@$9": "$9"}.get(predicate, "")
     assert line.added == (".sync.aligned.row.col" if "mma.sp.m16" in text else "")
 
 
-def test_what_is_no_line() -> None:
+def test_what_is_no_line_or_no_operands() -> None:
     for text in (SPARSE, f"{SPARSE};", "m16n8k32 f16", "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {r0, r1}, [r2];", ""):
         assert paste(text) is None, text
-
-
-def test_brackets_and_empty_operands() -> None:
     for operands, message in (
         ("{%r1, %r2, %r3", "'{' is not closed in"),
         ("{%r1, %r2], %r3", r"'\]' does not match '{' in"),

@@ -18,28 +18,17 @@ from sptc.operands.tensor_memory import gather_tensor
 FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
 
 
-def _distinct() -> list[Instruction]:
-    """One instruction for each shape, container and result width. For wgmma, only the smallest and the largest N."""
-    found: dict[tuple[object, ...], Instruction] = {}
-    for i in every_instruction():
-        if i.family == "mma" or i.n in (8, 24, 256):
-            key = i.family, bool(i.sparse), i.shape, i.container_bits, i.low_bit(i.a), i.d.bits, i.scale_size
-            found.setdefault(key, i)
-    return list(found.values())
-
-
-def _of_tcgen05() -> list[tuple[Opcode, Instruction]]:
-    """One instruction for each opcode, M, and width of A and D, with the same or another type of B."""
-    found: dict[tuple[object, ...], tuple[Opcode, Instruction]] = {}
-    for opcode in every_opcode():
-        for i in instructions_of(opcode):
-            if i.n == opcode.columns[0 if i.m == opcode.rows[0] else -1]:
-                found.setdefault((opcode, i.m, i.a.bits, i.a == i.b, i.d.bits), (opcode, i))
-    return list(found.values())
-
-
-EVERY = _distinct()
-TCGEN05 = _of_tcgen05()
+#: One instruction of each shape, container and width of results; of wgmma, the narrow and the widest.
+EVERY = {
+    (i.family, bool(i.sparse), i.shape, i.container_bits, i.low_bit(i.a), i.d.bits, i.scale_size): i
+    for i in every_instruction() if i.family == "mma" or i.n in (8, 24, 256)
+}.values()  # fmt: skip
+#: One instruction of each opcode, number of rows and width of A and D, with B of the same type or another.
+TCGEN05 = {
+    (opcode, i.m, i.a.bits, i.a == i.b, i.d.bits): (opcode, i)
+    for opcode in every_opcode() for i in instructions_of(opcode)
+    if i.n == opcode.columns[0 if i.m == opcode.rows[0] else -1]
+}.values()  # fmt: skip
 
 
 def words_of(place: OperandPlacement, held: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -166,12 +155,15 @@ def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> No
             np.testing.assert_array_equal(words_of(place, tmem[0]), gather_tensor(tmem, makers[name]())[0])
 
 
-def test_half_of_b_is_in_each_cta() -> None:
+def test_half_of_b_is_in_each_cta_and_an_opcode_is_needed() -> None:
     opcode = parse_opcode("tcgen05.mma.sp.cta_group::2.kind::f16")
     i = build_instruction(opcode, 256, 64, "f32", "f16", "f16")
     b = next(place for place in placements(i, 0, opcode).operands if place.operand == "b")
     assert b.shape == (32, 32)
     assert "each CTA holds 32 of the 64 columns" in b.notes
+    i = next(instructions_of(parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")))
+    with pytest.raises(ValueError, match="depends on its opcode, which is missing"):
+        placements(i)
 
 
 def test_where_the_value_stands_in_its_bits() -> None:
@@ -182,9 +174,3 @@ def test_where_the_value_stands_in_its_bits() -> None:
     ):
         a = placements(parse(text)).operands[0]
         assert (a.value_low_bit, a.value_bits, a.bits) == value
-
-
-def test_tcgen05_wants_its_opcode() -> None:
-    i = next(instructions_of(parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")))
-    with pytest.raises(ValueError, match="depends on its opcode, which is missing"):
-        placements(i)

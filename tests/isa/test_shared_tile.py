@@ -17,14 +17,11 @@ from .test_placement import assert_every_bit_once, assert_formulas_agree
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k{}.f32.{}"
 TCGEN05 = "tcgen05.mma.sp.cta_group::{}.kind::{}"
 TEXTS = (
-    WGMMA.format(64, 32, "f16.f16"),
-    WGMMA.format(40, 64, "e4m3.e5m2"),
-    WGMMA.format(8, 16, "tf32.tf32"),
-    TCGEN05.format(1, "f16 (m128n64k32.f32.f16.f16)"),
-    TCGEN05.format(2, "tf32 (m256n64k16.f32.tf32.tf32)"),
+    WGMMA.format(64, 32, "f16.f16"), WGMMA.format(40, 64, "e4m3.e5m2"), WGMMA.format(8, 16, "tf32.tf32"),
+    TCGEN05.format(1, "f16 (m128n64k32.f32.f16.f16)"), TCGEN05.format(2, "tf32 (m256n64k16.f32.tf32.tf32)"),
     TCGEN05.format(1, "f8f6f4 (m64n64k64.f32.e2m1.e3m2)"),
     TCGEN05.format(1, "mxf4.block_scale (m128n64k128.f32.e2m1.e2m1.ue8m0)"),
-)
+)  # fmt: skip
 
 
 def parsed(text: str) -> tuple[Instruction, Opcode | None]:
@@ -78,16 +75,13 @@ def test_offsets_of_random_tiles(rng: np.random.Generator) -> None:
                 assert overlaps == any("share bytes" in note for note in place.notes)
 
 
-def test_what_is_wrong() -> None:
+def test_what_is_wrong_or_refused() -> None:
     i = parse(TEXTS[0])
     shape = tile_shape(i, "b")
     tile = packed_tile(i, "b", offsets=(0, 128))
     assert [*tile.problems(shape)] == ["1536 of 2048 elements of B share bytes with another: the offsets are too small"]
     far = SharedTile(packed_tile(i, "b", start=262_128 - 16, offsets=(16, 32)).descriptor)
     assert any("beyond the 232448 bytes of a CTA" in problem for problem in far.problems(shape))
-
-
-def test_what_is_refused() -> None:
     for text, words, message in (
         (TEXTS[1], {"major": "mn"}, r"reads .e4m3 K-major only"),
         (TEXTS[6], {"major": "mn"}, r"reads .e2m1 K-major only"),

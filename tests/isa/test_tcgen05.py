@@ -188,13 +188,8 @@ def test_only_sm_100_has_them() -> None:
             evidence(text, arch)
         with pytest.raises(InstructionError):
             require_architecture(forms_named(text)[0].instruction, arch)
-
-
-def test_the_other_parser_sends_here() -> None:
-    with pytest.raises(InstructionError, match=r"use sptc\.tcgen05_mma, which takes both\.$"):
-        parse(f"{SP}.kind::f16")
-    text = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-    assert forms_named(text)[0].instruction == parse(text)
+    other = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    assert forms_named(other)[0].instruction == parse(other)
 
 
 def test_every_opcode() -> None:

@@ -55,12 +55,6 @@ def test_every_map_is_that_of_the_manual() -> None:
                         assert_same(result, manual.scales(name, 30), f"scales of {name} of {what}")
 
 
-def test_no_layout() -> None:
-    for m, group in ((32, 1), (256, 1), (64, 2)):
-        with pytest.raises(ValueError, match=f"no layout has {m} rows"):
-            layout_for(parse_opcode(f"tcgen05.mma.sp.cta_group::{group}.kind::f16"), m)
-
-
 def instruction(kind: str, a: str = "") -> Instruction:
     return next(i for i in instructions_of(parse_opcode(f"{SP}.kind::{kind}")) if a in ("", i.a.name))
 
@@ -94,13 +88,13 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-def test_refused() -> None:
+def test_refused_and_the_last_column() -> None:
+    for m, group in ((32, 1), (256, 1), (64, 2)):
+        with pytest.raises(ValueError, match=f"no layout has {m} rows"):
+            layout_for(parse_opcode(f"tcgen05.mma.sp.cta_group::{group}.kind::f16"), m)
     for call, message in REFUSED:
         with pytest.raises(OperandError, match=message):
             call()
-
-
-def test_the_last_column_may_be_used() -> None:
     assert accumulator_map(D, 256, 32, 256).columns.max() == 511
     assert metadata_map(D, I8, 0, 510).columns.max() == 511
     assert scale_map("scale_a", 128, 1, 0, 508).columns.max() == 511

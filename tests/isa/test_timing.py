@@ -13,10 +13,10 @@ import pytest
 import sptc
 from sptc.errors import InstructionError, OperandError
 from sptc.isa.architectures import TARGETS
-from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.kernel_timing import Tile, dense_twin, product_timing
 from sptc.isa.rates import RATES, timing_on
-from sptc.isa.tcgen05 import Opcode, build_instruction, parse_opcode, parse_shaped
+from sptc.isa.tcgen05 import build_instruction, parse_opcode, parse_shaped
 from sptc.isa.timing import Resource, Source, is_sequence, tcgen05_timing, timing
 
 FOLDER = Path(sptc.__file__).parent / "recordings" / "cycles"
@@ -24,6 +24,7 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
 
 
 def rows(name: str) -> list[dict[str, str]]:
+    """Return the rows of a table of recorded cycles."""
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     return [*csv.DictReader(line for line in lines if not line.startswith("#"))]
 
@@ -80,8 +81,7 @@ def test_another_program_found_the_same() -> None:
     differences = []
     for row in rows("wgmma-h200-2026-11-22.csv"):
         i = texts[row["sparse"] == "1", row["element"], int(row["n"]), row["accumulate"]]
-        law = timing(i, "sm_90", row["a_from"])
-        differences.append(abs(float(row["interval"]) - law.interval))
+        differences.append(abs(float(row["interval"]) - timing(i, "sm_90", row["a_from"]).interval))
     assert len(differences) == 136
     assert max(differences) < 1
     assert sum(difference < 0.11 for difference in differences) >= 134
@@ -119,35 +119,30 @@ def test_which_instructions_have_cycles() -> None:
     """All instructions of sm_90 have known cycles, and instructions of other architectures have none."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
-
-
-def measured_tcgen05() -> list[tuple[Opcode, Instruction, dict[str, str]]]:
-    """Return each measurement with its opcode and instruction. Some N of integers do not exist in PTX."""
-    results = []
-    for row in rows("tcgen05-b200-2026-03-06.csv"):
-        opcode = parse_opcode(row["instruction"])
-        shape, d, a, b, *scale = row["shape_and_types"].split(".")
-        m, n, k = (int(word) for word in shape[1:].replace("n", " ").replace("k", " ").split())
-        instruction = build_instruction(opcode, m, n, d, a, b, scale_type=scale[0] if scale else None)
-        assert instruction.k == k
-        results.append((opcode, instruction, row))
-    return results
+    for name, target in TARGETS.items():
+        for i in every_instruction("mma"):
+            cycles = timing_on(i, name)
+            assert (cycles is not None) == (target.arch in i.architectures), (name, i)
+            if cycles and cycles.source is Source.DATA_SHEET:
+                assert cycles.interval * cycles.kept_mac_per_cycle == i.m * i.n * i.stored_k
+                assert target.same_chip
 
 
 def test_intervals_and_latencies_of_tcgen05() -> None:
-    """Intervals and latencies of one CTA and of a pair.
-
-    One CTA: all intervals within 0.06 of a cycle; a pair: none is shorter, those of N less than 112 up to 4.1 longer.
-    All latencies to the cycle, but for scaled ones with A in tensor memory and N = 256, two cycles later.
-    """
+    """One CTA: intervals within 0.06 of a cycle; a pair: none is shorter, those of N less than 112 up to 4.1 longer."""
     differences, late = {1: [], 2: []}, []
-    for opcode, i, row in measured_tcgen05():
+    for row in rows("tcgen05-b200-2026-03-06.csv"):  # some of integers are of an N that PTX does not list
+        opcode = parse_opcode(row["instruction"])
+        shape, d, a, b, *scale = row["shape_and_types"].split(".")
+        m, n, k = (int(word) for word in shape[1:].replace("n", " ").replace("k", " ").split())
+        i = build_instruction(opcode, m, n, d, a, b, scale_type=scale[0] if scale else None)
+        assert i.k == k
         law = tcgen05_timing(opcode, i, row["a_from"])
         difference = float(row["interval"]) - law.interval
         differences[opcode.cta_group].append(difference)
         assert law.source is Source.MEASURED_ELSEWHERE
         assert -0.01 < difference < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1), row
-        if float(row["latency"]) != law.latency:
+        if float(row["latency"]) != law.latency:  # of scaled ones with A in tensor memory and N = 256
             late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - law.latency))
     assert [len(of) for of in differences.values()] == [120, 144]
     assert sum(difference < 0.06 for difference in differences[2]) == 102
@@ -234,7 +229,7 @@ def test_what_sparsity_gains() -> None:
             assert gain == pytest.approx(result, rel=0.14), (element, shape, operands)
 
 
-def test_parts() -> None:
+def test_parts_of_a_product_and_products_that_are_refused() -> None:
     instruction = parse(SPARSE["f16"])
     one = product_timing(instruction, (1536, 2816, 3200))
     assert (one.waves, one.bound_by) == (1, "shared memory")
@@ -246,9 +241,6 @@ def test_parts() -> None:
     assert one.cycles - one.multiplying - one.storing == dense.cycles - dense.multiplying - dense.storing
     wide = product_timing(instruction, (1536, 2816, 3200), Tile(64, 512))
     assert wide.multiplying >= 3200 // 32 * 2 * 144
-
-
-def test_products_that_are_refused() -> None:
     with pytest.raises(OperandError, match="multiple of 64 rows"):
         Tile(96, 256)
     with pytest.raises(InstructionError, match="wgmma on sm_90"):
@@ -279,13 +271,3 @@ def test_rates_are_the_published_ones() -> None:
     both = {(arch, key) for arch, rates in RATES.items() for key in rates.macs}
     assert both - seen == {("sm_86", "integer 8"), ("sm_80", "integer 4")}
     assert all(RATES[arch].macs["integer 4"] == 2 * RATES[arch].macs["integer 8"] for arch in ("sm_80", "sm_86"))
-
-
-def test_every_mma_has_cycles_on_every_target() -> None:
-    for name, target in TARGETS.items():
-        for i in every_instruction("mma"):
-            cycles = timing_on(i, name)
-            assert (cycles is not None) == (target.arch in i.architectures), (name, i)
-            if cycles and cycles.source is Source.DATA_SHEET:
-                assert cycles.interval * cycles.kept_mac_per_cycle == i.m * i.n * i.stored_k
-                assert target.same_chip
