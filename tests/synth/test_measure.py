@@ -33,17 +33,13 @@ def test_a_measurement_repeats_and_others_agree() -> None:
 
 
 @pytest.mark.regression
-def test_energy_follows_what_is_multiplied() -> None:
+def test_energy_follows_what_is_multiplied_and_decoded() -> None:
     zeros, half, normal = (measured(distribution=of) for of in ("zeros", "half", "normal"))
     assert zeros.total < half.total < normal.total
     assert zeros.stages["multiply"] == 0
     assert zeros.stages[REGISTERS] > 0
     assert normal.products == 16
     assert normal.cycles >= CYCLES
-
-
-@pytest.mark.regression
-def test_a_dense_instruction_decodes_nothing() -> None:
     sparse, dense = measured(), measured(DENSE)
     assert dense.stages["decode"] == 0 < sparse.stages["decode"]
     assert dense.total < sparse.total
@@ -62,16 +58,12 @@ def test_other_instructions() -> None:
 
 
 @pytest.mark.regression
-def test_glitches_add_to_what_is_settled() -> None:
+def test_glitches_and_a_flat_netlist() -> None:
     settled, all_of_it = measured(), measured(glitches=True)
     assert all_of_it.cycles == settled.cycles
     assert all_of_it.stages["inputs"] == settled.stages["inputs"]
     assert all(all_of_it.stages[stage] >= taken for stage, taken in settled.stages.items())
     assert all_of_it.stages["multiply"] > 1.1 * settled.stages["multiply"]
-
-
-@pytest.mark.regression
-def test_flat_it_has_no_stages() -> None:
     flat = measured(by_module=False)
     assert {stage for stage, taken in flat.stages.items() if taken} == {"inputs", LOGIC, REGISTERS}
     assert 0.7 < flat.total / measured().total < 1.3

@@ -29,8 +29,7 @@ def test_units() -> None:
     assert str(dense) == "dense unit"
     assert len(dense.text) < len(whole.text)
     assert "wire width 1 input" in whole.text
-    enabled = unit(config, combinational=True)
-    top = modules(enabled.text)["top"]
+    top = modules(unit(config, combinational=True).text)["top"]
     assert not re.search(r"input \d+ \\enable", top)
     assert re.search(r"connect \\enable 1'1", top)
     assert unit(config, fpga=True).text.count("cell $mul ") > 0 == whole.text.count("cell $mul ")
@@ -64,7 +63,7 @@ def test_a_configuration_that_serves_no_warp() -> None:
 
 
 @pytest.mark.regression
-def test_a_netlist_comes_apart(tmp_path: Path) -> None:
+def test_a_netlist_and_a_unit_come_apart(tmp_path: Path) -> None:
     ports = "wire input 0 \\i\nwire output 1 \\o\n"
     inverter = "cell $not $1\nparameter \\A_WIDTH 1\nparameter \\A_SIGNED 0\nparameter \\Y_WIDTH 1\n"
     inside = {"top": "wire width 2 input 0 \\x\nwire width 2 output 1 \\y\n"}
@@ -83,10 +82,6 @@ def test_a_netlist_comes_apart(tmp_path: Path) -> None:
     rest = cells_of(between, tmp_path)
     assert (rest["top.part0"], rest["top.part1"]) == (1, 1)
     assert "$not" not in rest
-
-
-@pytest.mark.regression
-def test_a_unit_comes_apart(tmp_path: Path) -> None:
     whole = unit(CoreConfig(name="two", formats=("s8",), step_bytes=4, cuts=("reduce",)))
     parts, between = stages(whole)
     assert len(parts) > 1

@@ -12,7 +12,6 @@ from sptc.rtl.warpgroup import Warpgroup
 from sptc.synth import parts as hierarchy
 from sptc.synth.area import survey, warpgroup_parts
 from sptc.synth.netlist import modules
-from sptc.synth.parts import Part
 from sptc.synth.recipe import Recipe
 from sptc.synth.report import table
 
@@ -20,13 +19,9 @@ TINY = replace(PRESETS["tiny"], name="own", formats=("s8",), rows=2, columns=4)
 ARRAYS = 4
 
 
-@pytest.fixture(scope="module")
-def parts() -> list[Part]:
-    return warpgroup_parts(TINY)
-
-
 @pytest.mark.regression
-def test_how_many_there_are(parts: list[Part]) -> None:
+def test_every_module_is_in_one_part_that_is_counted() -> None:
+    parts = warpgroup_parts(TINY)
     counts = {part.name: part.count for part in parts}
     assert next(iter(counts)) == "unit"
     assert counts["unit"] == ARRAYS * TINY.rows * TINY.columns
@@ -35,6 +30,9 @@ def test_how_many_there_are(parts: list[Part]) -> None:
     assert counts["panels or mma"] == counts["control of an array"] == ARRAYS
     assert counts["panels to operands"] == ARRAYS
     assert all(counts[name] == 1 for name in ("fetch of operands", "storage of A", "instruction slots"))
+    whole = modules(emit(TINY, "warpgroup", "top", language="rtlil", with_unit=False))
+    kept = sum(part.count * part.netlist.text.count("cell $dff") for part in parts if part.netlist)
+    assert kept == sum(text.count("cell $dff") for text in whole.values())
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
@@ -52,13 +50,6 @@ def test_every_part_is_in_the_hardware() -> None:
     enter(Warpgroup(replace(TINY, rows=4, columns=4)), "")
     gc.collect()  # free components that were never elaborated, while their warnings are off
     assert hierarchy._NAMES.keys() <= places
-
-
-@pytest.mark.regression
-def test_every_module_is_in_one_part(parts: list[Part]) -> None:
-    whole = modules(emit(TINY, "warpgroup", "top", language="rtlil", with_unit=False))
-    kept = sum(part.count * part.netlist.text.count("cell $dff") for part in parts if part.netlist)
-    assert kept == sum(text.count("cell $dff") for text in whole.values())
 
 
 @pytest.mark.regression

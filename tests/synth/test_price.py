@@ -11,9 +11,9 @@ from sptc.errors import BackendError, Error
 from sptc.synth import price
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist
-from sptc.synth.price import Request, measure, measure_all, versions
+from sptc.synth.price import measure, measure_all, versions
 from sptc.synth.recipe import Recipe
-from sptc.synth.sweep import Grid, Point, points, sweep
+from sptc.synth.sweep import Grid, points, sweep
 from sptc.synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 from sptc.tests.synth.netlists import nands
 
@@ -46,8 +46,7 @@ def test_what_a_measurement_depends_on(library: Library, monkeypatch: pytest.Mon
     """A measurement depends on netlist, recipe, content of the library and tool versions, but not on a file name."""
     recipe = Recipe(library=library)
     measure(nands(2), recipe)
-    renamed = Recipe(library=Library("other.lib", library.text))
-    assert measure(nands(2), renamed).cached
+    assert measure(nands(2), Recipe(library=Library("other.lib", library.text))).cached
     changed = Recipe(library=Library(library.name, library.text.replace("area : 4;", "area : 6;")))
     assert measure(nands(2), changed).amounts["area"] == 12
     assert not measure(nands(2), Recipe(library=library, combinational=True)).cached
@@ -85,19 +84,14 @@ def test_an_interruption_leaves_nothing(own_cache: Path, tmp_path: Path, monkeyp
     assert not own_cache.exists()
 
 
-def test_many_at_once(own_cache: Path) -> None:
-    expected: dict[str, Request] = {
-        f"{n} {name}": (replace(nands(n), name=name), Recipe()) for n in (1, 2) for name in "ab"
-    }
+def test_many_at_once_and_one_that_fails(own_cache: Path) -> None:
+    requests = {f"{n} {name}": (replace(nands(n), name=name), Recipe()) for n in (1, 2) for name in "ab"}
     told: list[tuple[int, int]] = []
-    found = measure_all(expected, 2, lambda done, total: told.append((done, total)))
+    found = measure_all(requests, 2, lambda done, total: told.append((done, total)))
     gates = {name: measurement.amounts["gates"] for name, measurement in found.items()}
     assert gates == {"1 a": 1.0, "1 b": 1.0, "2 a": 2.0, "2 b": 2.0}
     assert told == [(0, 2), (1, 2), (2, 2)]
     assert len(list(own_cache.iterdir())) == 2
-
-
-def test_one_that_fails_ends_all() -> None:
     wrong = Netlist("wrong", "nonsense\n")
     with pytest.raises(BackendError, match=r"^Yosys failed: "):
         measure_all({"good": (nands(1), Recipe()), "bad": (wrong, Recipe())}, 2)
@@ -110,34 +104,33 @@ def test_versions() -> None:
     assert re.match(r"\d+\.\d+", found["abc"])
 
 
-GRID = Grid(
-    formats=(("s8",), ("f16",)), alignments=(12,), step_bytes=(4, 8), muxes=("mux4",), cuts=((), ("multiply", "reduce"))
-)
+GRID = Grid((("s8",), ("f16",)), (12,), (4, 8), ("mux4",), ((), ("multiply", "reduce")))
 
 
-@pytest.fixture
-def found(library: Library) -> list[Point]:
-    return sweep(GRID, Recipe(library=library), jobs=2)
-
-
-def test_a_grid() -> None:
-    """The last axis varies fastest. Packed e2m1 implies the scale formats that it needs."""
+def test_grids() -> None:
+    """The last axis runs fastest; what packed e2m1 needs comes with it."""
     grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=False)
     found = points(grid)
-    assert [str(point) for point in found[:3]] == [
-        "s8 F=8 8 B mux4 none",
-        "s8 F=8 8 B mux3 none",
-        "s8 F=36 8 B mux4 none",
-    ]
+    names = [str(point) for point in found[:3]]
+    assert names == ["s8 F=8 8 B mux4 none", "s8 F=8 8 B mux3 none", "s8 F=36 8 B mux4 none"]
     assert len(found) == 8
     packed = found[-1].config
     assert (packed.scales, packed.block_alignment_bits) == (("ue8m0", "ue4m3"), 36)
     assert (packed.alignment_bits, packed.fp8_alignment_bits) == (36, 36)
     assert not any(point.config and point.config.sparse for point in found)
+    (point,) = points(Grid((("f16", "s8"),), (24,), (16,), ("mux4",), ((),)))
+    assert point.products == {"f16": 8, "s8": 16}
+    assert "8-16" in sweep_table([point], Recipe())
+    grid = Grid((("f16",), ("s9",)), (8,), (4,), ("mux4",), ((),))
+    message = r"^no point of the grid is a valid configuration; at f16 F=8 4 B mux4 none, alignment_bits"
+    with pytest.raises(Error, match=message):
+        sweep(grid, Recipe())
 
 
 @pytest.mark.regression
-def test_a_sweep(found: list[Point]) -> None:
+def test_a_sweep_and_its_reports(library: Library, tmp_path: Path) -> None:
+    recipe = Recipe(library=library)
+    found = sweep(GRID, recipe, jobs=2)
     assert [point.place for point in found] == [point.place for point in points(GRID)]
     small, cut, large, _ = found[:4]
     assert small.products == {"s8": 4}
@@ -148,20 +141,14 @@ def test_a_sweep(found: list[Point]) -> None:
     for point in found[4:]:
         assert (point.config, point.measurement, point.products) == (None, None, {})
         assert point.refusal.startswith("alignment_bits must be at least 20")
-
-
-@pytest.mark.regression
-def test_its_reports(found: list[Point], library: Library, tmp_path: Path) -> None:
-    recipe = Recipe(library=library)
     lines = sweep_table(found, recipe).splitlines()
     header = next(place for place, line in enumerate(lines) if line.startswith("formats"))
     assert lines[header].split()[:5] == ["formats", "mux", "cuts", "F", "step"]
     rows = lines[header + 1 :]
     assert len(rows) == 8
     assert rows[1].split()[:5] == ["s8", "mux4", "multiply,reduce", "12", "4"]
-    assert rows[5].endswith(
-        "alignment_bits must be at least 20, the fraction bits of a product of these formats, not 12"
-    )
+    reason = "alignment_bits must be at least 20, the fraction bits of a product of these formats, not 12"
+    assert rows[5].endswith(reason)
     values = json.loads(json.dumps(sweep_as_dict(found, recipe)))
     assert values["points"][0]["configuration"]["step_bytes"] == 4
     assert values["points"][0]["products_per_cycle"] == {"s8": 4}
@@ -171,17 +158,3 @@ def test_its_reports(found: list[Point], library: Library, tmp_path: Path) -> No
     text = (tmp_path / "sweep.svg").read_text()
     wanted = ("unit: area against throughput, little.lib", "a nanosecond", "s8", "8 B multiply,reduce", "area [library")
     assert all(word in text for word in wanted)
-
-
-def test_several_formats_share_a_cycle() -> None:
-    (point,) = points(Grid((("f16", "s8"),), (24,), (16,), ("mux4",), ((),)))
-    assert point.products == {"f16": 8, "s8": 16}
-    assert "8-16" in sweep_table([point], Recipe())
-
-
-def test_a_grid_without_a_configuration() -> None:
-    grid = Grid((("f16",), ("s9",)), (8,), (4,), ("mux4",), ((),))
-    with pytest.raises(
-        Error, match=r"^no point of the grid is a valid configuration; at f16 F=8 4 B mux4 none, alignment_bits"
-    ):
-        sweep(grid, Recipe())

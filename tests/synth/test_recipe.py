@@ -16,27 +16,21 @@ def registered() -> Netlist:
     return netlist([("$_NAND_", first), ("$_DFF_P_", flop), ("$_NAND_", second)], 4, 1)
 
 
-def test_gates(library: Library) -> None:
+def test_gates_and_chains(library: Library) -> None:
     """Eight NAND2 are eight gate equivalents."""
     result = measure(nands(8), Recipe())
     assert (result.amounts, result.longest, result.cells) == ({"gates": 8.0}, 1, {"$_NAND_": 8})
     result = measure(nands(8), Recipe(library=library))
     assert (result.amounts, result.longest, result.cells) == ({"area": 32.0, "gates": 8.0}, 100.0, {"NAND2": 8})
-
-
-def test_a_library_without_gate_equivalents(library: Library) -> None:
+    for length in (1, 3):
+        measurement = measure(chain(length), Recipe(library=library))
+        assert measurement.longest == 100.0 * length
+        assert measurement.amounts == {"area": 4.0 * length, "gates": length}
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "NAND2" not in line))
     measurement = measure(chain(1), Recipe(library=poor))
     assert Recipe(library=poor).amounts == ("area",)
     assert measurement.amounts == {"area": 11.0}  # the area of two inverters, a NOR2 and another inverter
     assert measurement.longest == 300.0
-
-
-def test_a_chain_is_as_long_as_its_cells(library: Library) -> None:
-    for length in (1, 3):
-        measurement = measure(chain(length), Recipe(library=library))
-        assert measurement.longest == 100.0 * length
-        assert measurement.amounts == {"area": 4.0 * length, "gates": length}
 
 
 def test_registers_cut_paths(registered: Netlist, library: Library) -> None:
@@ -90,23 +84,11 @@ def test_the_published_recipe(library: Library) -> None:
     """Areas can be compared with published areas only if Yosys runs these commands in this order."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [
-        "read_rtlil netlist.il",
-        "attrmap -remove init",
-        "hierarchy -top top",
-        "proc",
-        "flatten",
-        "opt -full",
-        "async2sync",
-        "synth -flatten -top top -run begin:check",
-        "dfflegalize -cell $_DFF_P_ x",
-        "techmap -map transparent.v",
-        "opt -full",
-        "opt -fast",
-        "dfflegalize -cell $_DFF_P_ x",
-        "opt_clean",
+        "read_rtlil netlist.il", "attrmap -remove init", "hierarchy -top top", "proc", "flatten", "opt -full",
+        "async2sync", "synth -flatten -top top -run begin:check", "dfflegalize -cell $_DFF_P_ x",
+        "techmap -map transparent.v", "opt -full", "opt -fast", "dfflegalize -cell $_DFF_P_ x", "opt_clean",
         "dfflibmap -liberty registers.lib",
         "abc -liberty library.lib -script "
         "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9;topo;buffer,-c;upsize;dnsize;stime,-p",
-        "opt_clean",
-        "tee -q -o statistics.json stat -liberty library.lib -json",
-    ]
+        "opt_clean", "tee -q -o statistics.json stat -liberty library.lib -json",
+    ]  # fmt: skip

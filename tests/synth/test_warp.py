@@ -68,9 +68,8 @@ def test_results_that_come_from_gates_are_refused(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.regression
 def test_too_few_tiles() -> None:
     few = drawn(SPARSE, "normal", 63, np.random.default_rng(0))
-    with pytest.raises(
-        Error, match=r"63 tiles are too few for a warp: 64 tiles run in parallel, and the first \d of their 0 instr"
-    ):
+    message = r"63 tiles are too few for a warp: 64 tiles run in parallel, and the first \d of their 0 instr"
+    with pytest.raises(Error, match=message):
         warp().measure(SPARSE, "sm_90", few, "normal")
 
 
