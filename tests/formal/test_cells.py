@@ -37,18 +37,14 @@ def terms(tree: CarrySaveTree) -> tuple[object, ...]:
 
 #: For each property of a cell: the class of the cell, and a function that returns the parameters under proof.
 CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
-    "alignment.maximum": (
-        MaxExponent,
-        lambda cell: (cell.count, len(cell.e_max), "signed" if cell.e_max.shape().signed else "unsigned"),
-    ),
-    "alignment.shift": (
-        AlignmentShifter,
-        lambda cell: (cell.magnitude_bits, cell.padding, cell.shift_amount_bits, cell.shifted_bits),
-    ),
+    "alignment.maximum": (MaxExponent, lambda cell: (cell.count, len(cell.e_max),
+                                                     "signed" if cell.e_max.shape().signed else "unsigned")),
+    "alignment.shift": (AlignmentShifter, lambda cell: (cell.magnitude_bits, cell.padding, cell.shift_amount_bits,
+                                                        cell.shifted_bits)),
     "operands.multiply": (SlotMultiplier, lambda cell: (cell.significand, cell.factor.width, cell.factor.signed)),
     "reduction.tree": (CarrySaveTree, terms),
     "reduction.adder": (Adder, lambda cell: (cell.bits,)),
-}
+}  # fmt: skip
 
 
 def parts(component: Any) -> Iterator[Any]:
@@ -108,10 +104,7 @@ def shipped() -> Iterator[set[type]]:
 
 
 def subjects(case: Case) -> Iterator[type]:
-    """Yield the components that a proof case is about, by hardware class. A stand-in counts as the class it replaces.
-
-    One that connects parts as an array does, where the array itself is too large, goes by these.
-    """
+    """Yield the hardware classes that a case is about; a component that connects parts as an array stands for these."""
     for component, _ in case.harness().m._named_submodules.values():
         if isinstance(component, OrderedSelect):
             yield from {*parts_of(component, "formal", set())} - {OrderedSelect}

@@ -45,8 +45,9 @@ def test_a_planted_fault_is_seen(
 ) -> None:
     fault, waves = FAULTS[name], tmp_path / "waves"
     fault.plant(import_module(fault.module), monkeypatch.setattr)
-    if name not in QUICK and not request.config.getoption("--again") and is_recorded(fault):
-        return
+    record = None if name in QUICK or request.config.getoption("--again") else BROKEN.get(fault.name)
+    if record and record["digests"] == digests(fault, record["case"]):
+        return  # it still leads to the problem that was broken when it was recorded
     words = ["prove", fault.property, "--preset", fault.preset, "--jobs", "1", "--first", "--seconds", "3600"]
     status = main([*words, "--json", "--trace", str(waves)])
     output = capsys.readouterr()
@@ -61,18 +62,11 @@ def test_a_planted_fault_is_seen(
     if name not in QUICK:
         case = broken[0]["parameters"]
         NEWER.mkdir(parents=True, exist_ok=True)
-        (NEWER / f"{name.replace(':', '-')}.json").write_text(
-            json.dumps({"case": case, "digests": digests(fault, case)})
-        )
+        row = json.dumps({"case": case, "digests": digests(fault, case)})
+        (NEWER / f"{name.replace(':', '-')}.json").write_text(row)
 
 
 def digests(fault: Fault, described: str) -> list[str]:
     """Return digests of the proof problems of one case of a property, with the fault planted."""
     asked = cases(chosen([fault.property]), [PRESETS[fault.preset]])
     return [problem_digest(case.harness()) for case in asked if case.described == described]
-
-
-def is_recorded(fault: Fault) -> bool:
-    """Return whether the proof problem with the fault equals the recorded problem, which was broken."""
-    record = BROKEN.get(fault.name)
-    return record is not None and record["digests"] == digests(fault, record["case"])
