@@ -66,8 +66,7 @@ def test_one_rule_explains_each_published_difference(row: dict[str, str]) -> Non
 def test_the_hardware_has_both_floors(exponent_floor: bool) -> None:
     """Sums of four products are not built in hardware."""
     few = {"formats": ("bf16", "e4m3"), "scales": ("ue8m0",), "mux": "mux3", "rows": 1, "columns": 1}
-    config = CoreConfig(name="few", exponent_floor=exponent_floor, **few)
-    engine = Engine(config)
+    engine = Engine(CoreConfig(name="few", exponent_floor=exponent_floor, **few))
     rows = [row for row in DIFFERENCES if row["rule"] == "floor"]
     assert len(rows) == 3
     for row in rows:
@@ -78,8 +77,7 @@ def test_the_hardware_has_both_floors(exponent_floor: bool) -> None:
 
 def test_the_default_is_as_recorded_and_modelled() -> None:
     for opcode in every_opcode():
-        i = next(instructions_of(opcode))
-        parameters = numerics(i, "sm_100")
+        parameters = numerics(next(instructions_of(opcode)), "sm_100")
         assert parameters.zero_exponent != NO_FLOOR
         assert parameters.group == 16
 
@@ -92,5 +90,4 @@ def test_a_pack_decides_the_rule(text: str, key: str, seed: int) -> None:
     assert pack.file.cases <= MOST_CASES
     assert name in pack.told_apart
     [neighbour] = [each for each in neighbours_of(pack.file.instruction, "sm_100") if each.name == name]
-    judgement = judge(pack, results_of(pack, neighbour))
-    assert judgement.explained_by == (name,)
+    assert judge(pack, results_of(pack, neighbour)).explained_by == (name,)

@@ -97,7 +97,6 @@ def test_files_of_others_are_refused(tensor_memory_file: object, rng: np.random.
     file = file_of(subject, "sm_90", drawn.given, rng, 0)
     assert isinstance(file, RegisterFile)
     other = file.b_descriptor + np.arange(len(file.c), dtype=np.uint64)
-    changed = {"scale_d": False, "imm_scale": (1, -1), "b_descriptor": other}
-    for name, value in changed.items():
+    for name, value in {"scale_d": False, "imm_scale": (1, -1), "b_descriptor": other}.items():
         with pytest.raises(FileError, match="a conformance pack of"):
             given_of(RegisterFile(**{**vars(file), name: value}))

@@ -153,8 +153,7 @@ def test_what_does_not_run_or_is_no_record(files: Files, tmp_path: Path, capsys:
         def run(self, row: dict[str, Any], text: str, operands: dict[str, Any]) -> np.ndarray:
             raise module.RecordError("cuModuleLoadData: no")
 
-    refused = module.record(module.PACK, Refusing(None))
-    [row] = judged(path, refused)
+    [row] = judged(path, module.record(module.PACK, Refusing(None)))
     assert (row.error, row.as_modelled) == ("cuModuleLoadData: no", False)
     assert main(["gpu", "judge", str(path), "--jobs", "1"]) == 1
     output = capsys.readouterr().out

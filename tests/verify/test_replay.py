@@ -158,17 +158,12 @@ def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch:
         np.testing.assert_array_equal(file.run("rtl"), file.d, f"{tiles} tiles")
 
 
-@pytest.fixture
-def marked(tmp_path: Path, rng: Random) -> Path:
-    """Return a file of seven tiles. Tile i has 2**i wrong outputs, so the sum shows which tiles were replayed."""
-    file = recording(F32, 7, rng)
+def test_a_limit_draws_distinct_tiles(tmp_path: Path, rng: Random) -> None:
+    """Of seven tiles tile i has 2**i wrong outputs: the mismatches of a replay tell which tiles ran."""
+    file, marked = recording(F32, 7, rng), tmp_path / "marked.npz"
     registers = [(thread, register) for thread in range(32) for register in range(4)]
     places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
-    write(tmp_path / "marked.npz", flipped(file, *places))
-    return tmp_path / "marked.npz"
-
-
-def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
+    write(marked, flipped(file, *places))
     for limit in range(1, 7):
         drawn = []
         for seed in range(8):

@@ -80,8 +80,7 @@ def test_nibbles_and_metadata_outside_the_selected_lanes(rng: Random) -> None:
     check_nibbles(i, lambda words: random_register_file(i, "sm_90", "mid", 4, rng, **words))
     instruction = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     drawn = random_operands(instruction, "mid", 8, rng, sparsity_selector=1)
-    others = unpack_nibbles(drawn.e, instruction, 0)
-    assert set(others.flat) == set(range(16))
+    assert set(unpack_nibbles(drawn.e, instruction, 0).flat) == set(range(16))
 
 
 def test_special_holds_what_the_format_has(rng: Random) -> None:

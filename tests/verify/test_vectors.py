@@ -82,8 +82,7 @@ def test_registers_give_the_results_beside_them(
         file = read(folder / "npz" / "vectors.npz")
         assert (file.name.startswith(text.split()[0]), file.arch, file.cases) == (True, arch, 3)
         assert file.contents()["metadata"] == NIBBLES[nibbles]
-        d = file.run()
-        assert (d == file.d).all()
+        assert (file.run() == file.d).all()
         if isinstance(file, RegisterFile) and file.instruction.family == "wgmma":
             assert len(set(file.b_descriptor.tolist())) == 1
         result = tables_in(folder / "hex")
