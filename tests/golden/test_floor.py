@@ -1,7 +1,6 @@
 """Smallest alignment exponent (e_zero), and rules of sm_100 that recordings of sm_90 confirm."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +21,8 @@ LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90",
 _TIE, _LEAST = -25, -149
 #: Nibble that keeps the first two elements of a chunk.
 _FIRST = 0b0100
-
-
-@dataclass(frozen=True)
-class Directed:
-    """Directed test case: products as (sign, exponent), an accumulator, and the expected code of the result."""
-
-    products: tuple[tuple[int, int], ...]
-    c: int
-    wanted: int
+#: Signs and exponents of products, an accumulator, and the code that must come out.
+Directed = tuple[tuple[tuple[int, int], ...], int, int]
 
 
 def directed(arch: str, d: str) -> Iterator[Directed]:
@@ -39,14 +31,14 @@ def directed(arch: str, d: str) -> Iterator[Directed]:
     if d == "f32":  # with truncation, any negative term makes the smallest subnormal zero
         for last, c in ((alone, 0), (beside, 1)):
             whole = () if c else ((1, _LEAST),)
-            yield Directed((*whole, (-1, last)), c, 0)
-            yield Directed((*whole, (-1, last - 1)), c, 1)
-    else:  # rounded to nearest: any term breaks a tie
-        yield Directed(((1, _TIE), (1, alone)), 0, 1)
-        yield Directed(((1, _TIE), (1, alone - 1)), 0, 0)
-        yield Directed(((1, _TIE), (-1, beside)), 1, 1)
-        yield Directed(((1, _TIE), (-1, beside - 1)), 1, 2)
-    yield Directed((), 1 << {"f32": 31, "f16": 15}[d], 0)  # a zero result is positive
+            yield (*whole, (-1, last)), c, 0
+            yield (*whole, (-1, last - 1)), c, 1
+    else:  # to nearest: anything decides a tie
+        yield ((1, _TIE), (1, alone)), 0, 1
+        yield ((1, _TIE), (1, alone - 1)), 0, 0
+        yield ((1, _TIE), (-1, beside)), 1, 1
+        yield ((1, _TIE), (-1, beside - 1)), 1, 2
+    yield (), 1 << {"f32": 31, "f16": 15}[d], 0  # a zero result is positive
 
 
 def instructions(arch: str) -> list[Instruction]:
@@ -67,17 +59,17 @@ def code(i: Instruction, value: float) -> int:
     return word >> 16 if i.a.name == "bf16" else word
 
 
-def operands(i: Instruction, case: Directed) -> MatrixOperands:
-    """Return operands in which the first elements of every output have the given products."""
+def operands(i: Instruction, products: tuple[tuple[int, int], ...], c: int) -> MatrixOperands:
+    """Put the products into every output, at the first elements."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
     # One of two 32-bit elements is kept.
     stride = 2 if i.sparse and i.container_bits == 32 else 1
-    for place, (sign, exponent) in enumerate(case.products):
+    for place, (sign, exponent) in enumerate(products):
         upper, lower = exponent // 2, exponent - exponent // 2
         a[..., place], b[:, stride * place] = code(i, sign * 2.0**upper), code(i, 2.0**lower)
     nibbles = np.full((1, i.m, i.chunks), _FIRST, np.uint8) if i.sparse else None
-    return MatrixOperands(a, b, np.full((1, i.m, i.n), case.c, np.uint16 if i.d.bits == 16 else np.uint32), nibbles)
+    return MatrixOperands(a, b, np.full((1, i.m, i.n), c, np.uint16 if i.d.bits == 16 else np.uint32), nibbles)
 
 
 @pytest.mark.parametrize("name", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
@@ -85,20 +77,15 @@ def operands(i: Instruction, case: Directed) -> MatrixOperands:
 def test_what_is_lost_below_the_floor(arch: str, name: str) -> None:
     computes, checked = backend(name), 0
     for i in instructions(arch):
-        for case in directed(arch, i.d.name):
-            d = computes.multiply(i, arch, operands(i, case)).d
-            assert (d == case.wanted).all(), (str(i), case, hex(int(d.flat[0])))
+        for products, c, expected in directed(arch, i.d.name):
+            d = computes.multiply(i, arch, operands(i, products, c)).d
+            assert (d == expected).all(), (str(i), products, c, hex(int(d.flat[0])))
             checked += 1
     assert checked >= 5 * 9
 
 
-EMULATED = [
-    path
-    for path in shipped()
-    if path.name.startswith("mma.")
-    and {"e4m3", "e5m2"} & set(path.name.split("."))
-    and "every-nibble" not in path.name.split(".")
-]
+FP8 = [path for path in shipped() if path.name.startswith("mma.") and {"e4m3", "e5m2"} & {*path.name.split(".")}]
+EMULATED = [path for path in FP8 if "every-nibble" not in path.name.split(".")]
 
 
 @pytest.mark.parametrize("name", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])

@@ -59,8 +59,7 @@ def test_a_bit_more_overflows_nothing() -> None:
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0x7BFF, 0x7BFF, 0
     more = replace(numerics(i, "sm_90"), alignment_bits=26)
-    d = multiply_by(i, more, "mux4", operands).view(np.float32)
-    assert (d == 16 * 65504.0**2).all()
+    assert (multiply_by(i, more, "mux4", operands).view(np.float32) == 16 * 65504.0**2).all()
 
 
 def test_the_steps_of_an_emulation_can_be_cut() -> None:
@@ -109,8 +108,7 @@ def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
     operands.a[:], operands.b[:] = 0, 1
     operands.a[..., 5] = 0x8001
     operands.c[:], operands.c[:, :8] = 0x7F7FFFFF, 0xFF7FFFFF
-    down = replace(numerics(i, "sm_90"), alignment=Alignment.DOWN)
-    d = multiply_by(i, down, "mux4", operands)
+    d = multiply_by(i, replace(numerics(i, "sm_90"), alignment=Alignment.DOWN), "mux4", operands)
     assert (d[:, 8:] == 0x7F7FFFFE).all()
     assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter unit in the last place, truncated
 

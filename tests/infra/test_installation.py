@@ -13,20 +13,14 @@ from sptc.infra.installation import install_line
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace the folder of the package by a folder whose name a shell would split."""
-    folder = tmp_path / "a checkout"
-    folder.mkdir()
-    monkeypatch.setattr(installation, "_ROOT", folder)
-    return folder
-
-
 def test_of_this_checkout() -> None:
     assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{ROOT}[area]"]
 
 
-def test_of_a_checkout_and_of_a_wheel(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "a checkout"  # stands in for the folder of the package, whose name a shell would split
+    root.mkdir()
+    monkeypatch.setattr(installation, "_ROOT", root)
     (tmp_path / "pip").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))

@@ -140,10 +140,8 @@ def test_a_damaged_database(tmp_path: Path) -> None:
 def test_a_database_of_something_else(tmp_path: Path) -> None:
     statements = ["UPDATE {} SET content = x'ff00'", "DROP TABLE {0}; CREATE TABLE {0} (other)"]
     statements = [statement.format(table) for statement in statements for table in ("task", "entries")]
-    endless = (
-        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS number, 'x' AS content FROM n"
-    )
-    statements += [f"DROP TABLE entries; CREATE VIEW entries AS {endless}"]
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS number, 'x' AS content"
+    statements += [f"DROP TABLE entries; CREATE VIEW entries AS {endless} FROM n"]
     statements += ["CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM task; END", "CREATE VIEW v AS SELECT 1"]
     statements += ["CREATE INDEX i ON entries (content)", "CREATE TABLE other (x)"]
     statements += ["UPDATE task SET content = '{'", "UPDATE entries SET content = '['"]

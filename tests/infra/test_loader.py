@@ -26,9 +26,8 @@ from sptc.infra.privacy import require_private
 ROOT = Path(__file__).parents[2]
 #: Numbers of two users without an account. The test itself runs as root.
 ONE, OTHER = 54_321, 54_322
-root_only = pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0, reason="only root can become two other users"
-)
+is_root = sys.platform == "linux" and os.geteuid() == 0
+root_only = pytest.mark.skipif(not is_root, reason="only root can become two other users")
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +116,8 @@ def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pyte
 
 @root_only
 @pytest.mark.parametrize("way", ["ancestor", "link to a folder", "link to a file", "library", "lax ancestor"])
-def test_planted_libraries(
-    way: str, commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Libraries that another user could have planted in the victim's cache are not loaded."""
+def test_planted_library(way: str, commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries planted where another user can write to the victim's cache."""
     place = commons / "above" / "cache"
     evil = commons / "evil"
     as_user(OTHER, lambda: planted(evil, libraries[2]))
@@ -153,10 +150,8 @@ def test_planted_libraries(
     assert reason in answers[0]
 
 
-def test_what_was_checked_is_loaded(
-    tmp_path: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that replaces the library after the check is not loaded."""
+def test_a_checked_file_is_loaded(tmp_path: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that takes the library's place after the check is not loaded."""
     path = tmp_path / "x.so"
     path.write_bytes(libraries[1])
     load = ctypes.CDLL

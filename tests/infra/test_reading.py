@@ -5,7 +5,7 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -45,19 +45,6 @@ NO_ARRAYS = {
 }
 
 
-def test_no_array(tmp_path: Path) -> None:
-    for name, (content, words) in NO_ARRAYS.items():
-        path = tmp_path / f"{name}.npy"
-        path.write_bytes(content)
-        with pytest.raises(FileError, match=rf"^{path} is nothing \(.*{words}.*\)$"):
-            read_array(path, "is nothing")
-        path = tmp_path / f"{name}.npz"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("x.npy", content)
-        with pytest.raises(FileError, match=rf"^{path} is nothing \(.*\)$"):
-            read_all(path)
-
-
 def read_all(path: Path) -> dict[str, np.ndarray]:
     with read_arrays(path, "is nothing") as archive:
         return {name: archive.read(name) for name in archive.names}
@@ -94,28 +81,22 @@ ARCHIVES = {
 }
 
 
-def test_no_archive(tmp_path: Path) -> None:
+def test_no_array_and_no_archive(tmp_path: Path) -> None:
+    for name, (content, words) in NO_ARRAYS.items():
+        path = tmp_path / f"{name}.npy"
+        path.write_bytes(content)
+        with pytest.raises(FileError, match=rf"^{path} is nothing \(.*{words}.*\)$"):
+            read_array(path, "is nothing")
+        path = tmp_path / f"{name}.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", content)
+        with pytest.raises(FileError, match=rf"^{path} is nothing \(.*\)$"):
+            read_all(path)
     for name, content in ARCHIVES.items():
         path = tmp_path / f"{name}.npz"
         path.write_bytes(content)
         with pytest.raises(FileError, match=rf"^{path} is nothing \(.+\)$"):
             read_all(path)
-
-
-def test_archives_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None:
-    arrays = {"a": rng.integers(0, 9, (3, 4)), "b/c": np.zeros((0, 5), np.float16), "": np.array("text")}
-    path = tmp_path / "x.npz"
-    for save in (np.savez, np.savez_compressed):
-        save(path, **arrays)
-        result = read_all(path)
-        assert result.keys() == arrays.keys()
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(result[name], array)
-    path.write_bytes(whole(compression=zipfile.ZIP_LZMA))
-    assert read_all(path)["x"].shape == (2, 3)
-
-
-def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", array_bytes())
@@ -166,11 +147,20 @@ def test_members_that_expand(tmp_path: Path) -> None:
         np.savez_compressed(path, **arrays, irrelevant=np.zeros(9))
     claiming(path, "irrelevant.npy", (1 << 32) - 2)
     for arguments in (["run", "--backend", "golden"], ["gemm", "--b", str(path), "--a"]):
-        status = main([*arguments, str(path)])
-        assert status == (0 if arguments[0] == "run" else 2)
+        assert main([*arguments, str(path)]) == (0 if arguments[0] == "run" else 2)
 
 
-def test_arrays_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_arrays_and_archives_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None:
+    arrays = {"a": rng.integers(0, 9, (3, 4)), "b/c": np.zeros((0, 5), np.float16), "": np.array("text")}
+    path = tmp_path / "x.npz"
+    for save in (np.savez, np.savez_compressed):
+        save(path, **arrays)
+        result = read_all(path)
+        assert result.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(result[name], array)
+    path.write_bytes(whole(compression=zipfile.ZIP_LZMA))
+    assert read_all(path)["x"].shape == (2, 3)
     for shape, order in product(((), (0,), (3, 0), (4, 5)), "CF"):
         array = np.asarray(rng.integers(0, 99, shape), order=order)  # type: ignore[call-overload]
         np.save(tmp_path / "x.npy", array)
@@ -180,17 +170,10 @@ def test_arrays_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None
         assert not result.size or not result.flags.writeable, (shape, order)
 
 
-@pytest.fixture
-def few_digits() -> Iterator[None]:
-    """Restore Python's limit on the digits of an integer, which hardware tests remove."""
-    before = sys.get_int_max_str_digits()
+def test_no_json(request: pytest.FixtureRequest) -> None:
+    """With Python's limit on the digits of an integer, which hardware tests lift."""
+    request.addfinalizer(partial(sys.set_int_max_str_digits, sys.get_int_max_str_digits()))
     sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
-    yield
-    sys.set_int_max_str_digits(before)
-
-
-@pytest.mark.usefixtures("few_digits")
-def test_no_json() -> None:
     texts: list[str | bytes] = ["", "{", "[" * 100_000, "9" * 100_000, '"\\ud8"', b"\xff", "nul"]
     for text in texts:
         with pytest.raises(FileError, match=r"^x is not JSON$"):
