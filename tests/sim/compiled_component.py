@@ -12,9 +12,7 @@ from sptc.rtl.convert import to_verilog
 from sptc.sim.engine.driver import driver
 from sptc.sim.engine.ports import ComponentLibrary, Port, joined, port_dtype, ports_of
 
-__all__ = ["CompiledComponent", "integers"]
-
-#: C++ compiler options for models that run only briefly: short compilation instead of fast code.
+#: C++ compiler options for models that run briefly: short compile time instead of fast code.
 OPTIMISATION = ("-O0",)
 
 
@@ -30,9 +28,8 @@ class CompiledComponent:
         self.inputs, self.outputs = top.inputs, top.outputs
         text = to_verilog(top, "top", ports=[top.i, top.o], platform=platform)
         self._packed = [np.dtype([(name, f"V{len(port) // 8}")]) for name, port in (("i", top.i), ("o", top.o))]
-        compile_library(
-            text, "top", driver("components.cpp", {}, top="top", ports=("i", "o")), library, optimisation=OPTIMISATION
-        )
+        program = driver("components.cpp", {}, top="top", ports=("i", "o"))
+        compile_library(text, "top", program, library, optimisation=OPTIMISATION)
         self._library = ComponentLibrary(library, ("i", "o"))
 
     def run(self, vectors: NDArray) -> NDArray:
@@ -43,10 +40,7 @@ class CompiledComponent:
 
 
 class _Packed(Elaboratable):
-    """A component with one wide input and one wide output, each with the layout of a structured array of the ports.
-
-    A model with two wide ports compiles much faster than one with hundreds of narrow ports.
-    """
+    """A component with its ports packed into one input and one output, which compile faster than hundreds of ports."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -73,7 +67,6 @@ class _Packed(Elaboratable):
     def _places(ports: list[Port]) -> Iterator[tuple[Port, int]]:
         """Yield each port with its lowest bit in the wide port."""
         fields = port_dtype(ports).fields
-        assert fields
         return ((port, 8 * fields[port.name][1]) for port in ports)
 
 

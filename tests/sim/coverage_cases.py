@@ -53,15 +53,12 @@ def code_of(fmt: Format, value: float | str) -> int:
         return int(np.float16(value).view(np.uint16))
     if fmt.exponent_bits == 8:
         return int(np.float32(value).view(np.uint32)) >> 32 - fmt.container_bits
-    codes = np.arange(1 << fmt.bits)
-    (found,) = np.nonzero(decode(codes, fmt, WIDE).values == value)
+    (found,) = np.nonzero(decode(np.arange(1 << fmt.bits), fmt, WIDE).values == value)
     return int(found[0])
 
 
-def words_of(
-    config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDArray, ...]
-) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """Return the step words of a one-step instruction, and its results from the golden model and the metadata rule."""
+def words_of(config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDArray, ...]) -> tuple[NDArray, NDArray]:
+    """Return the step words of an instruction of one step, and its results by the golden model and the rule."""
     _, _, c, nibbles, _, _ = operands
     given = MatrixOperands(*operands)
     d = multiply(i, arch, given)
@@ -99,8 +96,7 @@ def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:
         scales.append(np.full((1, 1, i.scale_size or 0), one, np.uint8))
         for place, scale in given.items():
             scales[-1][0, 0, place] = scale
-    arch = ARCHITECTURES[config.name]
-    coverage.sample(*words_of(config, i, arch, (a, b, c, nibbles, *scales)))
+    coverage.sample(*words_of(config, i, ARCHITECTURES[config.name], (a, b, c, nibbles, *scales)))
     results = coverage.coverage[config.name, "results"]
     assert (results.hits.sum(), results.contradictions) == (1, 0)
     return coverage

@@ -20,17 +20,10 @@ class Inverter(wiring.Component):
     def __init__(self) -> None:
         numbers = {f"u{bits}": bits for bits in WIDTHS} | {f"s{bits}": signed(bits) for bits in WIDTHS}
         bit = wiring.Signature({"bit": Out(1)})
-        super().__init__(
-            {
-                **{f"i_{name}": In(shape) for name, shape in numbers.items()},
-                **{f"o_{name}": Out(shape) for name, shape in numbers.items()},
-                "i": In(bit),
-                "o": Out(bit),
-                "i_words": In(9).array(2),
-                "o_words": Out(9).array(2),
-                "nothing": In(0),
-            }
-        )
+        ports = {f"i_{name}": In(shape) for name, shape in numbers.items()}
+        ports |= {f"o_{name}": Out(shape) for name, shape in numbers.items()}
+        ports |= {"i": In(bit), "o": Out(bit), "i_words": In(9).array(2), "o_words": Out(9).array(2), "nothing": In(0)}
+        super().__init__(ports)
         self.names = [*numbers]
 
     def elaborate(self, platform: object) -> Module:
@@ -51,8 +44,7 @@ def drawn(rng: np.random.Generator, bits: int, sign: bool) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> CompiledComponent:
-    folder = tmp_path_factory.mktemp("component")
-    return CompiledComponent(Inverter(), folder / "a.so")
+    return CompiledComponent(Inverter(), tmp_path_factory.mktemp("component") / "a.so")
 
 
 def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:

@@ -3,13 +3,11 @@
 What needs no units is tested around arrays that echo. Operands of each array: ``rtl/test_warpgroup_operands.py``.
 """
 
-import csv
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import sptc
 from sptc.golden.matrix import multiply
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
@@ -22,16 +20,9 @@ from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.echo import echoing_arrays
 from sptc.sim.engine.libraries import can_be_specialised
-from sptc.sim.engine.warpgroup_commands import (
-    COMMIT,
-    Command,
-    WarpInstruction,
-    is_executed,
-    multiplication,
-    wait,
-    warp_instruction,
-)
-from sptc.tests.sim.warpgroup import check_row, drawn, held, rows_of_wgmma, stalls
+from sptc.sim.engine.warpgroup_commands import COMMIT, Command, is_executed, multiplication, wait, warp_instruction
+from sptc.tests.isa.test_timing import rows as recorded_cycles
+from sptc.tests.sim.warpgroup import check_row, drawn, held, stalls
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
 
@@ -114,10 +105,8 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Cycles of all recorded forms with stand-ins for units, and of some forms with the units, which have the same
-    latency.
-    """
-    rows = rows_of_wgmma()
+    """Of every row around arrays that echo; of some of them with the units, whose latency is that of the echo."""
+    rows = recorded_cycles("wgmma-h200-2026-11-22.csv")
     for row in rows:
         check_row(echoing_warpgroup, row)
     for place in rng.choice(len(rows), 8, replace=False):
@@ -142,10 +131,8 @@ def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
             (expected,) = replace(file, c=expected[None], d=None, scale_d=True).run()
 
 
-def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
-    echoing_warpgroup: CompiledWarpgroup, rng: Random
-) -> None:
-    """Waits for any number of pending groups. Groups have several multiplications or none."""
+def test_a_wait_is_taken_a_cycle_after_its_groups_are_done(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """Waits for any number of groups that are pending, groups of some multiplications and of none."""
     for _ in range(4):
         commands: list[Command] = []
         for _ in range(8):
@@ -189,23 +176,20 @@ def test_what_no_run_can_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) 
 
 MMA = [i for i in every_instruction("mma") if is_executed(i)]
 OF_64_COLUMNS = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
-CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "h200-2026-11-24.csv"
 
 
 def operands_of(instruction: Instruction, rng: Random) -> Operands:
     """Return random registers of an instruction, with any nibbles and selector."""
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
-    return random_operands(
-        instruction, kind, 1, rng, sparsity_selector=selector, any_nibble=bool(instruction.rule and rng.integers(2))
-    )
+    any_nibble = bool(instruction.rule and rng.integers(2))
+    return random_operands(instruction, kind, 1, rng, sparsity_selector=selector, any_nibble=any_nibble)
 
 
-def with_result(instruction: Instruction, rng: Random) -> tuple[WarpInstruction, np.ndarray]:
-    """Return an instruction, and the registers of D from the golden model."""
+def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]:
+    """An instruction, and the registers of D that the golden model gives."""
     operands = operands_of(instruction, rng)
-    d = to_registers(
-        multiply(instruction, "sm_90", gather_warp(instruction, operands.held)), accumulator_fragment(instruction)
-    )
+    codes = multiply(instruction, "sm_90", gather_warp(instruction, operands.held))
+    d = to_registers(codes, accumulator_fragment(instruction))
     return warp_instruction(TENSOR_CORE, instruction, operands.held, 0), d[0]
 
 
@@ -226,11 +210,9 @@ def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Rand
 
 
 def measured_mma() -> dict[str, dict[tuple[int, int], float]]:
-    """Return measured cycles of an mma alone on an SM, by number of warps and of accumulators per warp."""
-    with CYCLES.open(encoding="utf-8") as file:
-        rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
+    """Cycles of an instruction alone on an SM, by warps and accumulators of each."""
     found: dict[str, dict[tuple[int, int], float]] = {}
-    for row in rows:
+    for row in recorded_cycles("h200-2026-11-24.csv"):
         if row["instruction"].startswith("mma") and not row["beside"] and row["operands"] == "1":
             of = found.setdefault(row["instruction"], {})
             of[int(row["warps"]), int(row["accumulators"])] = float(row["cycles"])
@@ -240,36 +222,25 @@ def measured_mma() -> dict[str, dict[tuple[int, int], float]]:
 ROWS = measured_mma()
 
 
-def test_the_rows_are_those_of_every_type() -> None:
-    assert len(ROWS) >= 10
-    assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}
-
-
 @pytest.mark.parametrize("top", ["echoing_warpgroup", "hardware"])
 def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, rng: Random) -> None:
+    """Independent instructions of one array, and each on the result of the one before; eight warps fill an SM."""
     hardware = request.getfixturevalue(top)
-    for text in ROWS:
-        check_cycles(text, hardware, rng)
-
-
-def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Independent and dependent instructions on one array, and eight warps on an SM, take the measured cycles."""
-    instruction = parse(text)
-    operands = operands_of(instruction, rng).held
-    law = timing(instruction, "sm_90")
-    assert law
-    for after, expected, figure, tolerance in (
-        (False, ROWS[text][8, 8], law.interval, 0.2),
-        (True, ROWS[text][1, 1], law.latency, 1),
-    ):
-        commands = [
-            warp_instruction(TENSOR_CORE, instruction, operands, 0, number - 1 if after and number else None)
-            for number in range(40)
-        ]
-        _, answers = hardware.run_beside([], [commands] * WARPS)
-        for of_array in answers:
-            assert (of_array[-1].taken - of_array[7].taken) / 32 == figure, text
-            assert figure == pytest.approx(expected, abs=tolerance)
+    assert len(ROWS) >= 10
+    assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}
+    for text, measured in ROWS.items():
+        instruction = parse(text)
+        operands, law = operands_of(instruction, rng).held, timing(instruction, "sm_90")
+        cases = (False, measured[8, 8], law.interval, 0.2), (True, measured[1, 1], law.latency, 1)
+        for after, expected, figure, tolerance in cases:
+            commands = [
+                warp_instruction(TENSOR_CORE, instruction, operands, 0, number - 1 if after and number else None)
+                for number in range(40)
+            ]
+            _, answers = hardware.run_beside([], [commands] * WARPS)
+            for of_array in answers:
+                assert (of_array[-1].taken - of_array[7].taken) / 32 == figure, text
+                assert figure == pytest.approx(expected, abs=tolerance)
 
 
 def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
@@ -292,9 +263,8 @@ def test_an_instruction_goes_on_from_an_earlier_one(echoing_warpgroup: CompiledW
     instruction = MMA[int(rng.integers(len(MMA)))]
     operands = operands_of(instruction, rng).held
     first = warp_instruction(TENSOR_CORE, instruction, operands, 0)
-    _, ((one, two), *_) = hardware.run_beside(
-        [], [[first, warp_instruction(TENSOR_CORE, instruction, operands, 0, 0)], [], [], []]
-    )
+    second = warp_instruction(TENSOR_CORE, instruction, operands, 0, 0)
+    _, ((one, two), *_) = hardware.run_beside([], [[first, second], [], [], []])
     operands.arrays["c"][0] = one.d
     _, ((again,), *_) = hardware.run_beside([], [[warp_instruction(TENSOR_CORE, instruction, operands, 0)], [], [], []])
     np.testing.assert_array_equal(two.d, again.d)

@@ -76,7 +76,7 @@ def test_reaching_the_unreachable_is_reported() -> None:
     assert coverage.complete
 
 
-def test_merging_adds(rng: Random) -> None:
+def test_merging_adds_in_any_order(rng: Random) -> None:
     one, two = group(), group()
     one.count(0, [0, 1])
     two.count(0, [1, 2])
@@ -86,9 +86,6 @@ def test_merging_adds(rng: Random) -> None:
     assert one.hits.sum() == two.hits.sum() == 2
     merged["tiny", "colours"].hits += 1
     assert one.hits.sum() == 2
-
-
-def test_merging_is_commutative_and_associative(rng: Random) -> None:
     for _ in range(20):
         a, b, c = (random_coverage(rng) for _ in range(3))
         assert a.merge(b).to_json() == b.merge(a).to_json()
@@ -96,23 +93,19 @@ def test_merging_is_commutative_and_associative(rng: Random) -> None:
         assert a.merge(Coverage()).to_json() == Coverage().merge(a).to_json()
 
 
-def test_other_bins_do_not_merge() -> None:
+def test_other_bins_do_not_merge_and_keys_are_unique() -> None:
     ours = Coverage([group()])
-    longer = Group(
-        "tiny", "colours", "Somebody painted it.", (Axis("side", ("left", "right")), Axis("colour", ("red",)))
-    )
+    axes = (Axis("side", ("left", "right")), Axis("colour", ("red",)))
+    longer = Group("tiny", "colours", "Somebody painted it.", axes)
     for other in (longer, group(reason="Sold out.")):
         with pytest.raises(FileError, match="group 'colours' of configuration 'tiny' has other bins"):
             ours.merge(Coverage([other]))
     assert len([*ours.merge(Coverage([group(configuration="ada")]))]) == 2
-
-
-def test_two_groups_of_one_key_are_a_mistake() -> None:
     with pytest.raises(AssertionError, match="two groups"):
         Coverage([group(), group()])
 
 
-def test_a_file_gives_back_what_it_was(tmp_path: Path, rng: Random) -> None:
+def test_a_file_gives_back_what_it_was_and_is_for_readers_too(tmp_path: Path, rng: Random) -> None:
     path = tmp_path / "coverage.json"
     for coverage in (Coverage(), random_coverage(rng), StepCoverage(PRESETS["rtx-blackwell"]).coverage):
         for each in coverage:
@@ -127,10 +120,7 @@ def test_a_file_gives_back_what_it_was(tmp_path: Path, rng: Random) -> None:
             assert read[each.key].meaning == each.meaning
             np.testing.assert_array_equal(read[each.key].hits, each.hits)
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_a_file_is_for_readers_too() -> None:
-    """A line of the file has the hits along the last axis. At most ten missing bins are listed by name."""
+    # One line for the hits along the last axis; what is missing stands there by name, ten of it.
     coverage = StepCoverage(PRESETS["tiny"]).coverage
     text = coverage.to_json()
     rows = sum(each.hits.size // each.shape[-1] for each in coverage)
@@ -154,7 +144,7 @@ missing: tiny: colours: right, red
 missing: tiny: colours: and 1 more"""
 
 
-def test_the_table() -> None:
+def test_the_table_and_its_percentages() -> None:
     colours, shades = group(), group("shades")
     colours.count([0, 1], [1, 2])
     shades.hits[~shades.unreachable] = 7
@@ -166,9 +156,6 @@ def test_the_table() -> None:
     assert {key: report[key] for key in ("bins", "reachable", "reached", "contradicted", "complete")} == {
         "bins": 12, "reachable": 10, "reached": 7, "contradicted": 0, "complete": False,
     }  # fmt: skip
-
-
-def test_a_hundred_percent_means_all() -> None:
     many = Group("tiny", "many", "Any.", (Axis("place", tuple(map(str, range(5000)))),))
     many.hits[1:] = 1
     assert many.percentage < 100
@@ -224,15 +211,10 @@ def test_a_covergroup_samples_values() -> None:
     )
     signs = ("signed", "unsigned")
     covergroup = Covergroup(
-        name="numbers",
-        meaning="A number was drawn.",
-        axes=(Axis("sign", signs), bins_axis("event", bins)),
-        iff=lambda s: s["drawn"],
-        sample=lambda s: (signs.index(s["sign"]),),
-        bins=bins,
-        where=lambda s: s["x"] != 6,
-        illegal=illegal_bins([[sign] for sign in signs], bins),
-    )
+        name="numbers", meaning="A number was drawn.", axes=(Axis("sign", signs), bins_axis("event", bins)),
+        iff=lambda s: s["drawn"], sample=lambda s: (signs.index(s["sign"]),), where=lambda s: s["x"] != 6,
+        bins=bins, illegal=illegal_bins([[sign] for sign in signs], bins),
+    )  # fmt: skip
     sampler = Sampler("tiny", [covergroup])
     numbers = np.array([1, 2, 4, 6, -3])
     for sign, drawn in (("signed", True), ("unsigned", False), ("signed", False)):
@@ -257,22 +239,21 @@ def written(path: Path, *points: str) -> Path:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    first = [point("line", 3, "block", 0), point("line", 9, "block", 4), point("toggle", 3, "q[0]:0->1", 0)]
-    second = [
-        point("line", 3, "block", 2, "/b/bench.v"),
-        point("toggle", 3, "q[0]:0->1", 0),
-        point("branch", 5, "if", 1),
-    ]
+    toggle = point("toggle", 3, "q[0]:0->1", 0)
+    first = [point("line", 3, "block", 0), point("line", 9, "block", 4), toggle]
+    second = [point("line", 3, "block", 2, "/b/bench.v"), toggle, point("branch", 5, "if", 1)]
     return written(tmp_path / "first.dat", *first), written(tmp_path / "second.dat", *second)
 
 
-def test_points(files: tuple[Path, Path]) -> None:
+def test_points_in_reports_and_the_command(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     report = CodeCoverage.read(files[0]).report()
-    assert {kind: (row["points"], row["hit"], row["percentage"]) for kind, row in report.items()} == {
-        "line": (2, 1, 50.0),
-        "toggle": (1, 0, 0.0),
-    }
+    rows = {kind: (row["points"], row["hit"], row["percentage"]) for kind, row in report.items()}
+    assert rows == {"line": (2, 1, 50.0), "toggle": (1, 0, 0.0)}
     assert report["line"]["missing"] == ["bench line 3 block"]
+    assert main(["coverage", *map(str, files)]) == 0
+    assert "line: 2 of 2 blocks of statements that ran, 100.00 %" in capsys.readouterr().out
+    assert main(["coverage", "--json", "--missing", "1", str(files[0])]) == 0
+    assert json.loads(capsys.readouterr().out)["code"]["toggle"]["missing"] == ["bench line 3 q[0]:0->1"]
 
 
 def test_merge(files: tuple[Path, Path]) -> None:
@@ -285,22 +266,12 @@ def test_merge(files: tuple[Path, Path]) -> None:
     assert counts == {"line": (2, 2), "toggle": (1, 0), "branch": (1, 1)}
 
 
-def test_the_command(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["coverage", *map(str, files)]) == 0
-    assert "line: 2 of 2 blocks of statements that ran, 100.00 %" in capsys.readouterr().out
-    assert main(["coverage", "--json", "--missing", "1", str(files[0])]) == 0
-    assert json.loads(capsys.readouterr().out)["code"]["toggle"]["missing"] == ["bench line 3 q[0]:0->1"]
-
-
-def test_a_damaged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_and_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "cut.dat", point("line", 3, "block", 1)[:-3])
     with pytest.raises(FileError, match=r"cut\.dat is a damaged coverage file of Verilator$"):
         CodeCoverage.read(path)
     assert main(["coverage", str(path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_another_file(tmp_path: Path) -> None:
     path = tmp_path / "other.dat"
     path.write_text("nothing", encoding="utf-8")
     assert not CodeCoverage.is_one(path)

@@ -27,15 +27,15 @@ def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
     return compute
 
 
-FP8 = [
-    i for i in every_instruction("mma") if i.a.name in ("e4m3", "e5m2") and not i.kind and "sm_90" in i.architectures
-]
-FOUR_BIT = [i for i in every_instruction("mma") if i.a.name in ("s4", "u4")]
+MMA = [i for i in every_instruction("mma") if "sm_90" in i.architectures]
+FP8 = [i for i in MMA if i.a.name in ("e4m3", "e5m2") and not i.kind]
+FOUR_BIT = [i for i in MMA if i.a.name in ("s4", "u4")]
 
 
-@pytest.mark.parametrize("i", FP8, ids=str)
-def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
-    """The emulation equals the golden model, which computes the steps itself, with special values and any nibbles."""
+@pytest.mark.parametrize("i", [*FP8, *FOUR_BIT], ids=str)
+def test_two_instructions_of_wider_elements(rng: Random, i: Instruction) -> None:
+    """Equal to the golden model, which chains the steps itself; with special values and any nibble."""
+    wider = ["f16", "f16"] if i in FP8 else [fmt.name.replace("4", "8") for fmt in (i.a, i.b)]
     for kind in distributions(i):
         calls: list[Instruction] = []
         given = matrices(i, SHAPE, kind, rng)
@@ -43,18 +43,8 @@ def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
             result = emulation.run(golden("sm_90", calls), i, given)
         np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=kind)
         assert result.dtype == given.c.dtype
-        assert [(part.a.name, part.b.name, part.k, part.d) for part in calls] == 2 * [("f16", "f16", i.k // 2, i.d)]
-
-
-@pytest.mark.parametrize("i", FOUR_BIT, ids=str)
-def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> None:
-    for kind in ("uniform", "extreme"):
-        calls: list[Instruction] = []
-        given = matrices(i, SHAPE, kind, rng)
-        result = emulation.run(golden("sm_90", calls), i, given)
-        np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=kind)
-        expected = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)
-        assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [expected, expected]
+        parts = [(part.a.name, part.b.name, part.k, part.d, part.satfinite) for part in calls]
+        assert parts == 2 * [(*wider, i.k // 2, i.d, False)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,21 +127,15 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
     assert (result.d[:, :, 0] == beyond).all()
 
 
-def one_of_each() -> Iterator[tuple[str, Instruction]]:
-    """Yield a sparse instruction without scales for each chunk size, rule and number of steps."""
-    seen = set()
-    for arch, name in PRESET_OF_ARCHITECTURE.items():
-        for i in of_architecture(arch):
-            native = PRESETS[name].holds(i) and numerics(i, arch).method is not Method.EMULATED
-            key = (PRESETS[name].step_bytes, i.container_bits, i.k, i.rule, i.satfinite)
-            if native and i.rule and not i.scale_size and key not in seen:
-                seen.add(key)
-                yield arch, i
-
-
 @pytest.mark.regression
 def test_flags_by_row_and_chunk(rng: Random) -> None:
-    for arch, i in one_of_each():
+    """Of sparse instructions without scales for every chunk size, rule and number of steps."""
+    kinds = {}
+    for arch, config in ((arch, PRESETS[name]) for arch, name in PRESET_OF_ARCHITECTURE.items()):
+        for i in of_architecture(arch):
+            if config.holds(i) and numerics(i, arch).method is not Method.EMULATED and i.rule and not i.scale_size:
+                kinds.setdefault((config.step_bytes, i.container_bits, i.k, i.rule, i.satfinite), (arch, i))
+    for arch, i in kinds.values():
         given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
         got, expected = engine_for(arch).multiply(i, given), undefined(i, given)
         np.testing.assert_array_equal(got.illegal, expected, err_msg=f"{arch}, {i}")
@@ -173,8 +166,7 @@ def test_a_format_that_is_not_held(rng: Random) -> None:
 @pytest.mark.parametrize("text", [HALF, INTEGER.replace("k64", "k32")])
 def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
     i = parse(text)
-    given = random_operands(i, distributions(i)[0], 1, rng, any_nibble=True)
-    operands = gather_warp(i, given.held)
+    operands = gather_warp(i, random_operands(i, distributions(i)[0], 1, rng, any_nibble=True).held)
     pysim = backend("pysim").multiply(i, "sm_90", operands).d
     np.testing.assert_array_equal(pysim, multiply(i, "sm_90", operands))
     np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands).d)
@@ -192,24 +184,18 @@ print(Engine(PRESETS["tiny"]).multiply(i, MatrixOperands(a, b, np.zeros((1, 2, 2
 """
 
 
-@pytest.fixture(scope="module")
-def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str, str]]]:
-    """Two processes build the same row concurrently into a new cache."""
-    folder = tmp_path_factory.mktemp("models") / "cache"
+@pytest.mark.regression
+def test_two_processes_build_one_model(tmp_path: Path) -> None:
+    """Both build the same unit at once into a new cache."""
+    folder = tmp_path / "cache"
     environment = {**os.environ, "SPTC_CACHE": str(folder)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes) for _ in range(2)]
-    ended = [(process.communicate(timeout=300), process.returncode) for process in processes]
-    return folder, [(code, out, err) for (out, err), code in ended]
-
-
-@pytest.mark.regression
-def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, str]]]) -> None:
-    folder, ended = raced
+    ended = [process.communicate(timeout=300) for process in processes]
     sixteen = np.float32(16).view(np.uint32)
-    for code, out, err in ended:
-        assert code == 0, err
-        assert re.fullmatch("(sptc: building .*\n)?", err)
+    for process, (out, err) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, err
+        assert err == ""
         assert out.strip() == str([[[sixteen, sixteen]] * 2]).replace("np.uint32(", "").replace(")", "")
     assert len([*folder.glob("row-*.so")]) == 1
     assert {path.suffix for path in folder.iterdir() if path.name != "code"} == {".json", ".lock", ".o", ".so"}

@@ -132,14 +132,12 @@ CASES = {SHORT: ((2, 1, 2), ()), LONG: ((4, 4, 4), ("e",)), SCALED: ((4, 4, 4), 
 @pytest.mark.parametrize("text", CASES)
 def test_every_field(text: str, rng: np.random.Generator) -> None:
     i, config, (registers, others) = parse(text), PRESETS["rtx-blackwell"], CASES[text]
-    arrays = {
-        name: rng.integers(0, 1 << 32, (3, 32, count), np.uint32) for name, count in zip("abc", registers, strict=True)
-    }
+    counts = zip("abc", registers, strict=True)
+    arrays = {name: rng.integers(0, 1 << 32, (3, 32, count), np.uint32) for name, count in counts}
     arrays |= {name: rng.integers(0, 1 << 32, (3, 32), np.uint32) for name in others}
     ids = (0, 1, 0, 3) if i.scale_size else (0, 0, 0, 0)
     immediates = Immediates(sparsity_selector=i.sparsity_selectors - 1, scale_ids=ids)
-    words = warp_words(config, i, HeldOperands(arrays, immediates))
-    for case, of_case in enumerate(words):
+    for case, of_case in enumerate(warp_words(config, i, HeldOperands(arrays, immediates))):
         view = warp_operands_layout().from_bits(int.from_bytes(of_case.tobytes(), "little"))
         for name in ("a", "b", "c"):
             result = np.array([[view[name][lane][register] for register in range(4)] for lane in range(32)])

@@ -43,7 +43,7 @@ class Operations(wiring.Component):
     def __init__(self, rng: Random, rounds: int = 6) -> None:
         self._rng = rng
         self.parts: list[Value] = []
-        self._module = Module()
+        self._module, self._step = Module(), Signal(STEP_BITS, name="given")
         for _ in range(rounds):
             self._all_of(self._word(), self._word(), self._word())
         self.parts += self._products()
@@ -60,12 +60,6 @@ class Operations(wiring.Component):
         value = Signal(signed(width) if is_signed else width)
         self._module.d.comb += value.eq(self._step[first : first + width])
         return value
-
-    @property
-    def _step(self) -> Signal:
-        if not hasattr(self, "_given"):
-            self._given = Signal(STEP_BITS, name="given")
-        return self._given
 
     def _all_of(self, *words: tuple[int, int, bool]) -> None:
         a, b, c = (self._cut(word) for word in words)
