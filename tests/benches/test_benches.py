@@ -36,12 +36,17 @@ FEW = 200
 
 
 @pytest.mark.regression
-def test_on_verilator(bench: Callable, seed: int) -> None:
-    """The JUnit XML has one test case for each component, which a continuous-integration server can read."""
+def test_on_verilator_whole_and_one_test(bench: Callable, seed: int) -> None:
+    """One test case of JUnit XML for each component, which a continuous-integration server can read."""
     built = bench("tiny", "components", FEW)
     assert built.run(seed) == []
     names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
     assert names == TINY_COMPONENTS
+    built = bench("tiny", "components", FEW)
+    built.run(seed, settings=Settings("tiny", "components", 10), test="round")
+    assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]
+    with pytest.raises(BackendError):
+        built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")
 
 
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine: apt install iverilog")
@@ -57,15 +62,6 @@ def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: s
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
         assert bench(preset, top, ITEMS[top]).run(seed) == [], preset
-
-
-@pytest.mark.regression
-def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
-    built = bench("tiny", "components", FEW)
-    built.run(seed, settings=Settings("tiny", "components", 10), test="round")
-    assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]
-    with pytest.raises(BackendError):
-        built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")
 
 
 @pytest.mark.regression

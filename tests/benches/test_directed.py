@@ -1,7 +1,5 @@
 """Stored vectors precede random ones in component benches, in blocks of steps, and in directed tiles."""
 
-import gc
-from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 
@@ -16,16 +14,9 @@ from sptc.sim.benches.components import component_benches
 from sptc.sim.benches.directed import DotProduct, directed_operands, dot_products
 from sptc.verify.directed import directed_matrices
 
-#: Some benches and datapaths are only tested for the vectors that they can contain.
-pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+#: Some benches and datapaths are only asked what they can carry.
+pytestmark = [pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable"), pytest.mark.usefixtures("collect")]
 VECTORS = [(vector["component"], vector["ports"]) for vector in directed._stored()["components"]]
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    """Collect components that were never elaborated while their warnings are ignored."""
-    yield
-    gc.collect()
 
 
 @cache
@@ -40,8 +31,7 @@ def instructions(one: DotProduct) -> list[Instruction]:
 
 @pytest.mark.parametrize("preset", ["ampere", "rtx-blackwell"])
 def test_vectors_of_components_come_first(preset: str, rng: np.random.Generator) -> None:
-    benches = component_benches(PRESETS[preset])
-    for name, bench in benches.items():
+    for name, bench in component_benches(PRESETS[preset]).items():
         drawn = bench.stimulus(rng, 20)
         first = [{port: int(values[place]) for port, values in drawn.items()} for place in range(20)]
         stored = [ports for component, ports in VECTORS if component == name]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -295,10 +295,9 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
-    """Return the outputs of :data:`ABSORBED` by Yosys, for all inputs that matter and each selected fault."""
-    evaluated = "".join(
-        f"eval -set a {a} -set b {b} {select} -show y\n" for select in selected for a in range(16) for b in (0, 6, 9)
-    )
+    """Return what :data:`ABSORBED` answers by Yosys, for each way to select a fault to all that may matter."""
+    every = product(selected, range(16), (0, 6, 9))
+    evaluated = "".join(f"eval -set a {a} -set b {b} {select} -show y\n" for select, a, b in every)
     result = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")
     matches = re.findall(r"Eval result: \\y = (\S+)\.", result)
     return [" ".join(matches[start : start + 48]) for start in range(0, len(matches), 48)]
@@ -315,14 +314,11 @@ def test_each_number_selects_its_fault(tmp_path: Path) -> None:
         assert answers(tmp_path, "alone.v", [""]) == [found], str(fault)
 
 
-def test_every_cell_is_as_likely(rng: np.random.Generator) -> None:
+def test_every_cell_is_as_likely_and_no_clock_is_a_fault(rng: np.random.Generator) -> None:
     wide = [f"mutate -mode inv -module m -cell wide -port A -portbit {bit}" for bit in range(1000)]
     narrow = ["mutate -mode inv -module m -cell narrow -port A -portbit 0"]
     drawn = [mutants._draw([*wide, *narrow], 1, rng) for _ in range(200)]
     assert 60 < sum(narrow == fault for fault in drawn) < 140
-
-
-def test_no_clock_is_a_fault(rng: np.random.Generator) -> None:
     lines = [f"mutate -mode inv -module m -cell register -port {port} -portbit 0" for port in ("CLK", "D", "EN")]
     assert sorted(mutants._draw(lines, 3, rng)) == [lines[1], lines[2]]
 

@@ -1,7 +1,6 @@
 """Random items and blocks of a bench reach all kinds of input that hardware could process wrongly."""
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -16,15 +15,11 @@ from sptc.rtl.step import control_layout
 from sptc.rtl.warp import warp_operands_layout, warp_result_layout
 from sptc.sim.benches import blocks
 from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET, native, random_blocks
-from sptc.sim.benches.items import TAG, Item, tiles, warp_instructions, warp_item, warp_items
+from sptc.sim.benches.items import TAG, tiles, warp_instructions, warp_item, warp_items
 from sptc.sim.benches.random_operands import distributions, random_operands
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
-
-
-def fields(layout: data.Layout, bits: int) -> data.Const:
-    return layout.from_bits(bits)
 
 
 def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
@@ -32,15 +27,15 @@ def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
     results = []
     for i in warp_instructions(TINY, "sm_80"):
         item = warp_item(TINY, "sm_80", i, rng)
-        results.append((i, fields(warp_operands_layout(), item.payload), fields(warp_result_layout(), item.expected)))
+        operands, result = warp_operands_layout(), warp_result_layout()
+        results.append((i, operands.from_bits(item.payload), result.from_bits(item.expected)))
     return results
 
 
 def test_a_round_has_every_instruction(rng: Random) -> None:
     expected = warp_instructions(TINY, "sm_80")
-    names = Counter(
-        item.name.rpartition(" selector ")[0] for item in islice(warp_items(TINY, "sm_80", rng), 2 * len(expected))
-    )
+    items = islice(warp_items(TINY, "sm_80", rng), 2 * len(expected))
+    names = Counter(item.name.rpartition(" selector ")[0] for item in items)
     assert names == Counter({str(i): 2 for i in expected})
 
 
@@ -69,11 +64,9 @@ def test_registers_that_are_not_read_hold_noise(rng: Random) -> None:
 
 def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
     i = next(i for i in warp_instructions(TINY, "sm_80") if i.sparse)
-    assert i.rule
     given = random_operands(i, "mid", 1, rng, any_nibble=True)
     matrices = gather_warp(i, given.held)
     item = warp_item(TINY, "sm_80", i, rng, sparsity_selector=0, operands=given)
-    assert matrices.nibbles is not None
     expected = ~np.isin(matrices.nibbles[0], [*i.rule.legal])
     shown = item.expected >> warp_result_layout()["illegal"].offset
     for row, chunks in enumerate(expected):
@@ -81,22 +74,13 @@ def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
             assert (shown >> 16 * row + chunk & 1) == flag
 
 
-@pytest.fixture
-def of_core(rng: Random) -> Iterator[tuple[Item, data.Const, data.Const]]:
-    return (
-        (item, fields(tile_layout(TINY, TAG), item.payload), fields(tile_result_layout(TINY, TAG), item.expected))
-        for item in islice(tiles(TINY, "sm_80", rng), 400)
-    )
-
-
-def test_what_tiles_meet(of_core: Iterator[tuple[Item, data.Const, data.Const]]) -> None:
-    """Tiles have all tags, all metadata rules, unused rule codes, expected flags and overflows of results.
-
-    Overflows also come in.
-    """
+def test_what_tiles_meet(rng: Random) -> None:
+    """Tags of any kind, every code of a rule and codes of none, expected flags, overflows that come in and go out."""
     tags, rules, flags, came, left = set(), set(), set(), 0, 0
-    place = tile_layout(TINY, TAG)["control"].offset + control_layout()["rule"].offset
-    for item, tile, result in of_core:
+    layout, answer = tile_layout(TINY, TAG), tile_result_layout(TINY, TAG)
+    place = layout["control"].offset + control_layout()["rule"].offset
+    for item in islice(tiles(TINY, "sm_80", rng), 400):
+        tile, result = layout.from_bits(item.payload), answer.from_bits(item.expected)
         assert tile["tag"] == result["tag"]
         tags.add(int(tile["tag"]))
         if tile["control"]["sparse"]:
@@ -122,9 +106,8 @@ def value(code: int, fmt: Format) -> float:
         return code - (1 << fmt.bits) if fmt.signed and code >> fmt.bits - 1 else code
     exponent, fraction = code >> fmt.fraction_bits & (1 << fmt.exponent_bits) - 1, code & (1 << fmt.fraction_bits) - 1
     hidden = (exponent > 0) << fmt.fraction_bits
-    return (
-        (-1) ** (code >> fmt.bits - 1) * (hidden | fraction) * 2.0 ** (max(exponent, 1) - fmt.bias - fmt.fraction_bits)
-    )
+    scale = 2.0 ** (max(exponent, 1) - fmt.bias - fmt.fraction_bits)
+    return (-1) ** (code >> fmt.bits - 1) * (hidden | fraction) * scale
 
 
 @pytest.mark.parametrize("instruction", native(CONFIG, ARCH)[::7], ids=str)
@@ -142,10 +125,8 @@ def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("recipe", "least"), [("_enlarge", 2), ("_bring_near", 20)])
-def test_some_blocks_are_made_so(
-    recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    """Of 300 blocks, one in twenty has the largest products, and one in five of floats has nearly special elements."""
+def test_some_blocks_are_made_so(recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
+    """Of 300, one in twenty of the largest products, of floats one in five of what is nearly special."""
     made = 0
 
     def counted(*_: object) -> None:

@@ -1,7 +1,5 @@
 """Benches fail on hardware with wrong results. The top-level modules are small, so that they are built in seconds."""
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,15 +17,8 @@ from sptc.sim.benches.runner import Bench, Failure, build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.ports import ports_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+pytestmark = [pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable"), pytest.mark.usefixtures("collect")]
 ITEMS = 20
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    """Collect components that are never elaborated here, while their warnings are ignored."""
-    yield
-    gc.collect()
 
 
 class Nonsense(wiring.Component):

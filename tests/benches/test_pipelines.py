@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Assume, EnableInserter, Module, Mux, Signal
+from amaranth.hdl import Assume, Cat, EnableInserter, Module, Mux, Signal
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_step_layout
@@ -31,52 +32,29 @@ def design(connect: Callable[[Module, Signal, Signal], None], *, enabled: bool =
     return to_rtlil(outer, "bench", ports=[x, y, enable])
 
 
-def two_stages(m: Module, x: Signal, y: Signal) -> None:
-    first, second, beside = (Signal(4, reset_less=True) for _ in range(3))
-    m.d.sync += [first.eq(x + 1), beside.eq(Mux(x[0], 0, x)), second.eq(first ^ beside)]
-    m.d.comb += y.eq(second & 7)
-
-
-def reset(m: Module, x: Signal, y: Signal) -> None:
-    first = Signal(4)
-    m.d.sync += first.eq(x + 1)
-    m.d.comb += y.eq(first)
-
-
-def two_lengths(m: Module, x: Signal, y: Signal) -> None:
-    first = Signal(4, reset_less=True)
-    m.d.sync += first.eq(x + 1)
-    m.d.comb += y.eq(first ^ x)
-
-
-def outputs_of_two_lengths(m: Module, x: Signal, y: Signal) -> None:
-    first = Signal(4, reset_less=True)
-    m.d.sync += first.eq(x + 1)
-    m.d.comb += [y[:2].eq(first[:2]), y[2:].eq(x[:2] + 1)]
-
-
-def feedback(m: Module, x: Signal, y: Signal) -> None:
-    total = Signal(4, reset_less=True)
-    m.d.sync += total.eq(total + x)
-    m.d.comb += y.eq(total)
-
-
-def half_enabled(m: Module, x: Signal, y: Signal) -> None:
-    first = Signal(4, reset_less=True)
-    with m.If(x[0]):
-        m.d.sync += first.eq(x + 1)
-    m.d.comb += y.eq(first)
+def connect(form: str, m: Module, x: Signal, y: Signal) -> None:
+    """Connect x to y by registers: two stages, or something that is no pipeline of registers without a reset."""
+    first, second, beside = (Signal(4, reset_less=form != "reset") for _ in range(3))
+    if form == "two stages":
+        m.d.sync += [first.eq(x + 1), beside.eq(Mux(x[0], 0, x)), second.eq(first ^ beside)]
+    elif form == "half enabled":
+        with m.If(x[0]):
+            m.d.sync += first.eq(x + 1)
+    else:
+        m.d.sync += first.eq(x + (first if form == "feedback" else 1))
+    outputs = {"two stages": second & 7, "two lengths": first ^ x, "outputs of two lengths": Cat(first[:2], x[:2] + 1)}
+    m.d.comb += y.eq(outputs.get(form, first))
 
 
 @pytest.mark.parametrize(
-    ("connect", "enabled", "balanced"),
+    ("form", "enabled", "balanced"),
     [
-        (two_stages, True, True), (two_stages, False, False), (reset, True, False), (two_lengths, True, False),
-        (outputs_of_two_lengths, True, False), (feedback, True, False), (half_enabled, True, False),
+        ("two stages", True, True), ("two stages", False, False), ("reset", True, False), ("two lengths", True, False),
+        ("outputs of two lengths", True, False), ("feedback", True, False), ("half enabled", True, False),
     ],
 )  # fmt: skip
-def test_what_is_a_pipeline(tmp_path: Path, connect: Callable, enabled: bool, balanced: bool) -> None:
-    (tmp_path / "design.il").write_text(design(connect, enabled=enabled), encoding="utf-8")
+def test_what_is_a_pipeline(tmp_path: Path, form: str, enabled: bool, balanced: bool) -> None:
+    (tmp_path / "design.il").write_text(design(partial(connect, form), enabled=enabled), encoding="utf-8")
     run = "hierarchy -top bench\nproc\nflatten\nopt -full\nopt_clean\n"
     run_yosys(tmp_path, f"read_rtlil design.il\n{run}write_rtlil flat.il\n")
     assert is_balanced(flat_module("flat.il", "bench", tmp_path), "enable") == balanced

@@ -32,24 +32,20 @@ def observe(*cycles: Cycle, longest_wait: int = 5) -> Scoreboard:
     return scoreboard
 
 
-def test_a_clean_run() -> None:
+def test_runs_that_break_no_rule() -> None:
+    """An item may leave as it enters, a reset forgets what was under way, and a stall is no silence."""
     held = cycle(result=0x101, ready=False)
     run = observe(RESET, cycle(taken=True), cycle(taken=True), cycle(result=0x100), held, held, cycle(result=0x101))
     assert (run.delivered, run.under_way) == (2, 0)
+    assert observe(cycle(taken=True, result=0x100)).delivered == 1
+    run = observe(cycle(taken=True), cycle(result=0x100, ready=False), RESET, cycle(taken=True), cycle(result=0x101))
+    assert run.delivered == 1
+    observe(cycle(taken=True), *[cycle(result=0x100, ready=False, waits=True)] * 20, cycle(result=0x100, waits=True))
 
 
 def test_what_is_under_way() -> None:
     run = [cycle(taken=True), cycle(taken=True), cycle(result=0x100), cycle(result=0x101, ready=False), RESET]
     assert [observe(*run[:cycles]).under_way for cycles in range(1, 6)] == [1, 2, 1, 1, 0]
-
-
-def test_an_item_may_leave_as_it_enters() -> None:
-    assert observe(cycle(taken=True, result=0x100)).delivered == 1
-
-
-def test_a_reset_forgets_what_was_under_way() -> None:
-    run = observe(cycle(taken=True), cycle(result=0x100, ready=False), RESET, cycle(taken=True), cycle(result=0x101))
-    assert run.delivered == 1
 
 
 @pytest.mark.parametrize(
@@ -70,10 +66,6 @@ def test_a_reset_forgets_what_was_under_way() -> None:
 def test_a_broken_rule(message: str, cycles: list[Cycle]) -> None:
     with pytest.raises(ViolationError, match=message):
         observe(*cycles)
-
-
-def test_a_stall_is_no_silence() -> None:
-    observe(cycle(taken=True), *[cycle(result=0x100, ready=False, waits=True)] * 20, cycle(result=0x100, waits=True))
 
 
 def test_the_message_shows_the_word() -> None:

@@ -66,8 +66,8 @@ def test_what_is_offered_stays(top: Any) -> None:
     assert [payload for _, payload in result] == [100] * 5 + [101]
 
 
-def test_draining(top: Any) -> None:
-    """While draining, no new item is offered, all results are accepted, and no reset occurs. A pending item stays."""
+def test_draining_and_what_happened_decide_before_the_pattern(top: Any) -> None:
+    """Nothing new is offered, everything is taken, nothing resets; what was offered before still is."""
     driver = StreamDriver(top, items(), repeat(STALL), lambda _: None)
     driver.drive()
     driver.update(cycle(ready=False))
@@ -77,9 +77,6 @@ def test_draining(top: Any) -> None:
     driver = StreamDriver(top, items(), repeat(RESET), lambda _: None)
     driver.drive(draining=True)
     assert inputs(top) == (0, 1, 0)
-
-
-def test_what_happened_decides_before_the_pattern(top: Any) -> None:
     driver = StreamDriver(top, items(), repeat(GAP), lambda seen: STALL if seen.reset else None)
     results = []
     for reset in (True, False, True):
@@ -99,13 +96,10 @@ def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:
         share = {
             name: np.mean([react(seen) == expected for _ in range(10_000)])
             for name, seen, expected in (
-                ("meets", waits, GO),
-                ("waits", waits, (False, False, True)),
-                ("enters", enters, (False, False, True)),
-                ("leaves", leaves, (False, False, True)),
-                ("nothing", idle, None),
+                ("meets", waits, GO), ("waits", waits, (False, False, True)), ("nothing", idle, None),
+                ("enters", enters, (False, False, True)), ("leaves", leaves, (False, False, True)),
             )
-        }
+        }  # fmt: skip
         assert 0.03 < share["meets"] < 0.07
         assert share["nothing"] == 1
         for name in ("waits", "enters", "leaves"):

@@ -90,10 +90,8 @@ class NeighbouringUnit(CoreMatrixAddress):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.right = right = CoreMatrixAddress()
-        m.d.comb += [
-            right.request.eq(self.request),
-            right.request.descriptor.start.eq(self.request.descriptor.start ^ 1),
-        ]
+        request = self.request
+        m.d.comb += [right.request.eq(request), right.request.descriptor.start.eq(request.descriptor.start ^ 1)]
         m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
         return m
 
