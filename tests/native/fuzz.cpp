@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -20,22 +19,11 @@ uint64_t below(uint64_t end) { return randomness() % end; }
 bool happens(int in) { return below(uint64_t(in)) == 0; }
 
 std::string mutated(std::string text) {
-    static const char *const words[] = {".sp",
-                                        ".f16",
-                                        "m16n8k32",
-                                        ".kind::",
-                                        "(",
-                                        ")",
-                                        "::",
-                                        ".",
-                                        ".satfinite",
-                                        ".m9999999n8k16",
-                                        ".ws",
-                                        ".ashift",
-                                        ".cta_group::2",
-                                        ".collector::a::use",
-                                        ".block16",
-                                        "\xff"};
+    // clang-format off
+    static const char *const words[] = {
+        ".sp", ".f16", "m16n8k32", ".kind::", "(", ")", "::", ".", ".satfinite", ".m9999999n8k16", ".ws", ".ashift",
+        ".cta_group::2", ".collector::a::use", ".block16", "\xff"};
+    // clang-format on
     for (uint64_t count = 1 + below(3); count; --count) {
         const size_t place = size_t(below(text.size() + 1));
         switch (below(5)) {
@@ -72,18 +60,7 @@ struct Buffer {
 template <typename Integer>
 Integer spoiled(Integer right) {
     if (!happens(40)) return right;
-    static const int64_t odd[] = {-1,
-                                  0,
-                                  1,
-                                  2,
-                                  3,
-                                  7,
-                                  100,
-                                  INT32_MIN,
-                                  INT32_MAX,
-                                  int64_t(1) << 40,
-                                  std::numeric_limits<int64_t>::min(),
-                                  std::numeric_limits<int64_t>::max()};
+    static const int64_t odd[] = {-1, 0, 1, 2, 3, 7, 100, INT32_MIN, INT32_MAX, int64_t(1) << 40, INT64_MIN, INT64_MAX};
     return happens(2) ? Integer(odd[below(std::size(odd))]) : Integer(right + Integer(below(3)) - 1);
 }
 

@@ -83,21 +83,14 @@ def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray
 
 
 def tensor_operands(
-    result: NDArray[np.uint32],
-    tmem: NDArray[np.uint32],
-    smem: NDArray[np.uint8],
-    *,
-    disable_output_lane: tuple[int, ...] = (0, 0, 0, 0),
-    enable_input_d: bool = True,
-    metadata: str = "strict",
-    **numbers: int,
+    result: NDArray, tmem: NDArray, smem: NDArray, *, metadata: str = "strict", **others: Any
 ) -> Tcgen05Operands:
     """Return the arguments of `sptc.tcgen05_mma` in the layout of the C interface, with the image axis before the CTA
     axis.
     """
     return Tcgen05Operands(
         images=len(tmem), tmem=given(tmem), smem=given(smem), smem_stride=smem[0].nbytes, result=given(result, Output),
-        disable_output_lane=disable_output_lane, enable_input_d=enable_input_d, metadata=POLICIES[metadata], **numbers,
+        metadata=POLICIES[metadata], **{"disable_output_lane": (0, 0, 0, 0), "enable_input_d": True, **others},
     )  # fmt: skip
 
 

@@ -31,21 +31,11 @@ def random_product(instruction: Instruction, distribution: str, rng: Generator, 
     container = CONTAINERS[instruction.container_bits]
     if instruction.container_bits == 4:
         a, b = a & 15, b & 15
-    return MatrixOperands(
-        a.astype(container),
-        b.astype(container),
-        c.astype(CONTAINERS[instruction.d.bits]),
-        rng.integers(0, 16, (2, m, whole.chunks), dtype=np.uint8) if instruction.sparse else None,
-        *(_scales(instruction, (2, lines, steps), distribution, rng) for lines in (m, n)),
-    )
-
-
-def _scales(
-    instruction: Instruction, shape: tuple[int, int, int], distribution: str, rng: Generator
-) -> np.ndarray | None:
-    if not (instruction.scale_format and instruction.scale_size):
-        return None
-    batch, lines, steps = shape
-    spread = distribution if distribution in ("wide", "bits") else "mid"
-    codes = random_codes(instruction.scale_format, spread, (batch, lines, steps * instruction.scale_size), rng)
-    return codes.astype(np.uint8)
+    nibbles = rng.integers(0, 16, (2, m, whole.chunks), dtype=np.uint8) if instruction.sparse else None
+    scales: list[np.ndarray | None] = [None, None]
+    if instruction.scale_format and instruction.scale_size:
+        spread = distribution if distribution in ("wide", "bits") else "mid"
+        shapes = ((2, lines, steps * instruction.scale_size) for lines in (m, n))
+        scales = [random_codes(instruction.scale_format, spread, shape, rng).astype(np.uint8) for shape in shapes]
+    c = c.astype(CONTAINERS[instruction.d.bits])
+    return MatrixOperands(a.astype(container), b.astype(container), c, nibbles, *scales)

@@ -25,11 +25,8 @@ from sptc.native.vendor import files
 
 from .held import RefusedError, opened, refuses
 
-EXAMPLES = {
-    "first": "every element of D is 32\n",
-    "product": "D[0][0] = ",
-    "simulator_hook": "after two instructions D is 64\n",
-}
+EXAMPLES = {"first": "every element of D is 32\n", "product": "D[0][0] = "}
+EXAMPLES["simulator_hook"] = "after two instructions D is 64\n"
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
@@ -41,9 +38,8 @@ def run(words: Sequence[object], folder: Path, **variables: str) -> str:
 
 
 def c_compiler() -> str:
-    result = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
-    assert result
-    return result
+    named = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    return named or pytest.fail("there is no C compiler")
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +77,14 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.startswith(f"sptc native: {tmp_path / 'file'}")
 
 
-def test_the_first_example_is_c_without_warnings(tmp_path: Path) -> None:
-    native = Path(__file__).parents[2] / "native"
-    built = library_file()
+def test_the_first_example_is_c_without_warnings_and_the_program_of_the_guide(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    native, built = root / "native", library_file()
     words = [*STRICT, f"-I{native / 'include'}", native / "examples" / "first.c", built, "-o", tmp_path / "first"]
     run([c_compiler(), *words], tmp_path)
     assert run([tmp_path / "first"], tmp_path) == EXAMPLES["first"]
+    program = (native / "examples" / "first.c").read_text(encoding="utf-8")
+    assert f"```c\n{program}```\n" in (root / "docs" / "guides" / "c.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.regression
@@ -114,12 +112,10 @@ def test_cmake(sources: Path, tmp_path: Path) -> None:
     run(["cmake", "--install", build], tmp_path)
     other = tmp_path / "other"
     other.mkdir()
-    (other / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.15)\nproject(other C CXX)\nfind_package(sptc 1 REQUIRED)\n"
-        f"foreach(kind shared static)\n  add_executable(${{kind}} {sources}/examples/first.c)\n"
-        "  target_link_libraries(${kind} sptc::${kind})\nendforeach()\n",
-        encoding="utf-8",
-    )
+    text = "cmake_minimum_required(VERSION 3.15)\nproject(other C CXX)\nfind_package(sptc 1 REQUIRED)\n"
+    text += f"foreach(kind shared static)\n  add_executable(${{kind}} {sources}/examples/first.c)\n"
+    text += "  target_link_libraries(${kind} sptc::${kind})\nendforeach()\n"
+    (other / "CMakeLists.txt").write_text(text, encoding="utf-8")
     run(["cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={prefix}"], tmp_path)
     run(["cmake", "--build", other / "build"], tmp_path)
     for kind in ("shared", "static"):
@@ -139,18 +135,11 @@ def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
         assert run([tmp_path / "program"], tmp_path).startswith(printed)
 
 
-def test_the_program_of_the_guide_is_the_first_example() -> None:
-    root = Path(__file__).parents[2]
-    program = (root / "native" / "examples" / "first.c").read_text(encoding="utf-8")
-    assert f"```c\n{program}```\n" in (root / "docs" / "guides" / "c.md").read_text(encoding="utf-8")
-
-
 def test_places_of_metadata() -> None:
     """The sums of the header's contributions for the bits of row and chunk give lane and bit position of every
     nibble.
     """
     table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
-    assert table
     places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
     for i in (i for i in every_instruction() if i.sparse):
         where = metadata_map(i, 0)
@@ -161,16 +150,12 @@ def test_places_of_metadata() -> None:
 
 
 def test_every_instruction_is_of_a_form() -> None:
-    held = {}
-    for form in forms():
-        for m in form.rows:
-            for n in form.columns:
-                instruction = replace(form.instruction, m=m, n=n)
-                assert instruction not in held
-                held[instruction] = form
+    shapes = [(form.instruction, m, n) for form in forms() for m in form.rows for n in form.columns]
+    held = {replace(instruction, m=m, n=n) for instruction, m, n in shapes}
+    assert len(held) == len(shapes)
     every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
-    assert set(every) <= set(held)
-    # Forms of tcgen05 combine every M with every N, but an opcode may reject some pairs.
+    assert set(every) <= held
+    # Forms of tcgen05 combine every M with every N; an opcode may refuse some pairs.
     assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
 
 

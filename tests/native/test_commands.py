@@ -73,9 +73,8 @@ def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_library_refuses_is_one_sentence(rng: np.random.Generator) -> None:
     instruction = parse(F16)
     operands = random_product(instruction, "narrow", rng, 1, 1)
-    with pytest.raises(
-        BackendError, match=r"^back end native cannot compute the instruction: 'sm_91' is no known architecture\b"
-    ):
+    message = r"^back end native cannot compute the instruction: 'sm_91' is no known architecture\b"
+    with pytest.raises(BackendError, match=message):
         native.multiply(instruction, "sm_91", operands)
     with pytest.raises(BackendError, match="threads must be 1 to 1024, not 0"):
         native.multiply(instruction, "sm_90", operands, threads=0)

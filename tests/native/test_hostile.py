@@ -67,7 +67,7 @@ def test_a_foreign_header_and_null() -> None:
         instruction.call("mma", None, 1)
 
 
-def test_operands() -> None:
+def test_operands_shapes_and_families() -> None:
     a, b, c, d = (np.zeros((1, 32, 4), np.uint32) for _ in "abcd")
     e = np.full((1, 32), 0x44444444, np.uint32)
     cases: list[tuple[Callable[[Any], None], int, str]] = [
@@ -88,9 +88,6 @@ def test_operands() -> None:
             spoil(operands)
             with refuses(sentence, status):
                 instruction.call("mma", ctypes.byref(operands), 1)
-
-
-def test_shapes_and_families() -> None:
     with opened(F16) as instruction:
         for k in (0, 31, 48, -32):
             with refuses("k must be a multiple of 32, not 1, 1, 1 and"):

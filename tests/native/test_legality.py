@@ -26,17 +26,12 @@ Random = np.random.Generator
 _ORDERED = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 _DIFFERENT = (*_ORDERED, (1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (3, 2))
 PAIRS = {
-    "plain": _DIFFERENT,
-    "ordered": _ORDERED,
-    "tf32": ((0, 1), (2, 3)),
-    "wgmma": _DIFFERENT,
+    "plain": _DIFFERENT, "ordered": _ORDERED, "tf32": ((0, 1), (2, 3)), "wgmma": _DIFFERENT,
     "tcgen05": (*_ORDERED, (2, 1)),
-}
+}  # fmt: skip
 LEGAL = {rule: {first | second << 2 for first, second in pairs} for rule, pairs in PAIRS.items()}
-#: One sparse instruction for each rule and each layout of metadata in registers.
-SPARSE = list(
-    {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
-)
+#: One of every place of metadata in registers and rule.
+SPARSE = {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
 
 
 def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], int, int]]:
@@ -94,9 +89,8 @@ def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
             file = random_file(i, selector, rng)
         e = pack_nibbles(nibbles, i, selector, rng.integers(0, 1 << 32, (1, i.threads), dtype=np.uint32))
         part = replace(file, e=e)
-        assert refusal(run_file, file=part) == expected(i.rule.name, row, chunk, nibble), (
-            f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
-        )
+        place = f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
+        assert refusal(run_file, file=part) == expected(i.rule.name, row, chunk, nibble), place
         decoded, defined = np.empty_like(nibbles), np.empty_like(nibbles)
         with opened(str(i), i.architectures[0]) as handle:
             handle.call("metadata", 1, given(e), selector, given(decoded, Output), given(defined, Output))
@@ -127,6 +121,5 @@ def test_a_nibble_in_tensor_memory(text: str, m: int, rng: Random) -> None:
             tmem = one.arguments["tmem"].copy()
             fill_tensor(tmem.reshape(-1, 128, 512), where, nibbles.reshape(one.ctas, -1, i.chunks))
             arguments = {**one.arguments, "tmem": tmem, "metadata": "strict"}
-            assert refusal(run_tensor, text=text, **arguments) == expected(i.rule.name, row, chunk, nibble), (
-                f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
-            )
+            place = f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
+            assert refusal(run_tensor, text=text, **arguments) == expected(i.rule.name, row, chunk, nibble), place

@@ -22,18 +22,13 @@ FORMS = [form.instruction for form in forms()]
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
-def alike(instruction: Instruction, arch: str) -> tuple[object, ...]:
-    """Return a key that is equal for instructions that the library computes in the same way."""
-    i = instruction
-    return (numerics(i, arch), i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.rule, i.satfinite, i.scale_format)
-
-
 def cases() -> Iterator[tuple[Instruction, str]]:
-    """Yield one instruction and architecture for each way in which the library computes."""
+    """Yield every instruction on every architecture, one of those that the library computes alike."""
     results = {}
     for i in FORMS:
         for arch in i.architectures:
-            results.setdefault(alike(i, arch), (i, arch))
+            alike = numerics(i, arch), i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.rule, i.satfinite, i.scale_format
+            results.setdefault(alike, (i, arch))
     yield from results.values()
 
 

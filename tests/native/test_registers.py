@@ -48,29 +48,21 @@ def test_recordings(kernels: str) -> None:
     assert outputs > 1_400_000
 
 
-def check(instruction: Instruction, arch: str, rng: np.random.Generator) -> None:
-    """Compare tiles of some distributions with the golden model."""
-    every = distributions(instruction)
-    for distribution in rng.choice(every, min(3, len(every)), replace=False):
+FEW_FORMS = [(i, i.architectures[-1]) for i in FEW]
+EVERY_FORM = [(i, arch) for i in EVERY for arch in i.architectures]
+
+
+@pytest.mark.parametrize("forms", [FEW_FORMS, pytest.param(EVERY_FORM, marks=pytest.mark.regression)], ids=len)
+def test_random_tiles(forms: list[tuple[Instruction, str]], rng: np.random.Generator) -> None:
+    """Tiles of some distributions, against the golden model."""
+    cases = ((i, arch, kind) for i, arch in forms for kind in rng.permutation(distributions(i))[:3].tolist())
+    for instruction, arch, distribution in cases:
         selector = int(rng.integers(instruction.sparsity_selectors))
-        file = random_register_file(
-            instruction, arch, distribution, 2, rng, sparsity_selector=selector, any_nibble=bool(rng.integers(2))
-        )
+        options = {"sparsity_selector": selector, "any_nibble": bool(rng.integers(2))}
+        file = random_register_file(instruction, arch, distribution, 2, rng, **options)
         for part in parts_of(file):
             message = f"{instruction} on {arch}, {distribution}, selector {selector}"
             np.testing.assert_array_equal(run_file(part), part.run("golden"), message)
-
-
-def test_random_tiles(rng: np.random.Generator) -> None:
-    for instruction in FEW:
-        check(instruction, instruction.architectures[-1], rng)
-
-
-@pytest.mark.regression
-def test_every_instruction(rng: np.random.Generator) -> None:
-    for instruction in EVERY:
-        for arch in instruction.architectures:
-            check(instruction, arch, rng)
 
 
 def test_shapes() -> None:
@@ -117,8 +109,7 @@ def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
 
 
 def test_nothing_is_written_unless_all_metadata_is_taken(rng: np.random.Generator) -> None:
-    instruction = parse(F16)
-    file = random_register_file(instruction, "sm_90", "narrow", 100, rng)
+    file = random_register_file(parse(F16), "sm_90", "narrow", 100, rng)
     file.e[73] = 0
     file = replace(file, metadata="strict")
     d = np.full_like(file.c, 0x55555555)

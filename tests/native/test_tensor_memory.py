@@ -1,7 +1,7 @@
 """``tcgen05.mma`` through the C interface: all of tensor memory, or the error message, equals the golden model's."""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -21,22 +21,13 @@ Random = np.random.Generator
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
-def every_text() -> Iterator[Opcode]:
-    """Yield every opcode, also with ``.ashift`` where it is accepted."""
-    for opcode in every_opcode():
-        yield opcode
-        if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
-            yield replace(opcode, shifts_a=True)
-
-
-OPCODES = list(every_text())
+#: Opcodes that may have ``.ashift``, and every opcode, with it too where it may stand.
+SHIFTING = [opcode for opcode in every_opcode() if not opcode.weight_stationary and not KINDS[opcode.kind].scales]
+OPCODES = [*every_opcode(), *(replace(opcode, shifts_a=True) for opcode in SHIFTING)]
 
 
 def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
-    """Return a random instruction of an opcode, with operands in random memories and at random addresses.
-
-    `fixed` are its attributes, and ``sparsity_selector``, that are not random.
-    """
+    """Return a random instruction of an opcode with operands; `fixed` attributes and selectors are not random."""
     selector = {name: fixed.pop(name) for name in ("sparsity_selector",) if name in fixed}
     columns = 256 if "n" in fixed or rng.random() > 0.9 else 64
     every = [
