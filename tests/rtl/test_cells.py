@@ -1,7 +1,4 @@
-"""Leading-zero counters, carry-save adders and widths of sums, compared with Python's integers.
-
-What is proved of other cells, ``formal/test_proofs.py`` has for parameters that no preset has, too.
-"""
+"""Counters of zeros, adders of a column and widths of sums, against Python's integers; other cells are proved."""
 
 import re
 from collections.abc import Callable

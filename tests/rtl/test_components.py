@@ -14,6 +14,7 @@ from sptc.sim.benches.components import component_benches
 from sptc.sim.engine.ports import ports_of
 from sptc.tests.rtl.conftest import short
 
+Random = np.random.Generator
 CONFIGURATIONS = {
     "scaled": CoreConfig(name="scaled", formats=("e4m3", "f16", "s8", "e2m1", "e3m2", "e2m1/4", "s4"),
                          scales=BLOCK_SCALES, step_bytes=8, mux="mux3"),
@@ -43,8 +44,8 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
         )
 
 
-def every_code(config: CoreConfig, side: str, rng: np.random.Generator) -> Values:
-    """Return all codes of the narrow formats in the first slot, and many codes of formats with 16 bits or more."""
+def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
+    """Return every code of the formats of few bits in the first slot, and many of those of 16 bits and more."""
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits
@@ -58,9 +59,7 @@ def every_code(config: CoreConfig, side: str, rng: np.random.Generator) -> Value
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_every_component_answers_as_its_reference(
-    simulate: Callable, rng: np.random.Generator, config: CoreConfig
-) -> None:
+def test_every_component_answers_as_its_reference(simulate: Callable, rng: Random, config: CoreConfig) -> None:
     for name, bench in component_benches(config).items():
         count = 150 if config.name == "scaled" and not name.startswith("multiply") else 600
         check(name, bench, simulate, bench.stimulus(rng, count))

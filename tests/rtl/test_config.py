@@ -155,14 +155,10 @@ def test_slots() -> None:
 
 
 def test_what_a_configuration_holds() -> None:
-    mixed = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32")
-    scaled = parse(
-        "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e2m1.f32.ue8m0"
-    )
-    packed = parse(
-        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
-        ".f32.e2m1.e2m1.f32.ue4m3"
-    )
+    text = "mma.sp::ordered_metadata.sync.aligned.m16n8k{}.row.col.kind::{}"
+    mixed = parse(text.format(64, "f8f6f4.f32.e4m3.e2m1.f32"))
+    scaled = parse(text.format(64, "mxf8f6f4.block_scale.f32.e4m3.e2m1.f32.ue8m0"))
+    packed = parse(text.format(128, "mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"))
     assert config("e4m3", "e2m1").holds(mixed)
     assert not config("e4m3", "e5m2").holds(mixed)
     assert not config("e4m3", "e2m1/4", scales=("ue8m0",)).holds(mixed)

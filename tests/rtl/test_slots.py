@@ -42,14 +42,10 @@ def configurations(draw: st.DrawFn) -> CoreConfig:
     bits = draw(st.integers(8, 40))
     try:
         return CoreConfig(
-            name="drawn",
-            formats=tuple(words),
-            scales=("ue8m0",) if "e2m1/4" in words else (),
-            step_bytes=draw(st.sampled_from((8, 16, 32))),
-            alignment_bits=bits,
-            fp8_alignment_bits=draw(st.integers(8, bits)),
-            block_alignment_bits=draw(st.integers(bits, 40)),
-        )
+            name="drawn", formats=tuple(words), scales=("ue8m0",) if "e2m1/4" in words else (),
+            step_bytes=draw(st.sampled_from((8, 16, 32))), alignment_bits=bits,
+            fp8_alignment_bits=draw(st.integers(8, bits)), block_alignment_bits=draw(st.integers(bits, 40)),
+        )  # fmt: skip
     except ConfigError:
         assume(False)
         raise
@@ -169,13 +165,11 @@ def check(config: CoreConfig) -> None:
     widths = Widths(config)
     assert [slot.index for slot in widths.slots] == list(range(config.slots))
     assert widths.slots[0].elements == config.elements
-    assert widths.grid_bits == max(
-        [*(kept_bits(config, e) for e in widths.floats), *([config.block_alignment_bits] if widths.packed else [0])]
-    )
+    of_groups = config.block_alignment_bits if widths.packed else 0
+    assert widths.grid_bits == max([*(kept_bits(config, e) for e in widths.floats), of_groups])
     for slot in widths.slots:
-        assert slot.elements == tuple(
-            e for e in config.elements if (slot.index + 1) * e.container_bits <= 8 * config.step_bytes
-        )
+        most = 8 * config.step_bytes // (slot.index + 1)
+        assert slot.elements == tuple(e for e in config.elements if e.container_bits <= most)
         assert slot.floats == tuple(e for e in slot.elements if e.format.name in FLOATS and e.container_bits >= 8)
         check_floats(slot)
         # Integers of all slots count in one unit, which is not below the sum.

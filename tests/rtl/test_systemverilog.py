@@ -21,7 +21,8 @@ from sptc.rtl.step import unit_result_layout, unit_step_layout
 from sptc.rtl.systemverilog import lines_of_ports, package
 
 TINY = PRESETS["tiny"]
-#: Lint exceptions for the style of the emitted module, which do not cover its interface.
+Done = subprocess.CompletedProcess[str]
+#: The emitted module's own style is its own affair; what meets it is not.
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
 #: Top-level modules with many arrays, and top-level modules without logic around a unit.
 LARGE = ("warpgroup", "warpgroups", "tcgen05")
@@ -30,7 +31,7 @@ WITHOUT_PARTS = ("unit", "row")
 COMBINATIONAL = replace(TINY, name="combinational", rows=1, columns=1, cuts=())
 
 
-def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def verilator(folder: Path, *words: str) -> Done:
     root = verilator_root()
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     command = [str(root / "bin" / "verilator_bin"), *words]
@@ -48,10 +49,8 @@ def emitted(config: CoreConfig, top: str) -> str:
     return emit(config, top, "it", with_unit=False) + unit
 
 
-def lint(
-    config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Lint a top-level module with its package, or with the package of another configuration."""
+def lint(config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | None = None) -> Done:
+    """Lint a top with its package, or with the package of another configuration."""
     (folder / "style.vlt").write_text(_STYLE)
     (folder / "emitted.v").write_text(emitted(config, top))
     (folder / "it_pkg.sv").write_text(package(of_package or config, top, "it"))
@@ -91,15 +90,15 @@ def test_a_width_that_is_wrong_is_seen(tmp_path: Path) -> None:
     assert "WIDTHTRUNC" in done.stderr
 
 
-def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int]]:
-    """Yield fields and elements with their lowest bits and widths, from the ports."""
+def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int, str]]:
+    """Yield fields and elements with their lowest bits, widths and meanings, from the ports."""
     if isinstance(kind, Structure):
         for field in kind.fields:
-            yield f"{path}.{field.name}", low + field.low, field.type.width
+            yield f"{path}.{field.name}", low + field.low, field.type.width, field.meaning
             yield from probes(field.type, f"{path}.{field.name}", low + field.low)
     elif isinstance(kind, Array):
         for index in (0, kind.count - 1):
-            yield f"{path}[{index}]", low + index * kind.element.width, kind.element.width
+            yield f"{path}[{index}]", low + index * kind.element.width, kind.element.width, "element"
             yield from probes(kind.element, f"{path}[{index}]", low + index * kind.element.width)
 
 
@@ -114,7 +113,7 @@ def test_every_field_has_its_bits(tmp_path: Path, rng: np.random.Generator) -> N
                 continue
             width = port.type.width
             kind = re.sub(r"__\d+$", "_element", port.name).replace("__", "_")
-            for path, low, bits in probes(port.type, "v", 0):
+            for path, low, bits, _ in probes(port.type, "v", 0):
                 name, mask = f"f{len(lines)}", ((1 << bits) - 1) << low
                 lines.append(
                     f"  function automatic [{width - 1}:0] {name}(input bit unused);\n"
@@ -143,21 +142,11 @@ def test_a_table_of_ports() -> None:
 
 @pytest.mark.regression
 def test_every_field_is_explained() -> None:
-    def unexplained(kind: Type, path: str) -> Iterator[str]:
-        if isinstance(kind, Structure):
-            for field in kind.fields:
-                if not field.meaning:
-                    yield f"{path}.{field.name}"
-                yield from unexplained(field.type, f"{path}.{field.name}")
-        elif isinstance(kind, Array):
-            yield from unexplained(kind.element, path)
-
     for name, tops in (("tiny", TOPS), ("rtx-blackwell", ("unit", "row"))):
         for top in tops:
-            config = PRESETS[name]
-            for port in ports(config, top):
+            for port in ports(PRESETS[name], top):
                 assert port.meaning, port.name
-                assert list(unexplained(port.type, port.name)) == []
+                assert [path for path, *_, meaning in probes(port.type, port.name, 0) if not meaning] == []
 
 
 def test_codes_are_those_of_the_configuration() -> None:

@@ -22,6 +22,7 @@ from sptc.tests.rtl import panels as operands
 from sptc.tests.rtl.conftest import simulate_clocked
 from sptc.tests.rtl.panels import COLUMNS, LANE, LANES, MEMORY_BYTES, REGISTER, REGISTERS, ROWS, Inverting
 
+Random = np.random.Generator
 ALL_COLUMNS, TENSORLANES = 512, 128
 #: Number of arrays in the small CTA. It has two groups of 32 lanes, so block scales of A need a second column.
 ARRAYS = 4
@@ -119,8 +120,8 @@ class Work:
         return half + is_second * self.panels // 2, half if is_second == self.fields["odd"] else None
 
 
-def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np.random.Generator) -> Work:
-    """Draw an instruction. Properties that A and B share, such as majors and byte ids, differ where possible."""
+def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: Random) -> Work:
+    """Draw an instruction; what A and B both have, such as majors and byte ids, differs wherever it can."""
     kind = KINDS[number % len(KINDS)]
     _, i = parse_shaped(kind.format(48 if "block_scale" in kind else 16))
     bits, layout = i.container_bits, LAYOUTS["D"]
@@ -154,13 +155,6 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
             where = scale_map(f"scale_{side}", lines, size, fields[f"byte_{side}"], fields[f"scale_{side}_column"])
             scales[side] = gather_tensor(tmem[None], where)[0]
     return Work(i, fields, descriptors, np.ascontiguousarray(a), b, nibbles, scales)
-
-
-@pytest.fixture
-def half_a_cta() -> tuple[Tcgen05, list[Inverting]]:
-    """Return a CTA with four arrays, which is built in a third of the time, and these arrays once they exist."""
-    warps: list[Inverting] = []
-    return Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps})), warps
 
 
 @lru_cache(maxsize=1024)
@@ -202,11 +196,10 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
             assert ctx.get(payload.scale_size) == ScaleSizeCode[f"X{i.scale_size}"]
 
 
-def test_every_array_gets_what_the_maps_say(
-    half_a_cta: tuple[Tcgen05, list[Inverting]], rng: np.random.Generator
-) -> None:
-    """Operands from both memories, for a CTA alone and for either CTA of a pair. The bench acts as the other CTA."""
-    dut, warps = half_a_cta
+def test_every_array_gets_what_the_maps_say(rng: Random) -> None:
+    """Operands from both memories, alone and as either CTA of a pair, whose other one the bench is."""
+    warps: list[Inverting] = []
+    dut = Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)
     tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]

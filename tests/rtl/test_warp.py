@@ -2,7 +2,7 @@
 
 import gc
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -20,6 +20,7 @@ from sptc.rtl.unit import Unit
 from sptc.rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from sptc.tests.rtl.conftest import simulate_clocked
 
+Random = np.random.Generator
 Work = TypeVar("Work")
 
 
@@ -43,16 +44,8 @@ class Cycle:
         return bool(self.o_valid and self.o_ready)
 
 
-def run(
-    dut: Warp,
-    payloads: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    gaps: Sequence[float] = (0,),
-    stalls: Sequence[float] = (0,),
-    resets: Collection[int] = (),
-) -> list[Cycle]:
-    """Offer payloads in order, and return the handshakes of every cycle.
+def run(dut: Warp, payloads: list[int], rng: Random, *, gaps=(0,), stalls=(0,), resets=()) -> list[Cycle]:
+    """Offer payloads in order and return every cycle.
 
     `gaps` are the chances that a cycle offers nothing new, `stalls` that it takes nothing; they take turns, 32 cycles
     each. An offer stands until it is accepted; between offers the payload is noise. The run ends some cycles after
@@ -162,7 +155,7 @@ class Stamp(Unit):
         return m
 
 
-def stamp_case(config: CoreConfig, long: bool, rng: np.random.Generator) -> Case:
+def stamp_case(config: CoreConfig, long: bool, rng: Random) -> Case:
     """Return an instruction of stand-ins."""
     a, c = rng.integers(0, 1 << 32, (2, LANES, 4), np.uint32)
     control = control_layout().const({"result": ResultCode.S32})
@@ -197,8 +190,8 @@ ARRAYS = [
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), ARRAYS)
-def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: np.random.Generator) -> None:
-    """Intervals and latencies of consecutive and of single instructions, and results with gaps and stalls."""
+def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: Random) -> None:
+    """Intervals and latencies, of instructions behind each other and of lone ones; results under gaps and stalls."""
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     cases = [stamp_case(config, long, rng) for long in (True, False, False, True, True, False)]
     blocks = 128 // (rows * columns)
@@ -221,8 +214,8 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
     check_stalls(log)
 
 
-def test_a_reset_forgets_the_instruction(rng: np.random.Generator) -> None:
-    """A reset at any point of the first instruction removes it: the next result belongs to the second instruction."""
+def test_a_reset_forgets_the_instruction(rng: Random) -> None:
+    """At any point of the first instruction, the next result after a reset is the second's."""
     config = replace(TINY, rows=4, columns=8, cuts=CUTS)
     warp = Warp(config, Stamp)
     given = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(40)]

@@ -114,8 +114,7 @@ def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
                 results.append(~(c * np.uint32(one.fields["add"])))
                 c = rng.integers(0, 1 << 32, c.shape, np.uint32)
             if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
-                expected = results.popleft()
-                for array, of_array in enumerate(expected):
+                for array, of_array in enumerate(results.popleft()):
                     d = operands.lanes_of(ctx, dut.o.payload[array].d, REGISTERS)
                     np.testing.assert_array_equal(d, of_array, f"D of array {array}")
             taken = ctx.get(dut.i.valid) and ctx.get(dut.i.ready)

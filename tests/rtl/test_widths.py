@@ -62,10 +62,18 @@ def test_where_floats_stand(heading: str) -> None:
     assert drawn["accumulator c"] == accumulator
 
 
-def test_where_integers_stand() -> None:
+def test_where_integers_and_the_bits_of_a_result_stand() -> None:
     low = Widths(HOPPER).integer_bits
     assert rows("s8, u8\n", SUM) == {"product, c": {"i": (SUM - 1, low), "-": (low - 1, 0)}}
     assert all(slot.padding - slot.integer_shift == low for slot in Widths(HOPPER).slots)
+    # The fraction is behind the leading one; of an f16 the next bit decides a tie, unless any below it is set.
+    drawn, top = rows("3333333333222222222211111111110000000000", NORMALISED), NORMALISED - 1
+    single, half = (top - FORMATS[name].fraction_bits for name in ("f32", "f16"))
+    one = {"1": (top, top)}
+    assert drawn == {
+        "f32": one | {"f": (top - 1, single), "d": (single - 1, 0)},
+        "f16": one | {"f": (top - 1, half), "G": (half - 1, half - 1), "S": (half - 2, 0)},
+    }
 
 
 @pytest.mark.parametrize(("column", "preset"), [(1, "hopper"), (2, "blackwell")])
@@ -89,17 +97,6 @@ def test_the_rulers_count_bits(bits: int) -> None:
     places = range(bits - 1, -1, -1)
     tens, ones = ("".join(str(place // unit % 10) for place in places) for unit in (10, 1))
     assert f"{' ' * MARGIN}{tens}\n      {'bit':20}{ones}\n" in PICTURE
-
-
-def test_where_the_bits_of_a_result_stand() -> None:
-    """The fraction follows the leading one. In an f16, guard G and sticky S follow the fraction."""
-    drawn, top = rows("3333333333222222222211111111110000000000", NORMALISED), NORMALISED - 1
-    single, half = (top - FORMATS[name].fraction_bits for name in ("f32", "f16"))
-    one = {"1": (top, top)}
-    assert drawn == {
-        "f32": one | {"f": (top - 1, single), "d": (single - 1, 0)},
-        "f16": one | {"f": (top - 1, half), "G": (half - 1, half - 1), "S": (half - 2, 0)},
-    }
 
 
 @pytest.mark.parametrize(("result", "value"), [("f32", 2.1884765625), ("f16", 2.189453125)])
