@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from sptc.gpu import device
+from sptc.tests.cli.command_line import CommandLine
 
 from .fake_cupy import H200, FakeCupy
 
@@ -28,3 +29,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callabl
     yield put
     device.device.cache_clear()
     device._function.cache_clear()
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, "gpu")

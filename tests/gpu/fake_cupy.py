@@ -102,15 +102,9 @@ class FakeCupy(types.ModuleType):
                 raise runtime_error("cudaErrorNoDevice: no CUDA-capable device is detected")
             return properties
 
-        self.cuda = types.SimpleNamespace(
-            runtime=types.SimpleNamespace(
-                getDevice=lambda: 0,
-                getDeviceProperties=described,
-                driverGetVersion=lambda: 13000,
-                CUDARuntimeError=runtime_error,
-            ),
-            driver=types.SimpleNamespace(CUDADriverError=driver_error),
-        )
+        runtime = types.SimpleNamespace(CUDARuntimeError=runtime_error, getDeviceProperties=described)
+        runtime.getDevice, runtime.driverGetVersion = lambda: 0, lambda: 13000
+        self.cuda = types.SimpleNamespace(runtime=runtime, driver=types.SimpleNamespace(CUDADriverError=driver_error))
 
     def asarray(self, array: np.ndarray) -> FakeArray:
         return FakeArray(self.memory, array.copy())

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import sptc
 from sptc.api.backends import backend
-from sptc.cli import main
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
 from sptc.isa.operands import MatrixOperands
+from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import read
 from sptc.verify.stimulus import random_register_file
 
@@ -40,26 +40,21 @@ def test_operands_reach_it(machine: Callable, rng: Random) -> None:
         np.testing.assert_array_equal(file.run("cuda"), file.run("golden"), text)
 
 
-def test_metadata_is_checked_before(machine: Callable) -> None:
+def run(metadata: int = 0x44444444) -> None:
+    zeros = np.zeros((32, 4), np.uint32)
+    sptc.mma(F16, zeros, zeros, zeros, np.full(32, metadata, np.uint32), arch="sm_90", backend="cuda")
+
+
+def test_undefined_metadata_and_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     machine()
-    zeros = np.zeros((32, 4), np.uint32)
     with pytest.raises(sptc.MetadataError):
-        sptc.mma(F16, zeros, zeros, zeros, np.zeros(32, np.uint32), backend="cuda")
-
-
-def run() -> None:
-    zeros = np.zeros((32, 4), np.uint32)
-    sptc.mma(F16, zeros, zeros, zeros, np.full(32, 0x44444444, np.uint32), arch="sm_90", backend="cuda")
-
-
-def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+        run(metadata=0)
     for properties, refuses, message in (
         (None, "", r"^back end 'cuda' finds no NVIDIA GPU \(cudaErrorNoDevice: "),
-        ({"name": b"Tesla T4", "major": 7, "minor": 5}, "",
-         r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, "),
+        (T4, "", r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, "),
         (A100, "", r"^the requested architecture is sm_90, but the GPU, NVIDIA A100, is sm_80$"),
         (H200, "CUDA_ERROR_UNSUPPORTED_PTX", r"CUDA 13\.0, does not run mma\.sp.*\(CUDA_ERROR_UNSUPPORTED_PTX\)"),
-    ):  # fmt: skip
+    ):
         machine(properties).refuses = refuses
         with pytest.raises(sptc.BackendError, match=message):
             run()
@@ -75,37 +70,31 @@ def test_products(machine: Callable, rng: Random, text: str) -> None:
     i = parse(text)
     a, b, c = rng.standard_normal((70, i.stored_k)), rng.standard_normal((i.k, 19)), rng.standard_normal((70, 19))
     nibbles = rng.choice(sorted(i.rule.legal), (1, 70, i.chunks)).astype(np.uint8)
-    operands = MatrixOperands(
-        a.astype(np.float16).view(np.uint16)[None],
-        b.astype(np.float16).view(np.uint16)[None],
-        c.astype(np.float32).view(np.uint32)[None],
-        nibbles,
-    )
+    a, b = (matrix.astype(np.float16).view(np.uint16)[None] for matrix in (a, b))
+    operands = MatrixOperands(a, b, c.astype(np.float32).view(np.uint32)[None], nibbles)
     expected = multiply(i, "sm_90", operands)
     np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands).d, expected)
 
 
-def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
     machine()
-    assert main(["gpu", "info", "--json"]) == 0
-    about = json.loads(capsys.readouterr().out)
     counts = {"sparse_instructions": 616, "dense_instructions": 600}
-    assert about == {"name": "NVIDIA H200", "arch": "sm_90", "cuda": "13.0", "driver": DRIVER, **counts}
+    assert cli.json("info") == {"name": "NVIDIA H200", "arch": "sm_90", "cuda": "13.0", "driver": DRIVER, **counts}
+    machine(None)
+    for words in (["info"], ["verify", "--shards", 1], ["record", tmp_path / "none"]):
+        _, error = cli.streams(*words, status=2)
+        assert error.startswith("sptc gpu: back end 'cuda' finds no NVIDIA GPU (")
+        assert error.count("\n") == 1
+    assert not (tmp_path / "none").exists()
 
 
-def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`sptc gpu verify` covers both families and can be resumed. A wrong bit is reported, with a register file to
-    replay.
-    """
+def test_verify(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
+    """Both families agree; the same command resumes; and a wrong bit is found, with a register file that replays it."""
     cupy = machine()
-    record = tmp_path / "record.json.gz"
-    options = ["--seed", "3", "--tiles", "2", "--jobs", "1", "--json"]
-    words = ["gpu", "verify", "--record", str(record), "--instruction", *TEXTS, *options]
-    state = ["--state", str(tmp_path / "state")]
-    assert main([*words, *state, "--shards", "3"]) == 0
-    assert json.loads(capsys.readouterr().out)["total"]["shards"] == 3
-    assert main([*words, *state, "--shards", "6"]) == 0
-    total = json.loads(capsys.readouterr().out)["total"]
+    record, state = tmp_path / "record.json.gz", tmp_path / "state"
+    words = ["verify", "--record", record, "--instruction", *TEXTS, "--seed", 3, "--tiles", 2, "--jobs", 1]
+    assert cli.json(*words, "--state", state, "--shards", 3)["total"]["shards"] == 3
+    total = cli.json(*words, "--state", state, "--shards", 6)["total"]
     assert (total["shards"], total["mismatches"]) == (6, 0)
     kept = json.loads(gzip.decompress(record.read_bytes()))
     assert kept["total"] == {"shards": 6, "outputs": total["outputs"], "mismatches": 0}
@@ -115,53 +104,35 @@ def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
     assert sum(form["tiles"] for form in counts) == 12
     assert sum(form["outputs"] for form in counts) == total["outputs"]
     cupy.wrong = 4
-    assert main([*words, "--state", str(tmp_path / "other"), "--shards", "6"]) == 1
-    mismatch = json.loads(capsys.readouterr().out)["mismatch"]
+    mismatch = cli.json(*words, "--state", tmp_path / "other", "--shards", 6, status=1)["mismatch"]
     counts = json.loads(gzip.decompress(record.read_bytes()))["instructions"].values()
     assert sum(form["mismatches"] for places in counts for form in places.values()) > 0
     assert mismatch["replay"] == f"sptc run {mismatch['file']} --backend cuda"
     assert mismatch["rerun"].startswith("sptc gpu verify --seed 3 --tiles 2 --instruction ")
-    assert main(["run", mismatch["file"], "--backend", "cuda"]) == 1
-    capsys.readouterr()
+    run_again = CommandLine(cli.capsys, "run")
+    assert run_again.status(mismatch["file"], "--backend", "cuda") == 1
     cupy.wrong = 0
-    assert main(["run", mismatch["file"], "--backend", "cuda"]) == 0
+    assert run_again.status(mismatch["file"], "--backend", "cuda") == 0
 
 
-def test_a_record_that_cannot_be_written(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
     machine()
     before, state = sorted(tmp_path.iterdir()), tmp_path / "state"
     for path, why in ((tmp_path / "none" / "record", "No such file or directory"), (tmp_path, "Is a directory")):
-        assert main(["gpu", "verify", "--record", str(path), "--shards", "1", "--state", str(state)]) == 2
-        assert capsys.readouterr().err == f"sptc gpu: {path} cannot be written ({why})\n"
+        _, errors = cli.streams("verify", "--record", path, "--shards", 1, "--state", state, status=2)
+        assert errors == f"sptc gpu: {path} cannot be written ({why})\n"
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_record(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    machine()
-    assert main(["gpu", "record", str(tmp_path / "new"), "--instruction", *TEXTS, "--tiles", "3"]) == 0
-    assert "2 register files" in capsys.readouterr().out
+    assert "2 register files" in cli.text("record", tmp_path / "new", "--instruction", *TEXTS, "--tiles", 3)
     files = [read(path) for path in sorted((tmp_path / "new").iterdir())]
     assert [str(file.instruction) for file in files] == TEXTS
     for file in files:
         assert file.recorded.startswith("NVIDIA H200, CUDA 13.0, 20")
         np.testing.assert_array_equal(file.d, file.run("golden"))
     integer = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
-    words = ["gpu", "record", str(tmp_path / "least"), "--least", "--tiles", "10", "--instruction"]
-    assert main([*words, *TEXTS]) == 0
+    words = ["record", tmp_path / "least", "--least", "--tiles", 10, "--instruction"]
+    assert cli.status(*words, *TEXTS) == 0
     names = [path.name for path in (tmp_path / "least").iterdir()]
     assert len(names) == len(TEXTS)
     assert all(name.endswith(".least.npz") for name in names)
-    capsys.readouterr()
-    assert main([*words, integer]) == 2
     message = f"--least needs an instruction that multiplies floats, not {integer}"
-    assert capsys.readouterr().err == f"sptc gpu: {message}\n"
-
-
-def test_no_gpu_is_one_sentence(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    machine(None)
-    for words in (["info"], ["verify", "--shards", "1"], ["record", str(tmp_path / "none")]):
-        assert main(["gpu", *words]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("sptc gpu: back end 'cuda' finds no NVIDIA GPU (")
-        assert error.count("\n") == 1
-    assert not (tmp_path / "none").exists()
+    assert cli.streams(*words, integer, status=2)[1] == f"sptc gpu: {message}\n"

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sptc
-from sptc.cli import main
 from sptc.gpu import ptx
 from sptc.gpu.cycles import arrangements, beside_each_other, chosen, measure
 from sptc.gpu.energy import works
@@ -22,26 +21,24 @@ from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.isa.operands import Immediates
 from sptc.isa.timing import is_sequence
+from sptc.tests.cli.command_line import CommandLine
 from sptc.tests.isa.assembler import ptxas
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
 SPARSE = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
-
-
-def every_loop(arch: str) -> list[list[Loop]]:
-    instructions = [*chosen(arch)]
-    alone = [[loop] for i in instructions for loop in arrangements(i, arch)]
-    given = [[loop] for work in works(arch) for loop in (work.loop, replace(work.loop, group=0))]
-    return [*alone, *([*pair] for pair in beside_each_other(instructions)), *given]
+PLAIN, SMALL_WGMMA = str(SPARSE).replace("::ordered_metadata", ""), str(WGMMA).replace("n64k32", "n16k32")
 
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    """Two dozen random kernels are assembled. The assembler would warn if ``wgmma`` instructions could not overlap."""
-    loops = every_loop(arch)
+    """Two dozen, drawn; instructions of ``wgmma`` overlap, which the assembler says if they cannot."""
+    instructions = [*chosen(arch)]
+    alone = [[loop] for i in instructions for loop in arrangements(i, arch)]
+    given = [[loop] for work in works(arch) for loop in (work.loop, replace(work.loop, group=0))]
+    loops = [*alone, *([*pair] for pair in beside_each_other(instructions)), *given]
     for number in rng.choice(len(loops), 24, replace=False):
         path = tmp_path / "loops.ptx"
         path.write_text(kernel(loops[number], arch), encoding="ascii")
@@ -52,17 +49,12 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
         assert "0 bytes spill stores" in done.stdout + done.stderr, loops[number]
 
 
-def test_operands_in_turn() -> None:
+def test_what_goes_round() -> None:
+    """Operands take turns; between label and branch stand the instructions of a group, on the accumulators in turn."""
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
     matches = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
     assert matches == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
     assert len({*re.findall(r"add.u32 %[ab]\d_\d, %unknown, (\d+);", text)}) == 3 * (4 + 4)
-
-
-def test_what_goes_round() -> None:
-    """The loop body, from the label to the branch, has the instructions of a group, which use the accumulators in
-    turn.
-    """
     for loop in (Loop(SPARSE, 4, accumulators=3, group=7), Loop(WGMMA, 4, group=5, pending=1)):
         text = kernel([loop], "sm_90")
         assert f".visible .entry {ENTRY}(" in text
@@ -73,7 +65,7 @@ def test_what_goes_round() -> None:
         assert text.index("mov.u64 %begin, %clock64") < text.index("round:") < text.index("mov.u64 %end, %clock64")
 
 
-def test_operands_fill_shared_memory() -> None:
+def test_operands_fill_shared_memory_and_loops_end_together() -> None:
     for swizzle, transposed in product(("none", "32B", "64B", "128B"), product((0, 1), repeat=2)):
         text = kernel([Loop(WGMMA, 4, a_from="shared", swizzle=swizzle, transposed=transposed)], "sm_90")
         size = int(re.search(r"image\[(\d+)\]", text)[1])
@@ -85,18 +77,13 @@ def test_operands_fill_shared_memory() -> None:
             assert places.isdisjoint(addresses.ravel().tolist()), (swizzle, transposed)
             places.update(addresses.ravel().tolist())
         assert max(places) < size
-
-
-def test_the_other_loop_ends_with_the_first() -> None:
-    first, second = kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90").split("round:")[1:]
+    head, first, second = kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90").split("round:")
+    assert ".maxntid 384" in head
     assert "setp.lt.u32 %more, %round, %times;" in first
     assert "ld.volatile.shared.b32 %said, [finished];" in second
-    assert ".maxntid 384" in kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90")
 
 
-F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-DENSE_WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
-#: Values of n of wgmma: the smallest, the largest, and one that is no power of two.
+#: Of wgmma the smallest, the largest, and one whose n is no power of two.
 SIZES = (8, 24, 256)
 
 
@@ -126,31 +113,26 @@ def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
         bodies.append(f".visible .entry run{number}({entry}")
     path = tmp_path / "kernels.ptx"
     path.write_text(max(heads, key=lambda head: (head.split()[1], len(head))) + "".join(bodies), encoding="ascii")
-    done = subprocess.run(
-        [ptxas(), f"-arch={target(arch)}", "-O0", path, "-o", tmp_path / "kernels"], capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    command = [ptxas(), f"-arch={target(arch)}", "-O0", path, "-o", tmp_path / "kernels"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "error" in line]) == (0, [])
     assert len(bodies) > 100
 
 
 def test_what_a_kernel_says() -> None:
-    text = ptx.kernel(parse(F16), "sm_90", Immediates(sparsity_selector=1))
+    text = ptx.kernel(parse(PLAIN), "sm_90", Immediates(sparsity_selector=1))
     assert ".target sm_90a\n" in text
     registers = {name: ", ".join(f"%{name}{n}" for n in range(4)) for name in ("result", "a", "b", "c")}
-    assert f"{F16} {', '.join(f'{{{group}}}' for group in registers.values())}, %e0, 0x1;" in text
+    assert f"{PLAIN} {', '.join(f'{{{group}}}' for group in registers.values())}, %e0, 0x1;" in text
     dense = ptx.kernel(parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), "sm_80", Immediates())
     assert ".target sm_80\n" in dense
     assert "%e0" not in dense
-
-
-def test_what_a_kernel_of_a_warpgroup_says() -> None:
     for in_registers, scale_d in product((True, False), repeat=2):
         launch = Immediates(1, a_in_registers=in_registers, scale_d=scale_d, imm_scale=(1, -1), imm_trans=(0, 1))
-        text = ptx.kernel(parse(DENSE_WGMMA), "sm_90", launch)
+        text = ptx.kernel(parse(SMALL_WGMMA), "sm_90", launch)
         a, trans = ("{%a0, %a1, %a2, %a3}", "1") if in_registers else ("%descriptor_a", "0, 1")
         accumulators = ", ".join(f"%c{n}" for n in range(8))
-        assert f"{DENSE_WGMMA} {{{accumulators}}}, {a}, %descriptor_b, %e0, 0x1, %adds, 1, -1, {trans};" in text
+        assert f"{SMALL_WGMMA} {{{accumulators}}}, {a}, %descriptor_b, %e0, 0x1, %adds, 1, -1, {trans};" in text
         assert f"setp.ne.u32 %adds, {int(scale_d)}, 0;" in text
         words = ("fence.proxy.async", "bar.sync", "wgmma.fence", "wgmma.mma", "commit", "wait_")
         places = [text.index(word) for word in words]
@@ -160,26 +142,19 @@ def test_what_a_kernel_of_a_warpgroup_says() -> None:
     assert text.count("wgmma.mma_async") == 1
 
 
-def test_cycles_of_a_tensor_core(machine: Callable) -> None:
-    """The constant cycles of a run cancel. Warps that share a tensor core execute in turn."""
-    machine()
+def test_cycles_of_loops(machine: Callable) -> None:
+    """The fixed cost of a run is excluded; warps that share a tensor core take turns; two loops beside each other."""
+    cupy = machine()
     for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
         (found,) = measure(Loop(SPARSE, warps, group=32))
         assert (found.cycles, found.beside) == (cycles, None)
-
-
-def test_loops_beside_each_other(machine: Callable) -> None:
-    cupy = machine()
     loop, other = Loop(WGMMA, 4), Loop(SPARSE, 8, accumulators=8, group=32)
     first, second = measure(loop, other)
     assert (first.loop, first.beside, first.cycles) == (loop, other, 24)
     assert (second.loop, second.beside, second.cycles) == (other, loop, 12)
     cupy.turns = 0
     assert measure(loop, other)[1].cycles == float("inf")
-
-
-def test_a_driver_that_refuses(machine: Callable) -> None:
-    machine().refuses = "CUDA_ERROR_INVALID_PTX"
+    cupy.refuses = "CUDA_ERROR_INVALID_PTX"
     with pytest.raises(sptc.BackendError, match=r"^the GPU, NVIDIA H200, does not run mma\.sp.*\(CUDA_ERROR_INVALID"):
         measure(Loop(SPARSE, 4))
 
@@ -200,15 +175,14 @@ def test_what_is_measured() -> None:
         for rest in ((8, 1, 4), (8, 0, 4), (4, 0, 4), (2, 0, 4), (1, 0, 4), (8, 1, 8), (8, 1, 12))
     }
     assert sum(way.group == 8 and way.pending == 1 and way.warps == 4 for way in ways) == 4 * 2 + 4 * 4
-    assert {(loop.instruction.n, other.instruction.sparse) for loop, other in beside_each_other(results)} == {
-        (n, sparse) for n in (64, 128, 192, 256) for sparse in ("", "sp")
-    }
+    pairs = {(loop.instruction.n, other.instruction.sparse) for loop, other in beside_each_other(results)}
+    assert pairs == {*product((64, 128, 192, 256), ("", "sp"))}
 
 
-def test_the_table(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
     machine()
     path = tmp_path / "cycles.csv"
-    assert main(["gpu", "cycles", "--instruction", str(SPARSE), str(WGMMA), "-o", str(path)]) == 0
+    output, _ = cli.streams("cycles", "--instruction", SPARSE, WGMMA, "-o", path)
     about, *lines = path.read_text(encoding="utf-8").splitlines()
     assert about.startswith("# NVIDIA H200, CUDA 13.0, driver 580.159.04, 20")
     rows = [*csv.DictReader(lines)]
@@ -216,13 +190,8 @@ def test_the_table(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixt
     plain = {"a_from": "", "swizzle": "", "a_transposed": "0", "b_transposed": "0", "beside": "", "beside_warps": ""}
     counts = {"warps": "1", "accumulators": "1", "operands": "1", "group": "32", "pending": "1", "cycles": "24.000"}
     assert rows[0] == {"instruction": str(SPARSE), **plain, **counts}
-    assert capsys.readouterr().out == f"{len(rows)} measurements of 2 instructions in {path}\n"
-
-
-def test_an_instruction_that_the_gpu_lacks(
-    machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    assert output == f"{len(rows)} measurements of 2 instructions in {path}\n"
+    path.unlink()
     machine({"name": b"NVIDIA A100", "major": 8, "minor": 0})
-    assert main(["gpu", "cycles", "--instruction", str(WGMMA), "-o", str(tmp_path / "cycles.csv")]) == 2
-    assert "sm_80" in capsys.readouterr().err
-    assert not (tmp_path / "cycles.csv").exists()
+    assert "sm_80" in cli.streams("cycles", "--instruction", WGMMA, "-o", path, status=2)[1]
+    assert not path.exists()
