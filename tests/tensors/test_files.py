@@ -60,7 +60,7 @@ def test_files_that_are_cut_short_or_noise(suffix: str, tmp_path: Path, rng: np.
             read_matrix(part)
 
 
-def test_numpys_own_files(tmp_path: Path) -> None:
+def test_types_of_elements(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.arange(6.0).reshape(2, 3))
     assert isinstance(read_matrix(path), np.memmap)
@@ -77,9 +77,6 @@ def test_numpys_own_files(tmp_path: Path) -> None:
         np.save(path, array, allow_pickle=True)
         with pytest.raises(FileError, match=message):
             read_matrix(path)
-
-
-def test_types_without_numbers(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     write_tensors(path, {"x": np.ones((2, 2), bool)}, {})
     with pytest.raises(FileError, match="elements of 'x' are BOOL, not one of F64, F32"):
@@ -89,7 +86,15 @@ def test_types_without_numbers(tmp_path: Path) -> None:
     assert open_tensors(path).names == ("x",)
 
 
-def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_and_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileError, match=r"x\.npy must end in \.safetensors or \.npz"):
+        check_output(tmp_path / "x.npy")
+    with pytest.raises(FileError, match=r"none is no folder"):
+        write_tensors(tmp_path / "none" / "x.npz", {}, {})
+    (tmp_path / "x.npz").mkdir()
+    with pytest.raises(FileError, match="cannot be written"):
+        write_tensors(tmp_path / "x.npz", {"x": np.ones(2)}, {})
+    assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]
     monkeypatch.setitem(sys.modules, "safetensors", None)
     (tmp_path / "x.safetensors").touch()
     for attempt in (read_matrix, check_output):
@@ -97,7 +102,7 @@ def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             attempt(tmp_path / "x.safetensors")
 
 
-def test_archives_that_are_none_of_ours(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, x=np.ones((2, 2)), __metadata__=np.array("[1]"))
     with pytest.raises(FileError, match="__metadata__ is not a JSON object"):
@@ -106,9 +111,6 @@ def test_archives_that_are_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "x.npy").rename(path)
     with pytest.raises(FileError, match=r"x\.npz is no whole \.npz file"):
         read_matrix(path)
-
-
-def test_no_such_file(tmp_path: Path) -> None:
     for name, message in (
         ("missing.npy", r"missing\.npy cannot be read \(No such file"),
         ("missing.npz", r"missing\.npz cannot be read \(No such file"),
@@ -118,14 +120,3 @@ def test_no_such_file(tmp_path: Path) -> None:
     ):
         with pytest.raises(FileError, match=message):
             read_matrix(tmp_path / name)
-
-
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"x\.npy must end in \.safetensors or \.npz"):
-        check_output(tmp_path / "x.npy")
-    with pytest.raises(FileError, match=r"none is no folder"):
-        write_tensors(tmp_path / "none" / "x.npz", {}, {})
-    (tmp_path / "x.npz").mkdir()
-    with pytest.raises(FileError, match="cannot be written"):
-        write_tensors(tmp_path / "x.npz", {"x": np.ones(2)}, {})
-    assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]

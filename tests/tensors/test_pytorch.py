@@ -20,6 +20,7 @@ from sptc.tensors.files import open_tensors, read_matrix
 from sptc.tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from sptc.tensors.sparsify import sparsify
 
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 Random = np.random.Generator
 torch = pytest.importorskip("torch", reason="PyTorch, which is optional, is not installed")
 BF16 = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
@@ -121,18 +122,16 @@ def test_what_is_not_as_large_as_it_says(tmp_path: Path) -> None:
             pytest.fail(f"{elements} of {size} bytes are taken: {open_tensors(path)}")
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.pt"
-    forged(path, lambda program: program, bytes(128), zipfile.ZIP_DEFLATED)
-    with pytest.raises(FileError, match=r"x\.pt is no whole \.pt file \(the members of the archive are compressed\)$"):
-        open_tensors(path)
-    forged(path, lambda _: pickle.dumps(Trap(tmp_path / "sprung"), 4), bytes(128))
-    with pytest.raises(
-        FileError,
-        match=r"x\.pt is no whole \.pt file \(the pickle has the opcode STACK_GLOBAL, which is not accepted\)$",
-    ):
-        open_tensors(path)
+    path, trap = tmp_path / "x.pt", Trap(tmp_path / "sprung")
+    for program, compression, message in (
+        (lambda program: program, zipfile.ZIP_DEFLATED, "the members of its archive are compressed"),
+        (lambda _: pickle.dumps(trap, 4), zipfile.ZIP_STORED,
+         "its pickle has the opcode STACK_GLOBAL, which is not accepted"),
+    ):  # fmt: skip
+        forged(path, program, bytes(128), compression)
+        with pytest.raises(FileError, match=rf"x\.pt is no whole \.pt file \({message}\)$"):
+            open_tensors(path)
     torch.save(torch.ones(3), path, _use_new_zipfile_serialization=False)
     with pytest.raises(FileError, match=r"\(the file is not a zip archive, which PyTorch writes since version 1\.6\)$"):
         open_tensors(path)
@@ -173,7 +172,6 @@ def of_cusparselt() -> Any:
     return SparseSemiStructuredTensorCUSPARSELT(torch.Size((64, 128)), buffer, None, None, None, None)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "int8", "float32"])
 def test_semi_structured_tensors(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # takes seconds to load
@@ -188,14 +186,10 @@ def test_semi_structured_tensors(name: str, rng: Random, monkeypatch: pytest.Mon
         assert found.granularity is expected.granularity
         np.testing.assert_array_equal(found.stored.astype(np.float32), expected.stored)
         np.testing.assert_array_equal(found.nibbles, expected.nibbles)
-    with pytest.raises(
-        OperandError, match=r"^w is compressed along its columns, but the product is summed along the rows$"
-    ):
-        compressed_of("w", tensor.t())
-    with pytest.raises(
-        OperandError, match=r"^w is compressed along its rows, but the product is summed along the columns$"
-    ):
-        compressed_of("w", tensor, transposed=True)
+    for given, transposed, places in ((tensor.t(), False, ("columns", "rows")), (tensor, True, ("rows", "columns"))):
+        message = "^w is compressed along its {}, but the product is summed along the {}$".format(*places)
+        with pytest.raises(OperandError, match=message):
+            compressed_of("w", given, transposed=transposed)
 
 
 def random_sparse(rng: Random) -> np.ndarray:
@@ -205,7 +199,6 @@ def random_sparse(rng: Random) -> np.ndarray:
     return matrix
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
     path, dense = tmp_path / "state.pt", random_sparse(rng)
@@ -233,7 +226,6 @@ def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch:
         open_tensors(path)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 def test_tensors_of_cusparselt_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
     path, tensor = tmp_path / "x.pt", of_cusparselt()

@@ -1,4 +1,6 @@
-"""Software formats: round trips for every width, PyTorch's own conversion, and a product computed from registers."""
+"""Formats of software, index maps of CUTLASS and layouts of scales: round trips, PyTorch's conversion, a product."""
+
+import itertools
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +13,8 @@ from sptc.isa.instructions import parse
 from sptc.isa.metadata import GRANULARITIES
 from sptc.operands.registers import to_registers
 from sptc.tensors.compressed import Compressed, NibbleError
+from sptc.tensors.cutlass import Atom, atom_sm90, atom_sm100, from_atoms, interleaved_positions, to_atoms
+from sptc.tensors.scales import SCALE_LAYOUTS, from_scale_blocks, to_scale_blocks
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
@@ -49,10 +53,7 @@ def test_row_major_words(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
 def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
     torch = pytest.importorskip("torch")
-    from torch.sparse._semi_structured_conversions import (
-        sparse_semi_structured_from_dense_cutlass,
-        sparse_semi_structured_to_dense_cutlass,
-    )
+    from torch.sparse import _semi_structured_conversions as conversions
 
     kind = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}[dtype]
     dense = expand(random_compressed(kind, rng))
@@ -61,12 +62,12 @@ def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
     compressed = sparsify(dense, KINDS[kind][0])
     signed = dense.view(f"i{dense.dtype.itemsize}")
     tensor = torch.from_numpy(signed.copy()).view(getattr(torch, dtype))
-    values, metadata = sparse_semi_structured_from_dense_cutlass(tensor)
+    values, metadata = conversions.sparse_semi_structured_from_dense_cutlass(tensor)
     ours = SOFTWARE_FORMATS["cutlass2"].pack(compressed, PackingOptions())
     np.testing.assert_array_equal(metadata.numpy(), ours["metadata"].view(f"i{ours['metadata'].dtype.itemsize}"))
     as_integers = values.view(getattr(torch, f"int{8 * signed.itemsize}")).numpy()
     np.testing.assert_array_equal(as_integers, ours["values"].view(signed.dtype))
-    back = sparse_semi_structured_to_dense_cutlass(values, metadata)
+    back = conversions.sparse_semi_structured_to_dense_cutlass(values, metadata)
     np.testing.assert_array_equal(back.view(tensor.dtype).float().numpy(), dense.astype(np.float32))
     theirs = {"values": ours["values"], "metadata": metadata.numpy()}
     read = SOFTWARE_FORMATS["cutlass2"].unpack(theirs, compressed.granularity, PackingOptions())
@@ -158,7 +159,7 @@ def test_masks_that_are_wrong() -> None:
         SOFTWARE_FORMATS["bitmask"].pack(wrong, PackingOptions())
 
 
-def test_what_a_format_cannot_hold() -> None:
+def test_what_a_format_or_an_instruction_cannot_hold() -> None:
     for name, dtype, shape, granularity, message in (
         ("ptx", np.float16, (20, 64), "2:4", "multiples of 16 rows and 32 columns, not 20 x 64"),
         ("ptx", np.float32, (16, 64), "2:4", "2:4 is for elements of 8 or 16 bits, not float32"),
@@ -174,9 +175,6 @@ def test_what_a_format_cannot_hold() -> None:
         compressed = sparsify(np.full(shape, 9, dtype), granularity, prune=True)
         with pytest.raises(OperandError, match=message):
             SOFTWARE_FORMATS[name].pack(compressed, PackingOptions())
-
-
-def test_instructions_that_do_not_fit() -> None:
     compressed = sparsify(np.ones((16, 32), np.float16), "2:4", prune=True)
     s8 = parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
     dense = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -197,3 +195,124 @@ def test_metadata_of_another_matrix(rng: np.random.Generator) -> None:
         for wrong in (last[: len(last) // 2], last.astype(np.float64)):
             with pytest.raises(OperandError):
                 fmt.unpack({**arrays, fmt.tensors[-1]: wrong}, GRANULARITIES["2:4"], options)
+
+
+def test_layouts_of_scales(rng: np.random.Generator) -> None:
+    """Every scale is at the offset that cuBLAS documents, and comes back with its type."""
+    for rows, columns in ((128, 4), (128, 8), (256, 4), (1, 1), (130, 9), *rng.integers(1, 300, (3, 2)).tolist()):
+        scales = rng.integers(1, 256, (rows, columns)).astype(np.uint8)
+        blocks = to_scale_blocks(scales)
+        down, across = -(-rows // 128), -(-columns // 4)
+        expected = np.zeros(down * across * 512, np.uint8)
+        for m, k in np.ndindex(rows, columns):
+            block = (m // 128) * across + k // 4
+            expected[block * 512 + 16 * (m % 32) + 4 * (m % 128 // 32) + k % 4] = scales[m, k]
+        np.testing.assert_array_equal(blocks, expected, f"{rows} x {columns}")
+        np.testing.assert_array_equal(from_scale_blocks(blocks.reshape(-1, 16), rows, columns), scales)
+    for dtype in (np.uint8, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu):
+        scales = rng.integers(0, 127, (40, 6)).astype(np.uint8).view(dtype)
+        blocks = to_scale_blocks(scales[:, ::2])
+        assert blocks.dtype == dtype
+        back = SCALE_LAYOUTS["128x4"].unpack(blocks, 40, 3)
+        np.testing.assert_array_equal(back.view(np.uint8), scales[:, ::2].view(np.uint8))
+    with pytest.raises(OperandError, match=r"^scales must be bytes with two axes, not float32 of shape \(2, 2\)$"):
+        to_scale_blocks(np.ones((2, 2), np.float32))
+    with pytest.raises(OperandError, match=r"^scales must be bytes with two axes, not uint8 of shape \(8,\)$"):
+        to_scale_blocks(np.ones(8, np.uint8))
+    with pytest.raises(OperandError, match=r"^129 x 4 scales in blocks of 128 x 4 take 1024 bytes, not 512 uint8$"):
+        from_scale_blocks(np.ones(512, np.uint8), 129, 4)
+
+
+def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]) -> NDArray:
+    """Evaluate a CuTe layout of two modes; the first part of a mode runs fastest."""
+    table = np.zeros([int(np.prod(mode)) for mode in shape], int)
+    for place in np.ndindex(*table.shape):
+        for coordinate, mode, stride in zip(place, shape, strides, strict=True):
+            for size, step in zip(mode, stride, strict=True):
+                table[place] += coordinate % size * step
+                coordinate //= size
+    return table
+
+
+def ordered(shape: tuple[tuple[int, ...], ...], steps: tuple[tuple[int, ...], ...]) -> NDArray:
+    """CuTe's ``make_ordered_layout``: strides grow in the order of the steps."""
+    sizes, order = list(itertools.chain(*shape)), list(itertools.chain(*steps))
+    strides = [int(np.prod([size for size, other in zip(sizes, order, strict=True) if other < own])) for own in order]
+    return layout(shape, (tuple(strides[: len(shape[0])]), tuple(strides[len(shape[0]) :])))
+
+
+SM90 = {
+    32: lambda blocks: ordered(((8, 2, 4), (8, 2, blocks)), ((3, 1, 5), (0, 4, 2))),
+    16: lambda blocks: ordered(((8, 2, 4), (16, 2, blocks)), ((3, 1, 5), (0, 4, 2))),
+    8: lambda blocks: ordered(((64,), (64 * blocks,)), ((1,), (0,))),
+}
+SM100 = {
+    4: layout(((128,), (256,)), ((256,), (1,))),
+    8: layout(((128,), (128,)), ((128,), (1,))),
+    16: layout(((8, 2, 8), (16, 2, 4)), ((128, 16, 2048), (1, 1024, 32))),
+    32: layout(((8, 2, 8), (8, 2, 4)), ((64, 8, 1024), (1, 512, 16))),
+}
+CHUNK = {4: 8, 8: 4, 16: 4, 32: 2}
+
+
+def test_atoms() -> None:
+    for (bits, sm90), blocks in itertools.product(SM90.items(), (1, 2, 3, 4)):
+        tile = blocks * 512 // bits
+        if tile > 128:
+            with pytest.raises(OperandError, match=f"multiple of {512 // bits} up to 128"):
+                atom_sm90(bits, tile)
+            continue
+        expected = sm90(blocks)[:, :: CHUNK[bits]] // CHUNK[bits]
+        np.testing.assert_array_equal(atom_sm90(bits, tile).positions, expected, f"sm_90, {bits} bits, {tile}")
+    for bits, sm100 in SM100.items():
+        expected = sm100[:, :: CHUNK[bits]] // CHUNK[bits]
+        np.testing.assert_array_equal(atom_sm100(bits).positions, expected, f"sm_100, {bits} bits")
+
+
+@pytest.mark.parametrize(
+    "atom", [atom_sm90(8, 64), atom_sm90(16, 96), atom_sm90(32, 64), *map(atom_sm100, SM100)], ids=range(7)
+)
+def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
+    """Bits are padded with zeros, atoms lie along M first, and each nibble is where the map says."""
+    rows, chunks = atom.rows * 2 - 5, atom.chunks * 3 - 1
+    nibbles = rng.integers(0, 16, (rows, chunks), dtype=np.uint8)
+    octets = to_atoms(nibbles, atom)
+    assert octets.size == 2 * 3 * atom.positions.size // 2
+    np.testing.assert_array_equal(from_atoms(octets, atom, rows, chunks), nibbles)
+    for _ in range(50):
+        row, chunk = rng.integers(rows), rng.integers(chunks)
+        block = row // atom.rows + 2 * (chunk // atom.chunks)
+        position = block * atom.positions.size + atom.positions[row % atom.rows, chunk % atom.chunks]
+        assert octets[position // 2] >> (4 * (position % 2)) & 15 == nibbles[row, chunk]
+    used = np.count_nonzero(octets & 15) + np.count_nonzero(octets >> 4)
+    assert used == np.count_nonzero(nibbles)
+    with pytest.raises(OperandError, match="bytes of metadata in whole atoms"):
+        from_atoms(octets[1:], atom, rows, chunks)
+
+
+@pytest.mark.parametrize(("word_bits", "rows"), [(16, 96), (32, 48)])
+def test_interleaved(word_bits: int, rows: int) -> None:
+    """CUTLASS's host_reorder.h, word by word, then a column-major layout of two interleaved columns."""
+    group, interweave = (32, 4) if word_bits == 16 else (16, 2)
+    columns = 6
+    positions = interleaved_positions(rows, columns, word_bits)
+    assert sorted(positions.ravel()) == list(range(rows * columns))
+    for row, column in np.ndindex(rows, columns):
+        to_row = row // group * group + row % 8 * interweave + row % group // 8
+        to_column = column
+        if to_row % 2 == 0 and to_column % 2 == 1:
+            to_row, to_column = to_row + 1, to_column - 1
+        elif to_row % 2 == 1 and to_column % 2 == 0:
+            to_row, to_column = to_row - 1, to_column + 1
+        assert positions[row, column] == to_column // 2 * rows * 2 + to_row * 2 + to_column % 2
+
+
+def test_what_there_is_not() -> None:
+    with pytest.raises(OperandError, match="a multiple of 32 rows for 16-bit metadata words, not 16"):
+        interleaved_positions(16, 2, 16)
+    with pytest.raises(OperandError, match="even number of 32-bit metadata words per row, not 3"):
+        interleaved_positions(16, 3, 32)
+    with pytest.raises(OperandError, match="not 4-bit ones"):
+        atom_sm90(4, 128)
+    with pytest.raises(OperandError, match="multiple of 32 up to 128, not 48"):
+        atom_sm90(16, 48)

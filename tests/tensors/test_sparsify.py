@@ -134,7 +134,8 @@ def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pyte
     assert np.isnan(sparsify(np.array([[0, np.nan, 0, 1]]), "2:4").stored[0, 0])  # NaN is stored unchanged
 
 
-def test_undefined_nibbles() -> None:
+def test_undefined_nibbles_and_short_chunks() -> None:
+    """CUTLASS 3 writes 0x0 for empty chunks: it is taken unless values are stored, or the caller is strict."""
     good = Compressed(np.ones((3, 4)), np.full((3, 2), 0b0001, np.uint8), GRANULARITIES["2:4"])
     check_nibbles(good)
     with pytest.raises(NibbleError, match="row 0, chunk 0: nibble 0b0001 breaks the ordered rule") as caught:
@@ -148,10 +149,8 @@ def test_undefined_nibbles() -> None:
         expand(good, "none")
     with pytest.raises(OperandError, match="the plain rule accepts nibbles that 1:2 leaves undefined; use tf32"):
         expand(Compressed(np.ones((1, 1)), np.full((1, 1), 4, np.uint8), GRANULARITIES["1:2"]), "plain")
-
-
-def test_the_zero_nibble_of_empty_chunks(rng: np.random.Generator) -> None:
-    """CUTLASS 3 writes nibble 0x0 for empty chunks. It is rejected if values are stored or the check is strict."""
+    dense = np.array([[1, 1, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 3, 3]], np.int8)
+    assert [short_chunks(sparsify(dense, name)) for name in ("2:4", "4:8")] == [2, 1]
     dense = np.zeros((4, 8), np.float32)
     dense[1, 2] = 7
     compressed = sparsify(dense, "2:4", producer="cutlass3")
@@ -163,12 +162,6 @@ def test_the_zero_nibble_of_empty_chunks(rng: np.random.Generator) -> None:
     compressed.stored[3, 3] = 1
     with pytest.raises(NibbleError, match="row 3, chunk 1"):
         expand(compressed)
-
-
-def test_short_chunks() -> None:
-    dense = np.array([[1, 1, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 3, 3]], np.int8)
-    assert short_chunks(sparsify(dense, "2:4")) == 2
-    assert short_chunks(sparsify(dense, "4:8")) == 1
 
 
 def test_bad_operands() -> None:
@@ -186,9 +179,6 @@ def test_bad_operands() -> None:
     ):
         with pytest.raises(OperandError, match=message):
             sparsify(dense, **{"granularity": "2:4", **words})  # type: ignore[arg-type]
-
-
-def test_shapes_that_do_not_fit() -> None:
     nibbles = np.full((2, 3), 4, np.uint8)
     with pytest.raises(OperandError, match=r"\(2, 6\) for 2:4, not \(2, 5\)"):
         Compressed(np.ones((2, 5)), nibbles, GRANULARITIES["2:4"])
