@@ -7,6 +7,7 @@ layouts 10.5, block scales 10.7, sparse matrices 10.8. Where the manual has a pi
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,9 @@ F16, F16_2 = f"{SP}.kind::f16", f"{SP2}.kind::f16"
 MXF8 = f"{SP}.kind::mxf8f6f4.block_scale"
 NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
 
-#: First column of each operand in tensor memory. D uses at most 256 columns.
-D_AT, A_AT, E_AT, SFA_AT, SFB_AT = 256, 3, 40, 60, 90
-#: Swizzles: width of the pattern in bytes, bytes that move together, and code in the matrix descriptor.
+#: Columns of tensor memory where the operands start; D may take 256.
+AT = SimpleNamespace(d=256, a=3, e=40, scale_a=60, scale_b=90)
+#: Width of the pattern, what moves as a whole, and the code in the descriptor.
 PATTERNS = {
     "none": (16, 16, 0), "32B": (32, 16, 6), "64B": (64, 16, 4), "128B": (128, 16, 2),
     "128B with 32B atoms": (128, 32, 1),
@@ -65,15 +66,10 @@ class Case:
         return sptc.tcgen05_mma(**given)
 
     def matrix(self, c: NDArray | None = None) -> NDArray:
-        """Return D computed from the operand matrices, shape (CTAs, rows of a CTA, n)."""
-        operands = MatrixOperands(
-            cut(self.a, self.ctas),
-            np.stack([self.b] * self.ctas),
-            cut(self.c if c is None else c, self.ctas),
-            None if self.nibbles is None else cut(self.nibbles, self.ctas),
-            None if self.scale_a is None else cut(self.scale_a, self.ctas),
-            self.scale_b,
-        )
+        """Return D as the matrices alone give it, (CTAs, rows of a CTA, n)."""
+        rows = (self.a, self.c if c is None else c, self.nibbles, self.scale_a)
+        a, c, nibbles, scale_a = (None if each is None else cut(each, self.ctas) for each in rows)
+        operands = MatrixOperands(a, np.stack([self.b] * self.ctas), c, nibbles, scale_a, self.scale_b)
         return multiply(self.instruction, "sm_100", operands)
 
     def expected(self, c: NDArray | None = None) -> NDArray[np.uint32]:
@@ -159,10 +155,8 @@ class Manual:
         row, chunk = np.indices((self.rows, i.k // {"tf32": 2, "mxf4": 8, "mxf4nvf4": 8}.get(i.kind, 4)))
         if i.kind in ("f16", "tf32"):  # a word has four chunks of row r and four chunks of row r + 8
             line = row // 16 * 16 + chunk // 4 * 8 + row % 8
-            column, low = (
-                np.full_like(row, base + self.descriptor.sparsity_selector),
-                row % 16 // 8 * 16 + chunk % 4 * 4,
-            )
+            column = np.full_like(row, base + self.descriptor.sparsity_selector)
+            low = row % 16 // 8 * 16 + chunk % 4 * 4
         else:
             line, column, low = row, base + chunk // 8, chunk % 8 * 4
         return TensorMap(self.lanes(line), column, low, 4, self.copies)
@@ -274,27 +268,27 @@ def case(
     tmem = rng.integers(0, 1 << 32, (ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (ctas, 1 << 17), dtype=np.uint8)
 
-    addresses: dict[str, int] = {"d": lane << 16 | D_AT}
-    placed = [(manual.d(D_AT), cut(c, ctas))]
+    addresses: dict[str, int] = {"d": lane << 16 | AT.d}
+    placed = [(manual.d(AT.d), cut(c, ctas))]
     end, in_shared = 0, [("b", codes_b, i.b, descriptor.transpose_b, swizzles[1])]
     if a_in == "shared":
         in_shared.insert(0, ("a", codes_a, i.a, descriptor.transpose_a, swizzles[0]))
     else:
-        addresses["a"] = lane << 16 | A_AT
-        placed.append((manual.a(A_AT), cut(codes_a, ctas)))
-    for name, codes, fmt, transposed, swizzle in in_shared:  # the CTAs share rows of A, or columns of B
+        addresses["a"] = lane << 16 | AT.a
+        placed.append((manual.a(AT.a), cut(codes_a, ctas)))
+    for name, codes, fmt, transposed, swizzle in in_shared:  # rows of A, or columns of B, are shared by the CTAs
         start = end
         for image, part in zip(smem, cut(codes, ctas), strict=True):
             addresses[name], end = place_shared(image, start, part, fmt, is_padded(i, fmt), transposed, swizzle)
     if nibbles is not None:
-        addresses["e"] = lane << 16 | E_AT
-        placed.append((manual.metadata(E_AT), cut(nibbles, ctas)))
+        addresses["e"] = lane << 16 | AT.e
+        placed.append((manual.metadata(AT.e), cut(nibbles, ctas)))
     scales: dict[str, NDArray[np.uint8]] = {}
-    for name, lines, base in (("a", manual.rows, SFA_AT), ("b", i.n, SFB_AT)) if i.scale_size else ():
+    for name, lines, base in (("a", manual.rows, AT.scale_a), ("b", i.n, AT.scale_b)) if i.scale_size else ():
         assert i.scale_format
         scales[name] = random_codes(i.scale_format, "mid", (ctas, lines, i.scale_size), rng).astype(np.uint8)
         placed.append((manual.scales(name, base), scales[name]))
-    at = {f"scale_{name}": {"a": SFA_AT, "b": SFB_AT}[name] for name in scales}
+    at = {f"scale_{name}": {"a": AT.scale_a, "b": AT.scale_b}[name] for name in scales}
     assert encode_instruction_descriptor(opcode, descriptor) == manual.idesc()
     placement_of(opcode, descriptor, addresses, {name: at.get(name) for name in ("scale_a", "scale_b")}, None)
     for where, codes in placed:
@@ -302,16 +296,7 @@ def case(
 
     arguments: dict[str, Any] = {"idesc": manual.idesc(), **addresses, **at}
     arguments |= {name: image if ctas == 2 else image[0] for name, image in (("tmem", tmem), ("smem", smem))}
-    return Case(
-        text,
-        i,
-        arguments,
-        containers(i, codes_a, i.a, descriptor.negate_a != descriptor.negate_b),
-        containers(i, codes_b, i.b, False).T,
-        c,
-        nibbles,
-        scales["a"].reshape(i.m, -1) if scales else None,
-        scales.get("b"),
-        placed[0][0],
-        ctas,
-    )
+    a = containers(i, codes_a, i.a, descriptor.negate_a != descriptor.negate_b)
+    b = containers(i, codes_b, i.b, False).T
+    scale_a = scales["a"].reshape(i.m, -1) if scales else None
+    return Case(text, i, arguments, a, b, c, nibbles, scale_a, scales.get("b"), placed[0][0], ctas)

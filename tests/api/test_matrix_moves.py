@@ -76,7 +76,7 @@ LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16"
 STORE = "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 
-def test_a_wrong_address(rng: np.random.Generator) -> None:
+def test_wrong_addresses(rng: np.random.Generator) -> None:
     outside = "not the start of 16 bytes of an image of 2048 bytes"
     for lane, address, said in ((3, 24, "no multiple of 16"), (15, 2048, outside), (0, -16, outside)):
         smem, addresses = _image(rng), _addresses(rng)
@@ -84,10 +84,16 @@ def test_a_wrong_address(rng: np.random.Generator) -> None:
         with pytest.raises(OperandError) as caught:
             sptc.ldmatrix(LOAD, smem, addresses)
         assert str(caught.value) == f"lane {lane} of {LOAD} gives the row address {address}, {said}"
-        with pytest.raises(
-            OperandError, match=f"^batch 1, lane {lane} of {STORE} gives the row address {address}, {said}$"
-        ):
+        message = f"^batch 1, lane {lane} of {STORE} gives the row address {address}, {said}$"
+        with pytest.raises(OperandError, match=message):
             sptc.stmatrix(STORE, smem, np.stack([_addresses(rng), addresses]), _registers(rng, 32, 2))
+    smem, addresses = _image(rng), _addresses(rng)
+    addresses[9] = addresses[4]
+    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row remains is undefined"
+    with pytest.raises(OperandError) as caught:
+        sptc.stmatrix(STORE, smem, addresses, _registers(rng, 32, 2))
+    assert str(caught.value) == message
+    assert sptc.ldmatrix(LOAD, smem, addresses).shape == (32, 2)
 
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
@@ -104,17 +110,7 @@ def test_the_last_lane_that_is_read(move: MatrixMove, rng: np.random.Generator) 
         function(str(move), smem, addresses, *tail)
 
 
-def test_two_rows_at_one_address(rng: np.random.Generator) -> None:
-    smem, addresses = _image(rng), _addresses(rng)
-    addresses[9] = addresses[4]
-    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row is stored is undefined"
-    with pytest.raises(OperandError) as caught:
-        sptc.stmatrix(STORE, smem, addresses, _registers(rng, 32, 2))
-    assert str(caught.value) == message
-    assert sptc.ldmatrix(LOAD, smem, addresses).shape == (32, 2)
-
-
-def test_wrong_operands(rng: np.random.Generator) -> None:
+def test_wrong_operands_and_empty_batches(rng: np.random.Generator) -> None:
     smem, addresses, registers = _image(rng), _addresses(rng), _registers(rng, 32, 2)
     words = rf"^smem of {LOAD} must be a uint8 array of shape \(\.\.\., bytes\), not"
     for image in (smem.astype(np.int8), smem[0], [0] * 64):
@@ -138,9 +134,6 @@ def test_wrong_operands(rng: np.random.Generator) -> None:
         sptc.stmatrix(LOAD, smem, addresses, registers)
     narrow = addresses.astype(np.uint32)
     assert (sptc.ldmatrix(LOAD, smem, narrow) == sptc.ldmatrix(LOAD, smem, addresses)).all()
-
-
-def test_no_batch() -> None:
     smem, addresses = np.zeros((0, 512), np.uint8), np.zeros((0, 32), np.int64)
     assert sptc.ldmatrix(np.array(LOAD), smem, addresses).shape == (0, 32, 2)
     assert sptc.stmatrix(STORE, smem, addresses, np.zeros((0, 32, 2), np.uint32)).shape == (0, 512)

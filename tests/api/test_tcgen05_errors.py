@@ -16,30 +16,11 @@ from sptc.isa.tcgen05 import parse_opcode
 from sptc.isa.tensor_memory import LAYOUTS, a_map, layout_for, metadata_map
 from sptc.operands.tensor_memory import Placement
 
-from .tcgen05_case import (
-    A_AT,
-    D_AT,
-    DENSE,
-    DENSE2,
-    E_AT,
-    F16,
-    F16_2,
-    MXF8,
-    NVF4,
-    SFA_AT,
-    SFB_AT,
-    SP,
-    SP2,
-    WS,
-    case,
-    fill_tensor,
-    instruction_for,
-)
+from .tcgen05_case import AT, DENSE, DENSE2, F16, F16_2, MXF8, NVF4, SP, SP2, WS, case, fill_tensor, instruction_for
 
 Random = np.random.Generator
 
-
-#: Nibbles that the manual defines.
+#: The nibbles that the manual defines.
 LEGAL = {"tcgen05": {4, 6, 8, 9, 12, 13, 14}, "tf32": {4, 14}}
 
 
@@ -49,7 +30,7 @@ def test_strict_takes_the_defined_nibbles_alone(head: str, kind: str, rng: Rando
     given = case(f"{head}.kind::{kind}", rng, n=32)
     i, opcode = given.instruction, parse_opcode(given.text)
     selector = given.arguments["idesc"] & 1 if i.sparsity_selectors > 1 else 0
-    where, rows = metadata_map(layout_for(opcode, i.m), i, selector, E_AT), i.m // opcode.cta_group
+    where, rows = metadata_map(layout_for(opcode, i.m), i, selector, AT.e), i.m // opcode.cta_group
     assert i.rule
     for chunk in (0, int(rng.integers(1, i.chunks - 1)), i.chunks - 1):
         cta, row = (int(rng.integers(size)) for size in (opcode.cta_group, rows))
@@ -70,7 +51,7 @@ def test_undefined_metadata(text: str, row: int, chunk: int, rng: Random) -> Non
     given = case(text, rng, n=32, options={"sparsity_selector": 0})
     i = given.instruction
     cta, local = divmod(row, 128)
-    where = metadata_map(layout_for(parse_opcode(text), i.m), i, 0, E_AT)
+    where = metadata_map(layout_for(parse_opcode(text), i.m), i, 0, AT.e)
     lane, column, low = (int(part[local, chunk]) for part in (where.lanes, where.columns, where.low_bits))
     tmem = np.stack([given.arguments["tmem"]] * 2)
     words = tmem.reshape(2, -1, 128, 512)[1, cta]
@@ -88,15 +69,15 @@ def test_undefined_metadata(text: str, row: int, chunk: int, rng: Random) -> Non
 
 def test_software_takes_empty_chunks(rng: Random) -> None:
     given = case(F16, rng, n=8, a_in="tensor", options={"sparsity_selector": 0})
-    where = metadata_map(LAYOUTS["D"], given.instruction, 0, E_AT)
+    where = metadata_map(LAYOUTS["D"], given.instruction, 0, AT.e)
     fill_tensor(given.arguments["tmem"][None], replace(where, copies=(0,)), np.zeros((1, 128, 8), np.uint32))
     given.nibbles[:] = 0
     given.a[:] = 0x8000
-    fill_tensor(given.arguments["tmem"][None], a_map(LAYOUTS["D"], given.instruction, A_AT), given.a[None])
+    fill_tensor(given.arguments["tmem"][None], a_map(LAYOUTS["D"], given.instruction, AT.a), given.a[None])
     with pytest.raises(sptc.MetadataError, match="row 0, chunk 0 "):
         given.run()
     np.testing.assert_array_equal(given.run(metadata="software"), given.expected())
-    given.arguments["tmem"][19, A_AT] ^= 1
+    given.arguments["tmem"][19, AT.a] ^= 1
     with pytest.raises(sptc.MetadataError, match="row 19, chunk 0 "):
         given.run(metadata="software")
 
@@ -105,7 +86,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (F16, {"backend": "cuda"}, r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma$"),
     (F16, {"instruction": f"{F16}.ashift"}, r"^a of .* must be in tensor memory, where '\.ashift' shifts it, not in"),
     (F16, {"e": None}, r"is sparse and requires the metadata operand e$"),
-    (f"{DENSE}.kind::f16", {"e": E_AT}, r"is dense and takes no metadata operand e$"),
+    (f"{DENSE}.kind::f16", {"e": AT.e}, r"is dense and takes no metadata operand e$"),
     (f"{DENSE}.kind::f16", {"idesc": 1 << 2 | 1 << 4 | 2 << 17 | 8 << 24}, r"a sparse instruction; bit 2 must be 0"),
     (F16, {"zero_column_mask": 0}, r"takes no zero_column_mask, which only '\.ws' has$"),
     (f"{WS}.kind::f16", {"zero_column_mask": 1 << 56}, r"by 1 columns, but the instruction descriptor allows 0$"),
@@ -186,15 +167,29 @@ def test_operands_lie_beside_d_on_either_side(text: str, m: int, n: int) -> None
                 placed(**{name: 200, "d": d})
 
 
-def test_operands_on_half_of_the_lanes_share_it(rng: Random) -> None:
+def test_lanes_and_copies(rng: Random) -> None:
+    """Operands on half of the lanes share it, and copies agree."""
     given = case(F16, rng, n=16)
     idesc = given.arguments["idesc"] ^ 12 << 24
     for changes, told in (
-        ({"d": 16 << 16 | D_AT}, "d at 16, e at 0"),
-        ({"d": 16 << 16 | D_AT, "e": 16 << 16 | E_AT, "a": A_AT}, "d at 16, e at 16, a at 0"),
+        ({"d": 16 << 16 | AT.d}, "d at 16, e at 0"),
+        ({"d": 16 << 16 | AT.d, "e": 16 << 16 | AT.e, "a": AT.a}, "d at 16, e at 16, a at 0"),
     ):
         with pytest.raises(sptc.OperandError, match=f"must start at the same lane, not {told}$"):
             given.run(idesc=idesc, **changes)
+    scaled = case(NVF4, rng, n=16)
+    stationary = case(f"{WS}.kind::f16", rng, m=64, n=64, options={"sparsity_selector": 0})
+    halves = case(f"{DENSE2}.kind::f16", rng, m=128, n=64, a_in="tensor")
+    for given, lane, column, message in (
+        (scaled, 35, AT.scale_a, r"^scale_a of .* in its 4 copies .* lanes 3 and 35, column 60, differ$"),
+        (scaled, 105, AT.scale_b, r"^scale_b of .* lanes 9 and 105, column 90, differ$"),
+        (stationary, 64, AT.e, r"^e of .* in its 2 copies .* lanes 0 and 64, column 40, differ$"),
+        (halves, 81, AT.a, r"a of .* the same in its 2 copies .* lanes 17 and 81, column 3"),
+    ):
+        tmem = given.arguments["tmem"].copy()
+        tmem.reshape(-1, 128, 512)[-1, lane, column] ^= 1
+        with pytest.raises(sptc.OperandError, match=message):
+            given.run(tmem=tmem)
 
 
 def test_swizzles_that_do_not_fit(rng: Random) -> None:
@@ -212,20 +207,4 @@ def test_swizzles_that_do_not_fit(rng: Random) -> None:
             given.run(**changes)
     given = case(F16, rng, n=16, options={"transpose_a": True})
     with pytest.raises(sptc.OperandError, match=r"a of .* must be in shared memory to be transposed"):
-        given.run(a=A_AT)
-
-
-def test_copies_must_agree(rng: Random) -> None:
-    scaled = case(NVF4, rng, n=16)
-    stationary = case(f"{WS}.kind::f16", rng, m=64, n=64, options={"sparsity_selector": 0})
-    halves = case(f"{DENSE2}.kind::f16", rng, m=128, n=64, a_in="tensor")
-    for given, lane, column, message in (
-        (scaled, 35, SFA_AT, r"^scale_a of .* in its 4 copies .* lanes 3 and 35, column 60, differ$"),
-        (scaled, 105, SFB_AT, r"^scale_b of .* lanes 9 and 105, column 90, differ$"),
-        (stationary, 64, E_AT, r"^e of .* in its 2 copies .* lanes 0 and 64, column 40, differ$"),
-        (halves, 81, A_AT, r"a of .* the same in its 2 copies .* lanes 17 and 81, column 3"),
-    ):
-        tmem = given.arguments["tmem"].copy()
-        tmem.reshape(-1, 128, 512)[-1, lane, column] ^= 1
-        with pytest.raises(sptc.OperandError, match=message):
-            given.run(tmem=tmem)
+        given.run(a=AT.a)

@@ -133,9 +133,8 @@ def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.
         expected = made.run(**options)
         np.testing.assert_array_equal(made.run(backend=recorder, **options), expected)
         product = recorder.products[-1]
-        np.testing.assert_array_equal(
-            product.d, backend("golden").multiply(made.instruction, "sm_100", recorder.operands[-1]).d
-        )
+        golden = backend("golden").multiply(made.instruction, "sm_100", recorder.operands[-1])
+        np.testing.assert_array_equal(product.d, golden.d)
         assert product.cycles == 2 * 50 * made.ctas
         raised, demanded = flags_and_rules([product], 2)
         i = made.instruction
@@ -160,29 +159,22 @@ def test_which_top_executes_what() -> None:
         (FP8, "sm_90"): (), (SHORT, "sm_90"): (), (SCALED, "sm_120"): ("warp",), (WGMMA, "sm_90"): ("warpgroup",),
     }  # fmt: skip
     assert {key: tops_of(parse(key[0]), key[1]) for key in expected} == expected
-    executed = {i for i in every_instruction("wgmma") if tops_of(i, "sm_90") == ("warpgroup",)}
-    assert executed == {*every_instruction("wgmma")}
+    assert all(tops_of(i, "sm_90") == ("warpgroup",) for i in every_instruction("wgmma"))
 
 
 ON_A_ROW = r"no top does, but back end 'rtl' computes it on a row$"
 
 
-@pytest.mark.parametrize(
-    ("text", "arch", "name", "message"),
-    [
+def test_what_a_top_does_not_execute(rng: Random) -> None:
+    for text, arch, name, message in (
         (SPARSE, "sm_80", "warpgroup", r"^back end 'warpgroup' does not execute mma.* of sm_80; back end 'warp' does$"),
         (SPARSE, "sm_90", "tcgen05", r"^back end 'tcgen05' does not execute mma.* of sm_90; back end 'warp' does$"),
         (FP8, "sm_90", "warp", ON_A_ROW),
         (SHORT, "sm_90", "warpgroup", ON_A_ROW),
         (WGMMA, "sm_90", "warp", r"^back end 'warp' does not execute wgmma.*; back end 'warpgroup' does$"),
-    ],
-)
-def test_an_instruction_of_another_top(text: str, arch: str, name: str, message: str, rng: Random) -> None:
-    with pytest.raises(sptc.BackendError, match=message):
-        file_of(parse(text), arch, 1, rng).run(name)
-
-
-def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
+    ):
+        with pytest.raises(sptc.BackendError, match=message):
+            file_of(parse(text), arch, 1, rng).run(name)
     for text, expected, options, message in (
         (F16, {"d": "f32"}, {"scale_input_d": 1},
          r"\(.*\) with scale_input_d with these operand locations; no top does"),
@@ -238,18 +230,12 @@ def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
         np.testing.assert_array_equal(flags.illegal, flags.nibbles % 2 == 1)
 
 
-def test_matrices_on_what_raises_no_flags(rng: Random) -> None:
+def test_products_without_flags(rng: Random) -> None:
+    """A recorder, a back end as an object, keeps the operands of each call, from registers, and the products."""
     i = parse(SPARSE)
-
-    def execute(*arguments: Any) -> Product:
-        return Product(on_registers(*arguments).d)
-
-    product = multiply_held(execute, i, "sm_90", matrices(i, (1, 16, 8), rng))
+    matrix = matrices(i, (1, 16, 8), rng)
+    product = multiply_held(lambda *arguments: Product(on_registers(*arguments).d), i, "sm_90", matrix)
     assert (product.flags, product.cycles) == (None, None)
-
-
-def test_a_back_end_as_an_object(rng: Random) -> None:
-    """A recorder stores the operands of each call, whose matrices are gathered from registers, and the products."""
     i, recorder = parse(SPARSE), Recorder(backend("golden"))
     drawn = random_operands(i, "mid", 3, rng)
     d = sptc.mma(SPARSE, drawn.a, drawn.b, drawn.c, drawn.e, 0, backend=recorder)

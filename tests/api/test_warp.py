@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -10,12 +11,49 @@ import pytest
 import sptc
 from sptc.api.backends import backend
 from sptc.api.warp import mma_tiles
-from sptc.isa.fragments import a_fragment, metadata_map
+from sptc.isa.fragments import a_fragment, accumulator_fragment, metadata_map
 from sptc.isa.instructions import parse
+from sptc.isa.memory import encode_descriptor
 from sptc.isa.operands import Immediates
 from sptc.operands.registers import pack_nibbles, to_registers
+from sptc.sim.benches.random_operands import random_operands
 
-from .calls import prepared, refusal
+Function = Callable[..., np.ndarray]
+
+
+def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0) -> tuple[Function, dict[str, Any]]:
+    """Return the function for an instruction and all it takes, for random tiles.
+
+    For wgmma: any bits, each chunk selecting its first and second element. B starts at byte 0, without swizzle; its
+    core matrices of 128 bytes follow each other along K, 64 bytes a column where A is sparse and 32 where it is dense.
+    """
+    i = parse(text)
+    if i.family == "wgmma":
+        d, a = (
+            rng.integers(0, 1 << 32, (cases, 128, fragment(i).registers), dtype=np.uint32)
+            for fragment in (accumulator_fragment, a_fragment)
+        )
+        column_bytes = 64 if i.sparse else 32
+        smem = rng.integers(0, 256, (cases, column_bytes * i.n), dtype=np.uint8)
+        operands = {"d": d, "a": a, "b": encode_descriptor(0, 128, 8 * column_bytes), "smem": smem}
+        metadata = {"e": np.full((cases, 128), 0x44444444, np.uint32), "selector": selector}
+        return sptc.wgmma, {"instruction": text, **operands, **(metadata if i.sparse else {})}
+    distribution = "uniform" if i.a.is_integer else "mid"
+    drawn = random_operands(i, distribution, cases, rng, sparsity_selector=selector)
+    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+    arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
+    return sptc.mma, {"instruction": text, "selector": selector, "arch": arch} | operands
+
+
+def refusal(kind: type[sptc.Error], function: Callable[..., object], operands: dict[str, Any]) -> str:
+    """Return the message of the error that a call raises, which is one line."""
+    with pytest.raises(sptc.Error) as caught:
+        function(**operands)
+    assert type(caught.value) is kind
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
+
 
 PLAIN = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 ORDERED = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -24,14 +62,10 @@ FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32"
 BYTES = "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.u8.s32"
 HALF_BYTES = "mma.sp.sync.aligned.m16n8k128.row.col.s32.u4.s4.s32"
 CONTAINERS = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32"
-SCALED = (
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X"
-    ".f32.e2m1.e2m1.f32.ue8m0"
-)
-MXF8 = (
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
-    ".f32.e4m3.e5m2.f32.ue8m0"
-)
+SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X"
+SCALED += ".f32.e2m1.e2m1.f32.ue8m0"
+MXF8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
+MXF8 += ".f32.e4m3.e5m2.f32.ue8m0"
 DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 SPARSE = (PLAIN, ORDERED, TF32, FP8, BYTES, HALF_BYTES, CONTAINERS, SCALED)
@@ -148,9 +182,8 @@ def test_strict_takes_the_defined_nibbles_alone(text: str, legal: set[int], rng:
     i = parse(text)
     where = metadata_map(i, 0)
     rows = (0, int(rng.integers(i.m)), i.m - 1)
-    for place in zip(
-        rng.permutation(rows).tolist(), (0, int(rng.integers(1, i.chunks - 1)), i.chunks - 1), strict=True
-    ):
+    chunks = (0, int(rng.integers(1, i.chunks - 1)), i.chunks - 1)
+    for place in zip(rng.permutation(rows).tolist(), chunks, strict=True):
         taken = set()
         for nibble in range(16):
             e = with_nibble(operands["e"], (0,), int(where.lanes[place]), int(where.low_bits[place]), nibble)
@@ -195,15 +228,15 @@ def test_metadata_error_says_where(shape: tuple[int, ...], rng: Random) -> None:
         assert meaning in error.meaning
 
 
-def test_metadata_error_of_wgmma_says_where(rng: Random) -> None:
-    """Row 57 of a ``wgmma`` is row 9 of the last warp."""
+def test_which_metadata_is_checked(rng: Random) -> None:
+    """Row 57 is row 9 of the last warp; of several errors the first in the broadcast batch is named.
+
+    Lanes that the selector leaves out are ignored.
+    """
     _, operands = prepared(WGMMA, 3, rng, selector=1)
     operands["e"] = with_nibble(operands["e"], (2,), 96 + 7, 20, 0b1111)
     message = refusal(sptc.MetadataError, sptc.wgmma, operands)
     assert "batch 2, row 57, chunk 5 (lane 103, bits 23:20): nibble 0b1111 breaks the wgmma rule" in message
-
-
-def test_metadata_error_names_the_first_of_several_in_the_broadcast_batch(rng: Random) -> None:
     _, operands = prepared(ORDERED, 3, rng)
     doubled = operands | {"a": np.stack([operands["a"]] * 2)}
     for e, batch in ((operands["e"][0], ()), (operands["e"], (1,))):
@@ -212,9 +245,6 @@ def test_metadata_error_names_the_first_of_several_in_the_broadcast_batch(rng: R
     for batch, lane, low_bit in ((2, 0, 0), (1, 4, 20), (1, 4, 16), (1, 9, 12)):
         operands["e"] = with_nibble(operands["e"], (batch,), lane, low_bit, 0)
     assert "batch 1, row 2, chunk 7 " in refusal(sptc.MetadataError, sptc.mma, operands)
-
-
-def test_lanes_that_the_selector_leaves_out_are_ignored(rng: Random) -> None:
     _, operands = prepared(ORDERED, 2, rng, selector=1)
     expected = sptc.mma(**operands)
     operands["e"][:, np.arange(32) % 4 < 2] = 0
@@ -263,7 +293,7 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
     return prepared(text, 2, rng)[1] | {"a": to_registers(matrix, a_fragment(parsed)), "e": e}
 
 
-def test_software_takes_0x0_over_zeros(rng: Random) -> None:
+def test_software_takes_0x0_over_zeros_and_nothing_else(rng: Random) -> None:
     for text, codes in ZEROS:
         operands = with_chunk(text, codes, 0, rng)
         if "tf32" in text:  # nibble 0x0 joins two low halves; if they read as Inf or NaN, a zero would give NaN
@@ -273,9 +303,6 @@ def test_software_takes_0x0_over_zeros(rng: Random) -> None:
         assert np.array_equal(result, sptc.mma(**operands, metadata="silicon")), text
         assert np.array_equal(result, sptc.mma(**operands | {"e": legal})), text
         assert "row 9, chunk 3" in refusal(sptc.MetadataError, sptc.mma, operands)
-
-
-def test_software_takes_nothing_else(rng: Random) -> None:
     for text, codes, nibble in NOT_TAKEN:
         operands = with_chunk(text, codes, nibble, rng)
         message = refusal(sptc.MetadataError, sptc.mma, operands | {"metadata": "software"})
@@ -312,15 +339,12 @@ def test_leading_axes_broadcast(text: str, rng: Random) -> None:
         assert np.array_equal(function(**mapped(full, lambda name, value, i=case: value[i])), result[case])
 
 
-def test_a_batch_of_nothing(rng: Random) -> None:
+def test_empty_batches_and_an_instruction_in_an_array(rng: Random) -> None:
     for text, shape in product((ORDERED, SCALED, DENSE), ((0,), (2, 0), (0, 3))):
         _, operands = prepared(text, 1, rng)
         operands["c"] = np.zeros((*shape, *operands["c"].shape[1:]), np.uint32)
         result = sptc.mma(**operands)
         assert (result.shape, result.dtype) == (operands["c"].shape, np.uint32), text
-
-
-def test_an_instruction_in_an_array_without_axes(rng: Random) -> None:
     for text in (ORDERED, WGMMA):
         function, operands = prepared(text, 1, rng)
         assert np.array_equal(function(**operands | {"instruction": np.array(text)}), function(**operands))

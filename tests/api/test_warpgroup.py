@@ -13,7 +13,7 @@ from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import SWIZZLES, decode_descriptor, encode_descriptor, operand_map
 from sptc.operands.registers import from_registers
 from sptc.operands.shared_memory import gather_shared
-from sptc.tests.api import calls
+from sptc.tests.api import test_warp as calls
 
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 TF32 = "wgmma.mma_async.sp.sync.aligned.m64n16k16.f32.tf32.tf32"
@@ -58,6 +58,7 @@ REFUSALS = [
 
 
 def test_an_operand_that_does_not_fit(rng: Random) -> None:
+    """Also a dense or sparse form's, a transposition of other types than those of 16 bits, and a negated integer."""
     for name, change, words in REFUSALS:
         operands = prepared(WGMMA, 3, rng)
         message = refusal(operands | {name: change(operands.get(name))})
@@ -65,17 +66,11 @@ def test_an_operand_that_does_not_fit(rng: Random) -> None:
     large = {"a": encode_descriptor((1 << 18) - 1024, 128, 256), "smem": np.zeros((3, 1 << 19), np.uint8)}
     message = refusal(prepared(WGMMA, 3, rng) | large)
     assert re.search("^descriptor a of .* reaches byte 262144, but descriptors address 262144 bytes$", message), message
-
-
-def test_a_sparse_form_requires_what_a_dense_one_does_not_take(rng: Random) -> None:
     sparse, dense = prepared(WGMMA, 1, rng), prepared(DENSE, 1, rng)
     assert refusal(sparse | {"e": None}) == f"{WGMMA} is sparse and requires the metadata operand e"
     assert refusal(sparse | {"selector": None}) == f"{WGMMA} is sparse and requires the selector"
     assert refusal(dense | {"e": sparse["e"]}) == f"{DENSE} is dense and takes no metadata operand e"
     assert refusal(dense | {"selector": 0}) == f"{DENSE} is dense and takes no selector"
-
-
-def test_only_16_bit_types_are_transposed_and_only_floats_negated(rng: Random) -> None:
     for text in (TF32, FP8, BYTES):
         operands = prepared(text, 1, rng)
         assert refusal(operands | {"imm_trans_b": 1}).endswith("must be 0, not 1")
@@ -90,11 +85,8 @@ def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
     minus_a = operands | {"a": operands["a"] ^ np.uint32(0x80008000)}
     minus_b = operands | {"smem": operands["smem"] ^ np.tile(np.array([0, 0x80], np.uint8), 256)}
     without_d = operands | {"d": np.zeros_like(operands["d"])}
-    for options, same in (
-        ({"imm_scale_a": -1}, minus_a),
-        ({"imm_scale_b": -1}, minus_b),
-        ({"scale_d": False}, without_d),
-    ):
+    same_as = ({"imm_scale_a": -1}, minus_a), ({"imm_scale_b": -1}, minus_b), ({"scale_d": False}, without_d)
+    for options, same in same_as:
         result = sptc.wgmma(**operands, **options, backend=backend)
         assert np.array_equal(result, sptc.wgmma(**same))
         assert not np.array_equal(result, sptc.wgmma(**operands))
@@ -158,15 +150,12 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 
 @pytest.mark.parametrize("in_registers", [True, False])
 @pytest.mark.parametrize("scale_d", [True, False])
-def test_a_chain_is_one_instruction_after_the_other(
-    in_registers: bool, scale_d: bool, rng: np.random.Generator
-) -> None:
-    """Software models compute a chain as one product. Other back ends execute each instruction."""
+def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d: bool, rng: Random) -> None:
+    """Models compute it as one product; a back end that is no model executes each instruction."""
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
-    d, *fragments = (
-        rng.standard_normal((2, 128, 4 if place else 8)).astype(np.float32).view(np.uint32) for place in range(4)
-    )
+    sizes = (8, 4, 4, 4)
+    d, *fragments = (rng.standard_normal((2, 128, n)).astype(np.float32).view(np.uint32) for n in sizes)
     assert fragments[0].shape[2] == a_fragment(instruction).registers
     smem = rng.standard_normal((2, 4096)).astype(np.float16).view(np.uint8)
     steps = [
