@@ -116,9 +116,8 @@ def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:
     words = words_of(datapath(config, "tcgen05").svg())
     assert "8 arrays of 8 x 2 units; a panel of eight columns of B takes each 8 cycles" in words
     assert {"array 7", "lanes 112 to 127"} <= {*words}
-    assert ("the second step of K goes on from the first" in words_of(datapath("tiny", "warp").svg())) == (
-        PRESETS["tiny"].step_bytes == 16
-    )
+    second_step = "the second step of K goes on from the first" in words_of(datapath("tiny", "warp").svg())
+    assert second_step == (PRESETS["tiny"].step_bytes == 16)
 
 
 def test_a_command_draws(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -127,19 +126,17 @@ def test_a_command_draws(tmp_path: Path, capsysbinary: pytest.CaptureFixture[byt
     assert main(["draw", "--preset", "tiny", "-o", "-"]) == 0
     assert capsysbinary.readouterr().out == path.read_bytes()
     assert "unit of tiny" in words_of(path.read_bytes())
-
-
-def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.svg"
+    path.unlink()
     assert main(["draw", "--preset", "tiny", "--columns", "3", "--top", "warpgroup", "-o", str(path)]) == 2
     assert main(["draw", "-o", str(path)]) == 2
-    first, second = capsys.readouterr().err.splitlines()
-    assert "columns" in first
-    assert "--preset" in second
+    first, second = capsysbinary.readouterr().err.splitlines()
+    assert b"columns" in first
+    assert b"--preset" in second
     assert not path.exists()
 
 
 def test_a_step_is_drawn_with_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    """Steps are counted from one."""
     path = tmp_path / "step.svg"
     for instruction in (
         SPARSE,
@@ -161,10 +158,6 @@ def test_a_step_is_drawn_with_its_values(tmp_path: Path, capsys: pytest.CaptureF
                 assert f">> {term['shift']}: {term['kept']}" in text, instruction
         assert step["total"] is None or f"\n{step['total']}\n" in text, instruction
         assert step["d"] in text, instruction
-
-
-def test_steps_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "step.svg"
     given = ["trace", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "--arch", "sm_80", "--golden-only"]
     assert main([*given, "--datapath", str(path), "--step", "2"]) == 0
     assert any("step 2 of 2" in line for line in words_of(path.read_bytes()))
@@ -182,7 +175,7 @@ def test_steps_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixtur
 WORDS = "m16n8k32 f16 ordered_metadata f32"
 
 
-def test_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_objects_draw_what_the_command_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "layout.svg"
     given = ["explain", *WORDS.split(), "--selector", "1"]
@@ -192,32 +185,23 @@ def test_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str], tmp_p
     assert path.read_bytes() == found.as_svg()
     assert main([*given, "--json", "--row", "3"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(layout(WORDS, selector=1, row=3).as_dict()))
-
-
-def test_objects_draw_themselves() -> None:
-    pytest.importorskip("matplotlib")
     assert ElementTree.fromstring(layout(WORDS)._repr_svg_()).tag.endswith("svg")
     picture = datapath("hopper")
     assert picture._repr_svg_().encode() == picture.svg()
 
 
-def test_what_there_is_not() -> None:
-    with pytest.raises(InstructionError, match=r"^\d+ instructions have the words 'm16n8k32'; they differ in "):
-        layout("m16n8k32")
-    with pytest.raises(OperandError, match="selector"):
-        layout(WORDS, selector=2)
-    with pytest.raises(OperandError, match="no operand has an element at row 16"):
-        layout(WORDS, row=16)
-    with pytest.raises(ConfigError, match=r"^preset must be one of ampere, .*, not 'volta'$"):
-        datapath("volta")
-    with pytest.raises(ConfigError, match=r"^top must be one of unit, core, warp, warpgroup, tcgen05, not 'gpu'$"):
-        datapath("hopper", "gpu")
-
-
-def test_a_step_that_there_is_not(tmp_path: Path) -> None:
-    instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-    assert main(["vectors", instruction, "--tiles", "1", "-o", str(tmp_path)]) == 0
+def test_what_cannot_be_drawn(tmp_path: Path) -> None:
+    assert main(["vectors", SPARSE, "--tiles", "1", "-o", str(tmp_path)]) == 0
     traced = trace(tmp_path / "vectors.npz", hardware=False)
     assert draw_step(traced).svg() == draw_step(traced, 0).svg()
-    with pytest.raises(OperandError, match=r"^step must be 0 to 0, not 1$"):
-        draw_step(traced, 1)
+    for draw_it, error, message in (
+        (lambda: layout("m16n8k32"), InstructionError, r"^\d+ instructions have the words 'm16n8k32'; they differ in "),
+        (lambda: layout(WORDS, selector=2), OperandError, "selector"),
+        (lambda: layout(WORDS, row=16), OperandError, "no operand has an element at row 16"),
+        (lambda: datapath("volta"), ConfigError, r"^preset must be one of ampere, .*, not 'volta'$"),
+        (lambda: datapath("hopper", "gpu"), ConfigError,
+         r"^top must be one of unit, core, warp, warpgroup, tcgen05, not 'gpu'$"),
+        (lambda: draw_step(traced, 1), OperandError, r"^step must be 0 to 0, not 1$"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            draw_it()
