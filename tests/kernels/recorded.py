@@ -15,20 +15,9 @@ from sptc.benchmarks.kernel_records import draw, operands_digest
 from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
 __all__ = [
-    "BLACKWELL",
-    "CUDA",
-    "CUDA_SM120",
-    "CUTE",
-    "NAMES",
-    "REDUCTIONS",
-    "REPORTED",
-    "TILELANG",
-    "TRITON",
-    "CompiledKernel",
-    "RecordedKernel",
-    "compiled_kernel",
-    "recorded",
-]
+    "BLACKWELL", "CUDA", "CUDA_SM120", "CUTE", "NAMES", "REDUCTIONS", "REPORTED", "TILELANG", "TRITON",
+    "CompiledKernel", "RecordedKernel", "compiled_kernel", "recorded",
+]  # fmt: skip
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH = FOLDER / "h100-2026-11-27.npz"
@@ -83,13 +72,8 @@ class RecordedKernel:
             else:
                 np.save(folder / f"{name}.npy", array)
                 arrays[name] = {"file": f"{name}.npy"}
-        launch = {
-            "grid": self.grid,
-            "block": self.block,
-            "shared": self.shared,
-            "arrays": arrays,
-            "arguments": arguments,
-        }
+        sizes = {"grid": self.grid, "block": self.block, "shared": self.shared}
+        launch = {**sizes, "arrays": arrays, "arguments": arguments}
         (folder / "launch.json").write_text(json.dumps(launch), encoding="utf-8")
 
 
@@ -113,9 +97,8 @@ def recorded(name: str) -> RecordedKernel:
         arguments = [fields["a"], fields["b"], expected, *sizes][:count]
         return RecordedKernel(ptx, grid, block, shared, arguments, 2, expected)
     arguments = []
-    for meta, array in zip(
-        ast.literal_eval(launch["tensordesc_meta"]), (fields["a"], fields["b"], expected), strict=True
-    ):
+    metas = ast.literal_eval(launch["tensordesc_meta"])
+    for meta, array in zip(metas, (fields["a"], fields["b"], expected), strict=True):
         tile = TensorMap(array, tuple(meta["block_size"]), _SWIZZLES[meta["swizzle"]])
         arguments += [tile, *array.shape, array.shape[1], 1]
     return RecordedKernel(ptx, grid, block, shared, [*arguments, launch["k"], 0, 0], 10, expected)
@@ -134,17 +117,9 @@ class CompiledKernel:
         launch, arrays = self.launch, self.operands()
         if self.digest:
             assert operands_digest(arrays) == launch["operands"]
-        run = run_kernel(
-            self.ptx,
-            launch["grid"],
-            launch["block"],
-            [_argument(value, arrays) for value in launch["arguments"]],
-            shared=launch["shared"],
-            entry=launch.get("entry"),
-            cluster=launch.get("cluster"),
-            arch=self.arch,
-            **options,
-        )
+        arguments = [_argument(value, arrays) for value in launch["arguments"]]
+        options |= {"entry": launch.get("entry"), "cluster": launch.get("cluster"), "arch": self.arch}
+        run = run_kernel(self.ptx, launch["grid"], launch["block"], arguments, shared=launch["shared"], **options)
         return run.after(arrays["d"]), run
 
     @property

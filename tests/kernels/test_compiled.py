@@ -109,6 +109,5 @@ def test_block_scales(name: str, arch: str, rng: np.random.Generator) -> None:
     expected = sptc.gemm(operands[0], np.ascontiguousarray(operands[1].T), instruction=text, arch=arch,
                          block_scale_a=sa, block_scale_b=sb)  # fmt: skip
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
-    assert {finding.kind for finding in run.findings} == (
-        {"no proxy fence"} if WITHOUT_FENCE and arch == "sm_100" else set()
-    )
+    kinds = {"no proxy fence"} if WITHOUT_FENCE and arch == "sm_100" else set()
+    assert {finding.kind for finding in run.findings} == kinds

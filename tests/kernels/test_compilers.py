@@ -1,10 +1,17 @@
-"""Recorded kernels of Triton, TileLang and CuTe: every result equals that of an H100."""
+"""Recorded kernels of Triton, TileLang, CuTe and recorded.CUDA: results equal those of an H100, or a chain along K."""
 
 import numpy as np
 import pytest
 import sptc
+from numpy.typing import NDArray
+from sptc.isa.instructions import parse
+from sptc.operands.registers import unpack_nibbles
+from sptc.tensors.compressed import Compressed
 from sptc.tensors.element_types import named_dtype
-from sptc.tests.kernels.recorded import BLACKWELL, CUTE, TILELANG, TRITON, compiled_kernel
+from sptc.tests.kernels import recorded
+
+DTYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+          "e2m1": "float4_e2m1fn", "s8": "int8", "u8": "uint8"}  # fmt: skip
 
 #: Kernels that access accumulators before the wait: Triton relies on the assembler to complete the multiplication.
 WITHOUT_WAIT = ("f16.f16_accumulators", "e4m3.imprecise64")
@@ -12,7 +19,7 @@ WITHOUT_WAIT = ("f16.f16_accumulators", "e4m3.imprecise64")
 
 def check(name: str) -> int:
     """Run a kernel, and return the number of its outputs."""
-    kernel = compiled_kernel(name)
+    kernel = recorded.compiled_kernel(name)
     result, run = kernel.run(check=False)
     kernel.assert_equal(result)
     assert bool(run.findings) == (name in WITHOUT_WAIT), name
@@ -20,35 +27,76 @@ def check(name: str) -> int:
 
 
 def test_some(rng: np.random.Generator) -> None:
-    for names in (TRITON, TILELANG, CUTE):
+    for names in (recorded.TRITON, recorded.TILELANG, recorded.CUTE):
         check(str(rng.choice(names)))
-    check_blackwell(str(rng.choice(BLACKWELL)))
+    check_blackwell(str(rng.choice(recorded.BLACKWELL)))
+    check_cuda(str(rng.choice(recorded.CUDA)))
 
 
 @pytest.mark.regression
 def test_all() -> None:
-    assert sum(map(check, TRITON)) > 13_000_000
-    assert sum(map(check, TILELANG)) > 3_000_000
-    assert sum(map(check, CUTE)) > 1_300_000
-    assert (len(TRITON), len(TILELANG), len(CUTE)) == (50, 40, 7)
-    for name in BLACKWELL:
+    assert sum(map(check, recorded.TRITON)) > 13_000_000
+    assert sum(map(check, recorded.TILELANG)) > 3_000_000
+    assert sum(map(check, recorded.CUTE)) > 1_300_000
+    assert (len(recorded.TRITON), len(recorded.TILELANG), len(recorded.CUTE)) == (50, 40, 7)
+    for name in recorded.BLACKWELL:
         check_blackwell(name)
 
 
 def check_blackwell(name: str) -> None:
     """Compare the result of a kernel that was not run on a GPU with a chain of its instruction along K."""
-    kernel = compiled_kernel(name)
+    kernel = recorded.compiled_kernel(name)
     a, b, _ = kernel.operands().values()
     (_, _, kind, *pair), bits = name.split("."), 8 * a.itemsize
-    if kind == "tf32":
-        a, b = a & np.uint32(0xFFFFE000), b & np.uint32(0xFFFFE000)
     family = {"e4m3": "f8f6f4", "tf32": "tf32"}.get(kind, "f16")
     rows, k = (256 if pair else 128), 256 // bits
     text = f"tcgen05.mma.cta_group::{len(pair) + 1}.kind::{family} (m{rows}n128k{k}.f32.{kind}.{kind})"
-    dtype = named_dtype({"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "tf32": "float32"}[kind])
-    operands = a.view(dtype), np.ascontiguousarray(b.T).view(dtype)
+    operands = elements(a, kind), np.ascontiguousarray(elements(b, kind).T)
     expected = sptc.gemm(*operands, instruction=text, arch="sm_100", format=kind, backend="native")
     result, run = kernel.run()
     np.testing.assert_array_equal(result, expected.view(np.uint32))
     assert run.findings == []
     assert run.cycles
+
+
+def elements(codes: NDArray, kind: str) -> NDArray:
+    """Return the stored codes of a matrix as elements: two e2m1 of a byte become two columns."""
+    if kind == "e2m1":
+        codes = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1)
+    if kind == "tf32":
+        codes = codes & np.uint32(0xFFFFE000)
+    return codes.view(named_dtype(DTYPES[kind]))
+
+
+def chain(kernel: recorded.CompiledKernel) -> NDArray:
+    """Return the product as a chain of the kernel's instruction."""
+    launch, operands = kernel.launch, kernel.operands()
+    instruction = parse(launch["opcode"])
+    a = elements(operands["a"], instruction.a.name)
+    b = np.ascontiguousarray(elements(operands["b"], instruction.b.name).T)
+    if "e" in operands:
+        tiles, steps, _ = operands["e"].shape
+        words = operands["e"].view("<u4").reshape(tiles * steps, instruction.threads)
+        nibbles = unpack_nibbles(words, instruction, launch["selector"])
+        nibbles = nibbles.reshape(tiles, steps, instruction.m, -1).swapaxes(1, 2).reshape(len(a), -1)
+        a = Compressed(a, np.ascontiguousarray(nibbles), instruction.granularity)
+    scales = {f"block_scale_{name[1]}": operands[name] for name in ("sa", "sb") if name in operands}
+    form = {"format": "tf32"} if instruction.a.name == "tf32" else {}
+    result = {"result": "f16"} if instruction.d.name == "f16" else {}
+    return sptc.gemm(a, b, instruction=launch["opcode"], arch=kernel.arch, backend="native",
+                     **form, **scales, **result)  # fmt: skip
+
+
+def check_cuda(name: str) -> None:
+    kernel = recorded.compiled_kernel(name)
+    result, run = kernel.run()
+    np.testing.assert_array_equal(result, chain(kernel).view(result.dtype))
+    if name in recorded.CUDA:
+        kernel.assert_equal(result)
+    assert run.findings == []
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", [*recorded.CUDA, *recorded.CUDA_SM120])
+def test_all_of_cuda(name: str) -> None:
+    check_cuda(name)

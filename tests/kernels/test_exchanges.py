@@ -1,27 +1,26 @@
-"""Small kernels with copies in groups, atomics, segments of a warp, and tiles at the edges of tensor maps."""
+"""Small kernels around memory: copies in groups, atomics, reductions, edges of tensor maps."""
 
 import numpy as np
 from sptc.kernels.launch import TensorMap, run_kernel
 from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import REDUCTIONS, compiled_kernel, recorded
-from sptc.tests.kernels.test_small import WORDS, run, text
+from sptc.tests.kernels.test_small import WORDS, text
 
 Random = np.random.Generator
 BUFFER = ".shared .align 16 .b8 buffer[2048];"
 ROW = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0, 12, %rd1;"
 
 
-def test_a_copy_fills_with_zeros_behind_the_bytes_that_it_reads(rng: Random) -> None:
+def test_copies(rng: Random) -> None:
+    """They fill with zeros behind the bytes that they read, and a wait leaves the newest groups undone.
+
+    There the checker of shared memory is off, since it would report the race.
+    """
     source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
     body = f"{ROW} cp.async.cg.shared.global [%r4], [%rd3], 16, 6; cp.async.commit_group; cp.async.wait_group 0;"
     body += "ld.shared.u32 %r2, [%r4+4]; ld.shared.u32 %r5, [%r4+8]; or.b32 %r2, %r2, %r5; st.global.u32 [%rd2], %r2;"
     done = run_kernel(text(body, head=BUFFER), 1, WORDS, [source, result]).after(result)
     np.testing.assert_array_equal(done, source[1::4] & 0xFFFF)
-
-
-def test_a_wait_leaves_the_newest_groups_undone(rng: Random) -> None:
-    """Check that the copy keeps its order; the checker of shared memory is off, since it would report the race."""
-    source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
     body = f"{ROW} cp.async.ca.shared.global [%r4], [%rd3], 4; cp.async.commit_group;"
     body += "cp.async.ca.shared.global [%r4+4], [%rd3+4], 4; cp.async.commit_group; cp.async.wait_group 1;"
     body += "ld.shared.u32 %r2, [%r4{}]; st.global.u32 [%rd2], %r2;"
@@ -29,28 +28,6 @@ def test_a_wait_leaves_the_newest_groups_undone(rng: Random) -> None:
         program = text(body.replace("{}", place), head=BUFFER)
         done = run_kernel(program, 1, WORDS, [source, result], check=False).after(result)
         np.testing.assert_array_equal(done, expected)
-
-
-def test_a_sum_just_beyond_a_tie_is_rounded_up() -> None:
-    """The square of 4097 is halfway between two f32 numbers, so an addend too small for an f64 sum determines the
-    rounding.
-    """
-    words = np.where(np.arange(WORDS) % 2, 0x2B800000, 0xAB800000).astype(np.uint32)  # 2^-40 and -2^-40
-    body = "mov.b32 %f1, %r1; mov.f32 %f3, 0f45800800; fma.rn.f32 %f2, %f3, %f3, %f1; mov.b32 %r2, %f2;"
-    expected = np.where(np.arange(WORDS) % 2, 16785410, 16785408)
-    np.testing.assert_array_equal(run(body, words).view(np.float32), expected)
-
-
-def test_conversions_to_integers() -> None:
-    numbers = np.float32([2.5, -2.5, 3e9, -3e9, np.inf, np.nan, -0.5, 7.0] * 8).view(np.uint32)
-    integers = run("mov.b32 %f1, %r1; cvt.rni.s32.f32 %r2, %f1;", numbers).view(np.int32)
-    assert integers[:8].tolist() == [2, -2, 2**31 - 1, -(2**31), 2**31 - 1, 0, 0, 7]
-
-
-def test_a_shuffle_stays_in_its_segment(rng: Random) -> None:
-    words, lane = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32), np.arange(WORDS)
-    result = run("shfl.sync.down.b32 %r2, %r1, 3, 0x181f, -1;", words)
-    np.testing.assert_array_equal(result, words[np.where(lane % 8 + 3 < 8, lane + 3, lane)])
 
 
 def test_atomics_of_two_places_take_threads_in_order() -> None:
@@ -86,21 +63,14 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
 
 
-def test_reductions_of_floats() -> None:
-    """Reductions of f32, f16 and bf16 in global and shared memory and in bulk equal an H100's, subnormal values
-    included.
-    """
+def test_reductions(rng: Random) -> None:
+    """Of f32, f16 and bf16 in memory, in bulk and of tiles: subnormal values, one rounding, as an H100 does."""
     for name in REDUCTIONS:
         kernel = compiled_kernel(name)
         kernel.assert_equal(kernel.run()[0])
-
-
-def test_a_tile_is_added_to_what_is_there(rng: Random) -> None:
-    """A reduction of a tile has the element type of the tensor map, and rounds each sum once."""
     kernel = recorded("triton.tma.f16")
-    text = kernel.ptx.replace(
-        "cp.async.bulk.tensor.2d.global.shared::cta.", "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add."
-    )
+    store = "async.bulk.tensor.2d.global.shared::cta."
+    text = kernel.ptx.replace(f"cp.{store}", f"cp.reduce.{store}add.")
     before = rng.standard_normal(kernel.expected.shape).astype(np.float16)
     arguments = list(kernel.arguments)
     place = arguments[kernel.result]

@@ -1,5 +1,6 @@
 """Small kernels of a few instructions: single threads, warps, barriers, and launches that are rejected."""
 
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -45,14 +46,13 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
     """Run a kernel of one CTA. The body reads one word per thread in %r1 and returns one word per thread in %r2."""
     result = np.zeros(source.size, np.uint32)
     program = text(f"ld.global.u32 %r1, [%rd1];\n{body}\nst.global.u32 [%rd2], %r2;")
-    after: NDArray[np.uint32] = run_kernel(program, 1, threads, [source.view(np.uint32), result], **options).after(
-        result
-    )
+    done = run_kernel(program, 1, threads, [source.view(np.uint32), result], **options)
+    after: NDArray[np.uint32] = done.after(result)
     return after
 
 
 def test_variables_of_the_module() -> None:
-    """The module has constants with values, and a counter in global memory that starts at zero."""
+    """Constants with values, a counter that starts at zero, and dynamic shared memory behind the variables."""
     head = """
 .const .align 4 .b32 table[4] = {0x10, 2, 30, -4};
 .visible .global .align 4 .u32 counter;
@@ -72,9 +72,6 @@ def test_variables_of_the_module() -> None:
     np.testing.assert_array_equal(after.view(np.int32), (table + 2) * 2 + 1000 * np.arange(WORDS))
     with pytest.raises(KernelError, match=r"^line 8: 'counter' is not modelled as an initial value of a variable$"):
         run_kernel(text("", head=f"{head.strip()}\n.global .u64 at = counter;"), 1, 32, [result, result])
-
-
-def test_dynamic_shared_memory_lies_behind_the_variables() -> None:
     head = ".extern .shared .align 16 .b8 dynamic[]; .shared .align 4 .b8 fixed[4];"
     body = "mov.u32 %r3, fixed; mov.u32 %r4, dynamic; st.shared.u32 [%r3], 5; st.shared.u32 [%r4], 7;"
     result = np.zeros(32, np.uint32)
@@ -87,9 +84,9 @@ def _dot(words: NDArray, parts: str, weights: tuple[int, ...]) -> NDArray[np.uin
     return (values @ np.array(weights) + 5).astype(np.uint32)
 
 
-@pytest.mark.parametrize(
-    ("body", "function"),
-    [
+def test_integers(rng: Random) -> None:
+    words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
+    for body, function in (
         ("mul.hi.s32 %r2, %r1, -77;", lambda x: (x.view(np.int32).astype(np.int64) * -77 >> 32).astype(np.uint32)),
         ("mul.hi.u32 %r2, %r1, %r1;", lambda x: (x.astype(np.uint64) ** 2 >> np.uint64(32)).astype(np.uint32)),
         ("div.s32 %r2, %r1, -5;", lambda x: np.trunc(x.view(np.int32) / -5).astype(np.int64).astype(np.uint32)),
@@ -110,19 +107,17 @@ def _dot(words: NDArray, parts: str, weights: tuple[int, ...]) -> NDArray[np.uin
         ("setp.lt.s32 %p1, %r1, 0; selp.b32 %r2, 1, 2, %p1;", lambda x: np.where(x >> 31, 1, 2).astype(np.uint32)),
         ("mov.u32 %r2, 3; setp.eq.u32 %p1, %r0, 5; @!%p1 mov.u32 %r2, %r0;", lambda x: np.arange(WORDS, dtype=np.uint32)
          - 2 * (np.arange(WORDS) == 5).astype(np.uint32)),
-    ],
-)  # fmt: skip
-def test_integers(body: str, function: Any, rng: Random) -> None:
-    words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
-    np.testing.assert_array_equal(run(body, words), function(words))
+    ):  # fmt: skip
+        np.testing.assert_array_equal(run(body, words), function(words), body)
 
 
-def test_floats_are_rounded_once(rng: Random) -> None:
-    """Fused multiply-adds of random bits equal exact integer arithmetic, also for pairs of f16."""
+def test_floats(rng: Random) -> None:
+    """A fused multiply-add of random bits, against exact integers; f16 in pairs; conversions, and a canonical NaN.
+
+    4097 squared lies between two numbers of f32; a smallest addend decides, which f64 does not hold beside it.
+    """
     x = (rng.integers(0, 1 << 32, WORDS, dtype=np.uint32) & np.uint32(0x87FFFFFF)) + np.uint32(0x38000000)
     results = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
-    from fractions import Fraction
-
     for value, result in zip(x.view(np.float32).tolist(), results.tolist(), strict=True):
         exact = Fraction(value) ** 2 + Fraction(value)
         below, above = (Fraction(float(np.nextafter(np.float32(result), np.float32(way)))) for way in (-np.inf, np.inf))
@@ -131,6 +126,15 @@ def test_floats_are_rounded_once(rng: Random) -> None:
     pairs = run("fma.rn.f16x2 %r2, %r1, %r1, %r1;", halves.view(np.uint32)).view(np.float16)
     exact = halves.astype(np.float64) ** 2 + halves.astype(np.float64)
     np.testing.assert_array_equal(pairs, exact.astype(np.float16))
+    addends = np.where(np.arange(WORDS) % 2, 0x2B800000, 0xAB800000).astype(np.uint32)  # 2^-40 and its negative
+    body = "mov.b32 %f1, %r1; mov.f32 %f3, 0f45800800; fma.rn.f32 %f2, %f3, %f3, %f1; mov.b32 %r2, %f2;"
+    expected = np.where(np.arange(WORDS) % 2, 16785410, 16785408)
+    np.testing.assert_array_equal(run(body, addends).view(np.float32), expected)
+    numbers = np.float32([2.5, -2.5, 3e9, -3e9, np.inf, np.nan, -0.5, 7.0] * 8).view(np.uint32)
+    integers = run("mov.b32 %f1, %r1; cvt.rni.s32.f32 %r2, %f1;", numbers).view(np.int32)
+    assert integers[:8].tolist() == [2, -2, 2**31 - 1, -(2**31), 2**31 - 1, 0, 0, 7]
+    nan = run("mov.b32 %f1, %r1; add.f32 %f2, %f1, %f1; mov.b32 %r2, %f2;", np.full(WORDS, 0xFFC12345, np.uint32))
+    assert (nan == 0x7FFFFFFF).all()
 
 
 def test_numbers_have_the_type_of_their_parameter() -> None:
@@ -144,18 +148,13 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
         run_kernel(program, 1, WORDS, [0.5, 1, result])
 
 
-def test_nan_is_canonical() -> None:
-    words = np.full(WORDS, 0xFFC12345, np.uint32)
-    body = "mov.b32 %f1, %r1; add.f32 %f2, %f1, %f1; mov.b32 %r2, %f2;"
-    assert (run(body, words) == 0x7FFFFFFF).all()
-
-
 def test_threads_of_a_warp_exchange(rng: Random) -> None:
     words, lane = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32), np.arange(WORDS)
     for body, source in (
         ("shfl.sync.bfly.b32 %r2, %r1, 5, 0x1f, -1;", lane ^ 5),
         ("shfl.sync.up.b32 %r2, %r1, 3, 0, -1;", np.where(lane % 32 < 3, lane, lane - 3)),
         ("shfl.sync.down.b32 %r2, %r1, 9, 0x1f, -1;", np.where(lane % 32 + 9 > 31, lane, lane + 9)),
+        ("shfl.sync.down.b32 %r2, %r1, 3, 0x181f, -1;", np.where(lane % 8 + 3 < 8, lane + 3, lane)),
         ("shfl.sync.idx.b32 %r2, %r1, 7, 0x181f, -1;", lane // 8 * 8 + 7),
     ):
         np.testing.assert_array_equal(run(body, words), words[source], err_msg=body)
@@ -220,29 +219,24 @@ CLUSTER = """
   ld.shared::cluster.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;"""
 
 
-@pytest.mark.parametrize(
-    ("barrier", "orders"),
-    [
+def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None:
+    words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
+    finding = (
+        "line 23: ld.shared::cluster.u32: it reads shared memory that warp 0 of CTA (1, 0, 0) wrote at line 20, "
+        "and no barrier orders the two; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
+    )
+    for barrier, orders in (
         ("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", True),
         ("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", True),
         ("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;", False),
         ("bar.sync 0;", False),
-    ],
-)
-def test_a_cluster_reads_the_shared_memory_of_the_other_cta(barrier: str, orders: bool, rng: Random) -> None:
-    words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
-    body = CLUSTER.replace("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", barrier)
-    program = text(body, head=".shared .align 4 .b8 buffer[256];")
-    done = run_kernel(program, 2, WORDS, [words, result], cluster=2)
-    if orders:
-        assert done.findings == []
-        np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS))
-    else:
-        (finding,) = map(str, done.findings)
-        assert finding == (
-            "line 23: ld.shared::cluster.u32: it reads shared memory that warp 0 of CTA (1, 0, 0) wrote at line 20, "
-            "and no barrier orders the two; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
-        )
+    ):
+        body = CLUSTER.replace("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", barrier)
+        program = text(body, head=".shared .align 4 .b8 buffer[256];")
+        done = run_kernel(program, 2, WORDS, [words, result], cluster=2)
+        assert [*map(str, done.findings)] == ([] if orders else [finding]), barrier
+        if orders:
+            np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS), barrier)
 
 
 @pytest.mark.parametrize("_", range(4))
@@ -278,13 +272,11 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
     np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (
-            "ld.global.u32 %r1, [%rd1+2];",
-            r"^line 18: ld.global.u32: an address is not a multiple of 4; thread 0 of CTA",
-        ),
+def test_what_a_kernel_must_not_do() -> None:
+    arrays = [np.zeros(WORDS, np.uint32), np.zeros(WORDS, np.uint32)]
+    for body, message in (
+        ("ld.global.u32 %r1, [%rd1+2];",
+         r"^line 18: ld.global.u32: an address is not a multiple of 4; thread 0 of CTA"),
         ("ld.global.u32 %r1, [%rd1+256];", "4 bytes outside of global memory; thread 0"),
         ("mov.u32 %r3, 4096; st.shared.u32 [%r3], %r0;", "4 bytes outside of shared memory; thread 0"),
         ("ex2.approx.f32 %f1, %f2;", r"^line 18: 'ex2.approx.f32' is not modelled"),
@@ -308,33 +300,24 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
         ("LOOP: bra LOOP;", "within the limit of instructions"),
         ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is no operand$"),
-    ],
-)
-def test_what_a_kernel_must_not_do(body: str, message: str) -> None:
-    arrays = [np.zeros(WORDS, np.uint32), np.zeros(WORDS, np.uint32)]
-    with pytest.raises(KernelError, match=message):
-        run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
-
-
-def test_a_grid_is_numbered_in_batches() -> None:
-    """The largest grid allocates no memory for CTAs that have not run."""
-    array, program = np.zeros(WORDS, np.uint32), text("bra END; END:")
-    with pytest.raises(KernelError, match="within the limit of instructions"):
-        run_kernel(program, (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)
+    ):  # fmt: skip
+        with pytest.raises(KernelError, match=message):
+            run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
 
 
 def test_what_a_launch_refuses() -> None:
+    """The largest grid allocates no memory for CTAs that have not run; a cut anywhere is refused with its line."""
     array, program = np.zeros(WORDS, np.uint32), text("")
+    with pytest.raises(KernelError, match="within the limit of instructions"):
+        run_kernel(text("bra END; END:"), (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)
     for changes, message in (
         ({"args": [array]}, "kernel takes 2 arguments, not 1"),
         ({"args": [array, TensorMap(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
         ({"args": [array, "x"]}, "must be an array, a number, a tensor map or that number of bytes, not str"),
         ({"args": [array, array[::2]]}, "argument 1 must be a contiguous array"),
         ({"args": [array, array.astype(object)]}, "argument 1 must be an array of numbers .* not of |O"),
-        (
-            {"args": [array, array.astype(">u4")]},
-            "argument 1 must be an array of numbers in little-endian order, not of >u4",
-        ),
+        ({"args": [array, array.astype(">u4")]},
+         "argument 1 must be an array of numbers in little-endian order, not of >u4"),
         ({"args": [TensorMap([1], (1,)), array]}, r"map of argument 0 \(p0\) must be over an array, not list"),  # type: ignore[arg-type]
         ({"ptx": b"\n\xff" + program.encode()}, "^line 2: the text is not UTF-8$"),
         ({"ptx": None}, "ptx must be the text of a module, not NoneType"),
@@ -348,10 +331,8 @@ def test_what_a_launch_refuses() -> None:
         ({"limit": 0}, "limit must be an integer above 0, not 0"),
         ({"cluster": 32, "grid": 32}, r"a cluster has at most 16 CTAs, not \(32, 1, 1\)"),
         ({"entry": []}, "the module has no kernel \\[\\]; it has kernel"),
-        (
-            {"ptx": program.replace(".visible", ".shared .b8 w[999999]; .visible")},
-            "declares 999999 bytes of shared memory, more than 232448",
-        ),
+        ({"ptx": program.replace(".visible", ".shared .b8 w[999999]; .visible")},
+         "999999 bytes of shared memory; at most 232448"),
         ({"ptx": program.replace(".visible", ".shared .b8 w[many]; .visible")}, "'many' is no number of elements"),
         ({"grid": 1 << 31}, r"a grid has at most 2147483647 x 65535 x 65535 CTAs, not \(2147483648, 1, 1\)"),
         ({"grid": (1, 65536)}, "a grid has at most"),
@@ -364,13 +345,17 @@ def test_what_a_launch_refuses() -> None:
         ({"ptx": "int main() {}"}, "this is no PTX"),
         ({"ptx": program.replace("8.7", "99.0")}, r"^line 2: PTX 99.0 is later than"),
         ({"ptx": program[:-20]}, "ends before this bracket is closed"),
-    ):
+    ):  # fmt: skip
         arguments: dict[str, Any] = {"ptx": program, "grid": 1, "block": WORDS, "args": [array, array]} | changes
         with pytest.raises(KernelError, match=message):
             run_kernel(**arguments)
     for name, message in (("arch", "'sm_70' is no known architecture"), ("backend", "backend must be .*, not 'sm_70'")):
         with pytest.raises(Error, match=message):
             run_kernel(program, 1, WORDS, [array, array], **{name: "sm_70"})
+    program = text("mov.u32 %r2, {'a', 1}; // text\n st.global.u32 [%rd2], %r0;".replace("{'a', 1}", "%r0")).rstrip()
+    for end in range(program.index(".visible"), len(program), 7):
+        with pytest.raises(KernelError, match=r"^line \d+: .*|^the module has no .entry$"):
+            run_kernel(program[:end], 1, WORDS, [array, array])
 
 
 def test_maps_that_do_not_fit() -> None:
@@ -393,11 +378,3 @@ def test_maps_that_do_not_fit() -> None:
         fields: dict[str, Any] = {"array": array, "box": (64, 64)} | changes
         with pytest.raises(KernelError, match=message):
             run_kernel(program, 1, WORDS, [0, TensorMap(**fields)])
-
-
-def test_every_cut_is_refused_with_its_line() -> None:
-    program = text("mov.u32 %r2, {'a', 1}; // text\n st.global.u32 [%rd2], %r0;".replace("{'a', 1}", "%r0")).rstrip()
-    array = np.zeros(WORDS, np.uint32)
-    for end in range(program.index(".visible"), len(program), 7):
-        with pytest.raises(KernelError, match=r"^line \d+: .*|^the module has no .entry$"):
-            run_kernel(program[:end], 1, WORDS, [array, array])

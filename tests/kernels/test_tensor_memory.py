@@ -66,9 +66,8 @@ def product_module(group: int, issuer: int = 0) -> str:
     idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=instruction))
     own = COLUMNS // group
     registers = ", ".join(f"%d{n}" for n in range(COLUMNS))
-    commit = COMMIT.format(group=2, many=".multicast::cluster", mask=", %h0") if group == 2 else COMMIT.format(
-        group=1, many="", mask=""
-    )  # fmt: skip
+    pair = {"many": ".multicast::cluster", "mask": ", %h0"} if group == 2 else {"many": "", "mask": ""}
+    commit = COMMIT.format(group=group, **pair)
     body = f"""
   .reg .b32 %d<{COLUMNS}>; .reg .b64 %q<8>; {begin(group)}
   mov.u32 %r10, %ctaid.x; mad.lo.u32 %r11, %r10, {ROWS}, %r0; mad.lo.u32 %r12, %r10, {own}, %r0;
@@ -115,17 +114,15 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
     np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize(
-    ("form", "rows", "lanes"),
-    [
+def test_copies_to_tensor_memory() -> None:
+    """Rows of 16 bytes, eight of them in 128 bytes and the next eight 256 bytes on; a change of format is refused."""
+    result = np.zeros(128, np.uint32)
+    for form, rows, lanes in (
         ("32x128b.warpx4", 32, lambda lane: lane % 32),
         ("64x128b.warpx2::02_13", 64, lambda lane: lane % 64),
         ("128x128b", 128, lambda lane: lane),
-    ],
-)
-def test_copies_to_tensor_memory(form: str, rows: int, lanes: Any) -> None:
-    """Copies of rows of 16 bytes: eight rows are in 128 bytes, and the next eight rows are 256 bytes further on."""
-    body = f"""
+    ):
+        body = f"""
   .reg .b64 %q<2>; {begin(1)}
   shl.b32 %r5, %r0, 2; add.u32 %r5, %r5, %r3; mov.u32 %r6, %r0;
 fill: st.shared.u32 [%r5+{A}], %r6; add.u32 %r6, %r6, 128; add.u32 %r5, %r5, 512;
@@ -133,20 +130,14 @@ fill: st.shared.u32 [%r5+{A}], %r6; add.u32 %r6, %r6, 128; add.u32 %r5, %r5, 512
   fence.proxy.async.shared::cta; bar.sync 0; mov.u64 %q0, {descriptor(A)};
   @%p2 tcgen05.cp.cta_group::1.{form} [%r4+4], %q0; {COMMIT.format(group=1, many="", mask="")} {WAIT}
   tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r2}}, [%r4+6]; tcgen05.wait::ld.sync.aligned; st.global.u32 [%rd2], %r2;"""
-    result = np.zeros(128, np.uint32)
-    done = run_kernel(text(body, head=SHARED), 1, 128, [result, result], arch="sm_100").after(result)
-    row = np.array([lanes(lane) for lane in range(128)])
-    np.testing.assert_array_equal(done, row // 8 * 64 + row % 8 * 4 + 2)
-    assert rows == len({*row.tolist()})
-
-
-def test_copies_that_change_the_format_are_refused() -> None:
+        done = run_kernel(text(body, head=SHARED), 1, 128, [result, result], arch="sm_100").after(result)
+        row = np.array([lanes(lane) for lane in range(128)])
+        np.testing.assert_array_equal(done, row // 8 * 64 + row % 8 * 4 + 2, form)
+        assert rows == len({*row.tolist()})
     body = f".reg .b64 %q<2>; {begin(1)} mov.u64 %q0, 0; tcgen05.cp.cta_group::1.128x256b.b8x16.b4x16_p64 [%r4], %q0;"
-    words = np.zeros(128, np.uint32)
-    with pytest.raises(
-        KernelError, match=r"^line \d+: 'tcgen05\.cp.*b4x16_p64' is not modelled: .*without a change of format$"
-    ):
-        run_kernel(text(body, head=SHARED), 1, 128, [words, words], arch="sm_100")
+    message = r"^line \d+: 'tcgen05\.cp.*b4x16_p64' is not modelled: .*without a change of format$"
+    with pytest.raises(KernelError, match=message):
+        run_kernel(text(body, head=SHARED), 1, 128, [result, result], arch="sm_100")
 
 
 #: For each shape of loads with N repetitions, in rows of R bits: bits of a row for N = 1; sizes and strides in bits of
@@ -239,14 +230,11 @@ PLANTED = [
 def test_planted_mistakes(pattern: str, instead: str, opcode: str, what: str, rng: np.random.Generator) -> None:
     """Each planted mistake is named with its line, by a finding or an error."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS, COLUMNS))
-    module = re.sub(
-        pattern, instead.replace("{opcode}", parse_shaped(chain(1))[0].__str__()), product_module(1), count=1
-    )
+    opcode_of_chain = str(parse_shaped(chain(1))[0])
+    module = re.sub(pattern, instead.replace("{opcode}", opcode_of_chain), product_module(1), count=1)
     lines = module.splitlines()
-    line_of = {
-        word: next((number for number, line in enumerate(lines, 1) if f"tcgen05.{word}" in line), 0)
-        for word in ("mma", "ld", "dealloc", "relinquish")
-    }
+    numbered, words = [*enumerate(lines, 1)], ("mma", "ld", "dealloc", "relinquish")
+    line_of = {word: next((number for number, line in numbered if f"tcgen05.{word}" in line), 0) for word in words}
     try:
         findings = [*map(str, run_product(module, "native", a, b, 1)[1].findings)]
     except KernelError as error:
