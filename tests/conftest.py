@@ -23,8 +23,7 @@ from sptc.tests.cost import CostPlugin
 # Fixtures import names of the package where they use them, because tests/dependencies.py reads which names a fixture
 # needs.
 
-
-#: Names of the modules that `import sptc` loads.
+#: Modules that the package loads by itself.
 _LOADED: set[str] = set()
 
 
@@ -171,18 +170,14 @@ def _recorded_sets(folder: Path) -> Iterator[tuple[str, Any]]:
         with np.load(path) as archive:
             for key in sorted({key.rsplit("|", 1)[0] for key in archive.files}):
                 name, selector, distribution = key.split("|")
-                instruction = parse(texts[name])
-                a, b, c, d, e = (archive[f"{key}|{operand}"] for operand in "ABCDE")
+                i = parse(texts[name])
+                held = {operand.lower(): archive[f"{key}|{operand}"] for operand in ("ABCDE" if i.sparse else "ABCD")}
                 file = RegisterFile(
-                    instruction=instruction,
+                    instruction=i,
                     sparsity_selector=int(selector),
-                    a=a,
-                    b=b,
-                    c=c,
-                    d=d,
-                    e=e if instruction.sparse else None,
+                    **held,
                     metadata="silicon" if distribution == "anymeta" else "strict",
-                    b_descriptor=np.full(len(b), 128 >> 4 << 16, np.uint64),
+                    b_descriptor=np.full(len(held["b"]), 128 >> 4 << 16, np.uint64),
                 )
                 yield key, file
 

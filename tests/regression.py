@@ -154,24 +154,16 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
     passed, failed = sum(o.passed for o in outcomes), [name for o in outcomes for name in o.failed]
     skipped = {name: reason for o in outcomes for name, reason in o.skipped.items()}
     seconds = sum(o.seconds for o in outcomes)
+    longest = sorted(outcomes, key=lambda o: o.seconds, reverse=True)[:25]
+    total = f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped in {len(outcomes)} files"
+    work = f"{seconds / 60:.1f} minutes of work" + (f"; {missing} files not run" if missing else "")
+    seeds = f"Seeds {', '.join(map(str, sorted({o.seed for o in outcomes})))}."
     lines = [
-        "# Regression",
-        "",
-        f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped in {len(outcomes)} files; "
-        f"{seconds / 60:.1f} minutes of work" + (f"; {missing} files not run" if missing else ""),
-        "",
-        f"Seeds {', '.join(map(str, sorted({o.seed for o in outcomes})))}.",
-        "",
+        *("# Regression", "", f"{total}; {work}", "", seeds, ""),
         *(["## Failed", "", *(f"* {name}" for name in failed), ""] if failed else []),
         *(["## Skipped", "", *(f"* {name}: {reason}" for name, reason in skipped.items()), ""] if skipped else []),
-        "## Longest",
-        "",
-        "| file | tests | seconds |",
-        "|---|---|---|",
-        *(
-            f"| {o.file} | {o.passed} | {o.seconds:.0f} |"
-            for o in sorted(outcomes, key=lambda o: o.seconds, reverse=True)[:25]
-        ),
+        *("## Longest", "", "| file | tests | seconds |", "|---|---|---|"),
+        *(f"| {o.file} | {o.passed} | {o.seconds:.0f} |" for o in longest),
     ]
     return "\n".join(lines) + "\n"
 
@@ -220,9 +212,8 @@ def main() -> int:
         print("interrupted while proving: the next run continues with the remaining proofs", file=sys.stderr)
         return 130
     with ThreadPoolExecutor(chosen.jobs) as pool, tqdm(total=len(files), initial=len(outcomes), unit="file") as bar:
-        waiting: set[Future[Outcome]] = {
-            pool.submit(run, file, seed, chosen.options, again=chosen.again) for file in left
-        }
+        options = {"seed": seed, "options": chosen.options, "again": chosen.again}
+        waiting: set[Future[Outcome]] = {pool.submit(run, file, **options) for file in left}
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)

@@ -27,8 +27,11 @@ def expressions(value: object) -> set[str]:
     return set(EXPRESSION.findall(yaml.safe_dump(value, width=10_000)))
 
 
-def test_what_is_filled_in_is_declared() -> None:
-    """No script contains an expression, because an input could contain code of the shell."""
+def test_declarations() -> None:
+    """No script contains an expression, because an input could be more than a word.
+
+    The cache is of a version and a runner, reports are uploaded after a failure too, the guide shows a workflow.
+    """
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
     known |= {"!github.event.pull_request.head.repo.fork"}
     known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}
@@ -40,27 +43,24 @@ def test_what_is_filled_in_is_declared() -> None:
         if "run" in step:
             assert step["shell"] == "bash"
             assert not expressions(step["run"])
-
-
-def test_the_cache_is_of_version_and_runner() -> None:
     cache = STEPS["Compiled models"]["with"]
     assert cache["path"] == STEPS["Campaign"]["env"]["SPTC_CACHE"]
-    for name in (
-        "steps.begin.outputs.version", "steps.begin.outputs.sources", "runner.os", "steps.begin.outputs.processor",
-    ):  # fmt: skip
+    for name in (*(f"steps.begin.outputs.{name}" for name in ("version", "sources", "processor")), "runner.os"):
         assert name in cache["key"]
         assert name in cache["restore-keys"]
-
-
-def test_reports_are_uploaded_after_a_failure_too() -> None:
     for name in ("Report", "Upload"):
         assert STEPS[name]["if"].startswith("always()")
     assert [*STEPS][-2:] == ["Report", "Upload"]
     assert STEPS["Upload"]["with"]["path"] == STEPS["Report"]["env"]["REPORTS"]
+    (text,) = re.findall(r"```yaml\n(on: .*?)```", GUIDE, re.DOTALL)
+    ((job,),) = (yaml.safe_load(text)["jobs"].values(),)
+    (step,) = job["steps"]
+    assert step["uses"].startswith("OWNER/sptc@")
+    assert step["with"].keys() <= ACTION["inputs"].keys()
 
 
-def test_it_installs_what_has_a_known_hash() -> None:
-    """Every dependency of the package and of its build is pinned with hashes."""
+def test_what_it_installs_and_uses_is_pinned() -> None:
+    """Every dependency of the package and of its build by hashes, actions of others by commits."""
     assert "--require-hashes" in STEPS["Install"]["run"]
     assert "--no-deps --no-build-isolation" in STEPS["Install"]["run"]
     pinned = (ROOT / ".github" / "action-requirements.txt").read_text(encoding="utf-8")
@@ -68,9 +68,6 @@ def test_it_installs_what_has_a_known_hash() -> None:
     needed = [Requirement(line) for line in requires("sptc") or ()]
     for requirement in (*(need for need in needed if not need.marker), Requirement("setuptools>=77")):
         assert requirement.specifier.contains(versions[requirement.name]), requirement
-
-
-def test_actions_of_others_are_pinned() -> None:
     for path in (ROOT / "action.yml", *(ROOT / ".github" / "workflows").glob("*.yml")):
         for line in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8")):
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v[\d.]+", line), (path.name, line)
@@ -82,19 +79,8 @@ def test_inputs_that_would_be_options(tmp_path: Path) -> None:
         runner = Runner(tmp_path / name, **{name: "--state=/"})
         runner.values |= {"steps.begin.outputs.reports": str(tmp_path / "reports")}
         done = runner.run("Campaign")
-        assert (done.returncode, done.stdout) == (
-            2,
-            "::error::an input of the action begins with a hyphen, which only options do\n",
-        )
-
-
-def test_the_workflow_of_the_guide() -> None:
-    (text,) = re.findall(r"```yaml\n(on: .*?)```", GUIDE, re.DOTALL)
-    workflow = yaml.safe_load(text)
-    ((job,),) = (workflow["jobs"].values(),)
-    (step,) = job["steps"]
-    assert step["uses"].startswith("OWNER/sptc@")
-    assert step["with"].keys() <= ACTION["inputs"].keys()
+        message = "::error::an input of the action begins with a hyphen, which only options do\n"
+        assert (done.returncode, done.stdout) == (2, message)
 
 
 class Runner:
@@ -120,15 +106,9 @@ class Runner:
         own |= {"RUNNER_TEMP": str(self.temp), "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_OUTPUT": str(output)}
         script = self.folder / "step.sh"
         script.write_text(step["run"])
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
-            cwd=self.folder,
-            env=os.environ | own,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=1800,
-        )
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", script]
+        options: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "timeout": 1800}
+        done = subprocess.run(command, cwd=self.folder, env=os.environ | own, **options)
         for line in output.read_text().splitlines():
             key, _, value = line.partition("=")
             self.values[f"steps.{step['id']}.outputs.{key}"] = value

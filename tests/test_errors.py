@@ -10,21 +10,14 @@ FIELDS = ("batch", "row", "chunk", "lane", "low_bit", "nibble", "rule", "meaning
 PLACES = [(None, "(lane 5, bits 7:4)"), (17, "(lane 5, column 17, bits 7:4)"), (0, "(lane 5, column 0, bits 7:4)")]
 
 
-def error(column: int | None) -> sptc.MetadataError:
-    place = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
-    return sptc.MetadataError(place, 0b0101, "plain", "which requires two different indices")
-
-
 def test_metadata_error() -> None:
+    """The message names the place; copies keep every field."""
     for column, place in PLACES:
+        nibble = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
+        given = sptc.MetadataError(nibble, 0b0101, "plain", "which wants two different indices")
         message = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
-        assert str(error(column)) == message + "which requires two different indices"
-        assert error(column).column == column
-
-
-def test_copies_keep_every_field() -> None:
-    for column, _ in PLACES:
-        given = error(column)
+        assert str(given) == message + "which wants two different indices"
+        assert given.column == column
         sent, moved = pickle.loads(pickle.dumps(given)), given.at((1, 2))
         assert str(sent) == str(given)
         assert str(moved) == str(given).replace("batch 3", "batch (1, 2)")

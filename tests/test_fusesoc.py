@@ -107,24 +107,16 @@ def test_the_example_computes(tmp_path: Path) -> None:
     assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 times 2, and 1
 
 
-def test_the_design_of_the_readme_is_the_one_that_ships() -> None:
+def test_what_ships(capsys: pytest.CaptureFixture[str]) -> None:
+    """The design of the guide, core files of this version in the folder that the command names, and an own core."""
     (core,) = re.findall(r"```yaml\n(CAPI=2:\n.*?)```", SECTION, re.DOTALL)
     assert core == (CORES / "examples" / "mine.core").read_text(encoding="utf-8")
-
-
-def test_where_the_cores_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fusesoc-path"]) == 0
     assert Path(capsys.readouterr().out.rstrip("\n")).samefile(CORES)
-
-
-def test_the_core_files_are_of_this_version() -> None:
     texts = [path.read_text(encoding="utf-8") for path in CORES.rglob("*.core")]
     names = [name for text in texts for name in re.findall(r"sptc:\w+:\w+:[\w.]+", text)]
     assert len(names) == 4
     assert all(name.endswith(f":{sptc.__version__}") for name in names)
-
-
-def test_the_core_of_the_project_names_what_there_is() -> None:
     (preset,) = re.findall(r"preset: (\w+)", HOPPER)
     assert preset in PRESETS
     assert f"toplevel: sptc_{preset}_core\n" in HOPPER
@@ -173,7 +165,7 @@ def test_bad_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refusal(monkeypatch, *words)
 
 
-def test_a_request_that_the_command_refuses(tmp_path: Path) -> None:
+def test_a_process_that_refuses(tmp_path: Path) -> None:
     request, work = tmp_path / "request.yml", tmp_path / "work"
     work.mkdir()
     request.write_text("vlnv: '::mine-core:0'\nparameters: {preset: tiny, top: chip}\n")
@@ -183,10 +175,7 @@ def test_a_request_that_the_command_refuses(tmp_path: Path) -> None:
     assert done.stderr.startswith("sptc verilog: argument --top: invalid choice: 'chip'")
     assert len(done.stderr.splitlines()) == 1
     assert [*work.rglob("*.v"), *work.rglob("*.core")] == []
-
-
-def test_a_python_without_the_package(tmp_path: Path) -> None:
-    """If another `python3` precedes on the path, it cannot import the package, and the generator reports this."""
+    # A Python without the package, as when another `python3` comes first on the path.
     done = command(sys.executable, "-I", "-S", CORES / "generate.py", "request.yml", folder=tmp_path)
     assert done.returncode != 0
     assert re.fullmatch(r"sptc generator: \S+ cannot import sptc: .+\n", done.stderr)
