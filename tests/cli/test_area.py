@@ -7,21 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from sptc.cli import area
 from sptc.cli.configuration import read_configuration
 from sptc.errors import FileError
 from sptc.infra.installation import install_line
 from sptc.rtl.config import PRESETS
 from sptc.synth import price
-from sptc.synth.recipe import FPGAS
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import FORKS, CommandLine
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
-    pytest.mark.usefixtures("cache_of_netlists"),
-]
-
+pytestmark = [FORKS, pytest.mark.usefixtures("cache_of_netlists")]
 COMMAND = "area"
 LEAST = {"formats": ["s8"], "step_bytes": 4, "rows": 1, "columns": 3, "cuts": ["reduce"]}
 
@@ -31,10 +24,6 @@ def least(tmp_path: Path) -> Path:
     path = tmp_path / "least.json"
     path.write_text(json.dumps(LEAST))
     return path
-
-
-def test_what_there_is_to_choose_from() -> None:
-    assert tuple(FPGAS) == area._FPGAS
 
 
 @pytest.mark.regression
@@ -65,12 +54,9 @@ def test_json(least: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> str:
         raise AssertionError("Yosys was called")
 
-    monkeypatch.setattr(price, "run_yosys", refuse)
-    assert cli.json("--config", least)["unit"] == first["unit"] | {"cached": True}
-
-
-@pytest.mark.regression
-def test_parts_alone(least: Path, cli: CommandLine) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(price, "run_yosys", refuse)
+        assert cli.json("--config", least)["unit"] == first["unit"] | {"cached": True}
     report = cli.json("--config", least, "--dense")
     assert (report["configuration"]["sparse"], report["dense_unit"], report["sparsity_percent"]) == (False, None, None)
     report = cli.json("--config", least, "--unit-only")
@@ -85,24 +71,19 @@ def test_a_picture(least: Path, cli: CommandLine) -> None:
     assert "LUT" in cli.text(*words, picture)
     assert "<svg" in picture.read_text()
     assert sorted(Path().iterdir()) == [Path(least.name), picture]
-    assert cli.status(*words, "missing/least.svg") == 2
-    output, errors = cli.capsys.readouterr()
+    output, errors = cli.streams(*words, "missing/least.svg", status=2)
     assert output.startswith("sptc ")
     assert errors == "sptc area: missing/least.svg cannot be written (No such file or directory)\n"
 
 
-def test_a_name_of_its_own(tmp_path: Path) -> None:
-    """A preset from `sptc presets --json`, with another name, is read as a configuration file."""
+def test_files_of_configurations(tmp_path: Path) -> None:
+    """Every preset is read back as `sptc presets --json` prints it; a file without a name has the name of the file."""
+    path = tmp_path / "file.json"
     for config in PRESETS.values():
-        path = tmp_path / "file.json"
         path.write_text(json.dumps(asdict(config)))
         assert read_configuration(path) == config
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "file"
-
-
-def test_no_configurations(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
     for text, message in (
         ("", " is not JSON"),
         ("\xff", " is not JSON"),
@@ -125,7 +106,7 @@ def test_no_configurations(tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"{path}{message}"), text[:80]
 
 
-def test_bad_words(cli: CommandLine) -> None:
+def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("empty.lib").write_text("library (empty) { }")
     for words, message in (
         (["--config", "missing.json"], "missing.json cannot be read (No such file or directory)"),
@@ -137,9 +118,6 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--jobs", "0"], "argument --jobs: must be an integer of 1 or more, not '0'"),
     ):
         cli.refuses(*words, message=message)
-
-
-def test_what_is_not_installed(least: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for words, message in (

@@ -97,13 +97,10 @@ def test_bitmasks_are_read_as_dense_matrices(cli: CommandLine, rng: np.random.Ge
     good = bitmask("w", dense)
     for part, wrong, message in (
         ("bitmask", good["w.bitmask"][:, :2], "a bitmask uint8 (8, 2) does not fit a matrix of shape (8, 24)"),
-        (
-            "compressed",
-            good["w.compressed"][1:],
-            "the bitmask marks 98 elements, but there are 97 values of shape (97,)",
-        ),
+        ("compressed", good["w.compressed"][1:],
+         "the bitmask marks 98 elements, but there are 97 values of shape (97,)"),
         ("row_offsets", good["w.row_offsets"] + 1, "the row offsets do not match the bitmask"),
         ("shape", np.array([8, 23]), "the bitmask marks elements beyond column 22"),
-    ):
+    ):  # fmt: skip
         write_tensors(Path("x.safetensors"), {**good, f"w.{part}": wrong}, {})
         cli.refuses("x.safetensors", "--tensor", "w", message=f"x.safetensors: 'w': {message}")

@@ -43,8 +43,8 @@ def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
     assert cli.json(back, "--check")["stored_nonzero"] == expanded["stored_nonzero"]
 
 
-def test_pytorch_is_another_name(dense: NDArray, cli: CommandLine) -> None:
-    """The name ``pytorch`` stands for the format that PyTorch shares with CUTLASS 2.x, for writing and for reading."""
+def test_conversions(dense: NDArray, cli: CommandLine) -> None:
+    """PyTorch's format is the one of CUTLASS 2.x under another name, to write and to read."""
     for name in ("pytorch", "cutlass2"):
         report = cli.json("dense.npy", "--prune", "--to", name, "--output", f"{name}.npz")
         assert (report["written"], report["producer"]) == ("cutlass2", "pytorch")
@@ -52,9 +52,6 @@ def test_pytorch_is_another_name(dense: NDArray, cli: CommandLine) -> None:
         assert all(np.array_equal(one[key], other[key]) for key in (*one.files, *other.files))
     report = cli.json("pytorch.npz", "--from", "pytorch")
     assert (report["rows"], report["columns"]) == dense.shape
-
-
-def test_conversion(dense: NDArray, cli: CommandLine) -> None:
     cli.text("dense.npy", "--prune", "--to", FORMATS[0], "--output", f"{FORMATS[0]}.npz")
     for source, target in pairwise(FORMATS):
         cli.text(f"{source}.npz", "--from", source, "--to", target, "--output", f"{target}.npz")

@@ -18,7 +18,8 @@ def write(name: str, hits: list[int], configuration: str = "tiny", labels: str =
     return name
 
 
-def test_everything_reachable_was_reached(cli: CommandLine) -> None:
+def test_tables(cli: CommandLine) -> None:
+    """Files are merged, what is missing is named, and configurations stand side by side."""
     one, two = write("1.json", [1, 0, 5, 0]), write("2.json", [0, 3, 0, 0])
     assert cli.status(one) == cli.status(two) == 1
     output = cli.text(one, two)
@@ -26,9 +27,6 @@ def test_everything_reachable_was_reached(cli: CommandLine) -> None:
     assert "missing" not in output
     assert re.search(r"^tiny: letters +4 +3 +3 +100\.0$", output, re.MULTILINE)
     assert "unreachable: tiny: letters: 1 bins: The alphabet ends at c." in output
-
-
-def test_what_is_missing_is_named(cli: CommandLine) -> None:
     path = write("1.json", [0, 0, 1, 0])
     lines = cli.text(path, status=1).splitlines()
     assert lines[0] == "2 of 3 reachable bins missing"
@@ -37,9 +35,6 @@ def test_what_is_missing_is_named(cli: CommandLine) -> None:
     report = cli.json(path, "--missing", 1, status=1)
     assert report == json.loads(json.dumps(Coverage.read(Path(path)).report(1))) | {"code": {}}
     assert report["groups"][0]["missing"] == ["a"]
-
-
-def test_configurations_stand_side_by_side(cli: CommandLine) -> None:
     one, two = write("1.json", [1, 1, 1, 0]), write("2.json", [0, 1], "ada", "ab")
     lines = cli.text(one, two, status=1).splitlines()
     assert [line.split(":")[0] for line in lines[2:4]] == ["ada", "tiny"]

@@ -1,6 +1,5 @@
 """``sptc diagnose``: output and exit status."""
 
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,7 +13,7 @@ COMMAND = "diagnose"
 WORDS = ("--a", "a.npy", "--b", "b.npy", "--y", "y.npy", "--format", "f16", "--result", "f32")
 
 
-def test_the_verdict_and_its_status(rng: Random, cli: CommandLine, tmp_path: Path) -> None:
+def test_the_verdict_and_its_status(rng: Random, cli: CommandLine) -> None:
     a, b = drawn(rng, (64, 16, 32))
     y = sptc.gemm(a, b, format="f16", backend="native")
     saved(a=a, b=b, y=y)
@@ -28,7 +27,7 @@ def test_the_verdict_and_its_status(rng: Random, cli: CommandLine, tmp_path: Pat
 
 
 @pytest.mark.regression
-def test_an_output_that_remains(rng: Random, cli: CommandLine, tmp_path: Path) -> None:
+def test_an_output_that_remains(rng: Random, cli: CommandLine) -> None:
     a, b = drawn(rng, (64, 16, 32))
     y = sptc.gemm(a, b, format="f16", backend="native")
     y[3, 4] += 1
@@ -39,11 +38,10 @@ def test_an_output_that_remains(rng: Random, cli: CommandLine, tmp_path: Path) -
 
 
 @pytest.mark.regression
-def test_the_map_of_differing_outputs(tmp_path: Path) -> None:
+def test_the_map_of_differing_outputs() -> None:
     pytest.importorskip("matplotlib")
     differing = np.zeros((256, 100), bool)
-    differing[64:128, 30:50] = True
-    differing[200, 99] = True
+    differing[64:128, 30:50] = differing[200, 99] = True
     lines = str(DifferenceMap(differing)).splitlines()
     assert lines[0].startswith("each letter is 8 rows x 2 columns")
     assert lines[2 + 64 // 8] == f" 64  {'.' * 15}{'#' * 10}{'.' * 25}"

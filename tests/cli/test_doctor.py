@@ -63,7 +63,7 @@ def test_the_base_decides_the_status(cli: CommandLine, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("metadata")
-def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions() -> None:
     assert [one.name for one in requirements("formal")] == ["absent-package", "numpy"]
     assert [one.name for one in requirements("triton")] == ["triton"]
     for expected, installed, fits in (

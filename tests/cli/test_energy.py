@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,7 @@ def actions(path: str, column: str) -> dict[tuple[str, str], float]:
 @pytest.mark.regression
 def test_a_table_json_and_csv(words: list[str], cli: CommandLine) -> None:
     rows = cli.json(*words, SPARSE, DENSE, "--csv", "energy.csv")["measured"]
-    assert [(row["instruction"], row["operands"]) for row in rows] == [
-        (instruction, distribution) for instruction in (SPARSE, DENSE) for distribution in ("zeros", "normal")
-    ]
+    assert [(row["instruction"], row["operands"]) for row in rows] == [*product((SPARSE, DENSE), ("zeros", "normal"))]
     assert all(row["total"] == pytest.approx(sum(row["stages"].values())) for row in rows)
     of_normal = actions("energy.csv", "energy_pj")[SPARSE, "normal"]
     assert of_normal == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
@@ -114,25 +113,28 @@ def test_matrices(words: list[str], cli: CommandLine) -> None:
 
 
 @pytest.mark.regression
-def test_gate_equivalents(words: list[str], cli: CommandLine) -> None:
+def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLine) -> None:
+    """A datapath that does not select takes less."""
     printed = cli.text(*words[2:], SPARSE, "--csv", "gates.csv")
     assert "switched gate equivalents (four transistors) per kept" in printed
     zeros, normal = (float(line.split()[2]) for line in printed.splitlines() if line.startswith(SPARSE))
     assert 0 < zeros < normal
     assert actions("gates.csv", "gate_equivalents")[SPARSE, "normal"] == pytest.approx(normal, abs=0.06)
+    totals = [cli.json(*words, DENSE, *more)["measured"][1]["total"] for more in ([], ["--dense"])]
+    assert totals[1] < totals[0]
 
 
 @pytest.mark.regression
-def test_glitches(words: list[str], cli: CommandLine) -> None:
+def test_glitches_a_warp_and_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
+    """A unit without registers takes nothing where all operands are zero, and nothing is compared with that."""
     printed = cli.text(*words, SPARSE, "--glitches")
     assert "with glitches as if every gate took a unit of time" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
-
-
-@pytest.mark.regression
-def test_a_warp(words: list[str], cli: CommandLine) -> None:
-    words += ["--rows", "16", "--columns", "8", "--cuts", "multiply,round"]
-    assert "warp registers" in cli.text(*words, DENSE, "--top", "warp")
+    of_warp = ["--rows", "16", "--columns", "8", "--cuts", "multiply,round", "--top", "warp"]
+    assert "warp registers" in cli.text(*words, DENSE, *of_warp)
+    printed = cli.text(*words, SPARSE, DENSE, "--cuts", "none", "--what-if")
+    assert "s8, normal: a kept product takes" in printed
+    assert "s8, zeros: a kept product takes" not in printed
 
 
 @pytest.mark.regression
@@ -154,19 +156,3 @@ def test_what_if_and_a_picture(words: list[str], cli: CommandLine) -> None:
     drawn = Path("energy.svg").read_text(encoding="utf-8")
     for said in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy of a kept product"):
         assert said in drawn
-
-
-@pytest.mark.regression
-def test_a_datapath_that_does_not_select_takes_less(words: list[str], cli: CommandLine) -> None:
-    totals = [cli.json(*words, DENSE, *more)["measured"][1]["total"] for more in ([], ["--dense"])]
-    assert totals[1] < totals[0]
-
-
-@pytest.mark.regression
-def test_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
-    """A unit without registers takes no energy if all operands are zero, so zeros are not compared with the dense
-    unit.
-    """
-    printed = cli.text(*words, SPARSE, DENSE, "--cuts", "none", "--what-if")
-    assert "s8, normal: a kept product takes" in printed
-    assert "s8, zeros: a kept product takes" not in printed

@@ -22,7 +22,7 @@ MXF4 = (
 )
 
 
-def test_the_text(cli: CommandLine) -> None:
+def test_the_text_and_numerics(cli: CommandLine) -> None:
     text = cli.text(F16, "--selector", 1)
     assert max(map(len, text.splitlines())) <= 120
     for expected in (
@@ -41,9 +41,6 @@ def test_the_text(cli: CommandLine) -> None:
     for operand in ("A, stored", "B", "C and D"):
         grid = text.split(f"\n{operand}: ")[1].split("\n\n")[0]
         assert sorted(map(int, re.findall(r"\bT(\d+) ", grid))) == sorted(4 * [*range(32)]), operand
-
-
-def test_numerics(cli: CommandLine) -> None:
     fp8, s4 = (f"mma.sp.sync.aligned.m16n8k64.row.col.{kinds}" for kinds in ("f32.e4m3.e4m3.f32", "s32.s4.s4.s32"))
     for text, arch, expected in (
         (F16.replace("k32", "k16"), "sm_90", "L = 16 products per addition (1 x 8 for K = 16)"),
@@ -59,7 +56,7 @@ def test_numerics(cli: CommandLine) -> None:
         assert expected in cli.text(text, "--arch", arch).split("Numerics on ")[1], (text, arch)
 
 
-def test_one_lane(cli: CommandLine) -> None:
+def test_one_lane_or_row(cli: CommandLine) -> None:
     text = cli.text(F16, "--lane", 31, "--operand", "a")
     assert [line.strip() for line in text.splitlines() if line.startswith("  lane ")] == [
         "lane 31 register 0: 15:0 = 7,6  31:16 = 7,7",
@@ -71,9 +68,6 @@ def test_one_lane(cli: CommandLine) -> None:
     assert len(found["operands"]) == 5
     for operand, every in zip(found["operands"], whole["operands"], strict=True):
         assert operand["elements"] == [element for element in every["elements"] if element["lane"] == 5]
-
-
-def test_one_row(cli: CommandLine) -> None:
     report = cli.json(F16, "--row", 9)
     assert [operand["operand"] for operand in report["operands"]] == ["a", "metadata", "c", "d"]
     assert {element["row"] for operand in report["operands"] for element in operand["elements"]} == {9}
@@ -85,21 +79,16 @@ def test_one_row(cli: CommandLine) -> None:
 
 def test_some_words_of_a_name(cli: CommandLine) -> None:
     words = ("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata")
-    assert cli.status(*words) == 2
-    output, errors = cli.capsys.readouterr()
+    output, errors = cli.streams(*words, status=2)
     head, first, second, message = errors.splitlines()
     assert (output, head.split()) == ("", ["A", "B", "instruction"])
     assert [line.split()[:3] for line in (first, second)] == [["1", "s4", "u4"], ["2", "u4", "s4"]]
     assert message.startswith("sptc explain: 2 instructions have the words 'm16n8k64 u4 s4 satfinite sp ordered_meta")
     assert message.endswith("; they differ in A, B: add words, or take a name from the list")
     assert cli.text("m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
-    assert cli.status("wgmma f16 sp e4m3 e5m2") == 2
-    lines = cli.capsys.readouterr().err.splitlines()
-    assert [line.split()[:4] for line in lines[:-1]] == [
-        ["N", "A", "B", "instruction"],
-        ["1", "8..256", "e4m3", "e5m2"],
-        ["2", "8..256", "e5m2", "e4m3"],
-    ]
+    _, errors = cli.streams("wgmma f16 sp e4m3 e5m2", status=2)
+    rows = "N A B instruction", "1 8..256 e4m3 e5m2", "2 8..256 e5m2 e4m3"
+    assert [line.split()[:4] for line in errors.splitlines()[:-1]] == [row.split() for row in rows]
     assert cli.text("m16n8k32", "f16", "f32").startswith("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.")
 
 
@@ -107,9 +96,8 @@ def test_a_line_with_operands(cli: CommandLine) -> None:
     vector = "{%r1, %r2, %r3, %r4}"
     line = f"@%p1 {F16} {vector}, {vector}, {vector}, {vector}, %r9, 0x1;"
     text = cli.text(line, "--operand", "metadata")
-    assert text.startswith(
-        f"{F16}\nexecuted if %p1 is true; operands of the line:\n  d  {vector}  D, 16 x 8 of f32: 4 "
-    )
+    head = f"{F16}\nexecuted if %p1 is true; operands of the line:\n"
+    assert text.startswith(f"{head}  d  {vector}  D, 16 x 8 of f32: 4 ")
     assert "\n  f  0x1                   sparsity selector f, which chooses" in text
     assert "shown is f = 1" in text
     report = cli.json(line)
@@ -139,19 +127,13 @@ def test_a_line_with_descriptors(cli: CommandLine) -> None:
     cli.refuses(shaped.replace("%r3", "0x08100014"), message=message)
 
 
-def test_an_opcode_without_the_usual_qualifiers(cli: CommandLine) -> None:
+def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     text = cli.text("mma.sp.m16n8k32.f32.f16.f16.f32")
     assert text.startswith(f".sync.aligned.row.col is missing in the name of the instruction and was added\n{F16}\n")
     cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
-
-
-def test_a_name_of_machine_code(cli: CommandLine) -> None:
     text = cli.text("HMMA.SP.16832.F32", "--arch", "sm_80").splitlines()
-    assert text[:3] == [
-        "HMMA.SP.16832.F32",
-        "  implements:",
-        f"    {F16}                    sm_80, sm_86, sm_89, sm_90, sm_100, sm_120",
-    ]
+    evidence = f"    {F16}                    sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"
+    assert text[:3] == ["HMMA.SP.16832.F32", "  implements:", evidence]
     assert len(text) == 5
     found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
@@ -217,7 +199,7 @@ def test_pictures_of_tiles(cli: CommandLine) -> None:
     assert len({*cells}) == len(cells) == 8 * 4
 
 
-def test_a_matrix_descriptor(cli: CommandLine) -> None:
+def test_descriptors(cli: CommandLine) -> None:
     text = cli.text("0x4000004000010000")
     assert text.startswith("0x4000004000010000: shared-memory matrix descriptor of wgmma (bits 48:46 say which)\n")
     assert "\n  45:32  stride byte offset   0x40  1024 bytes\n" in text
@@ -226,38 +208,29 @@ def test_a_matrix_descriptor(cli: CommandLine) -> None:
     assert "of tcgen05" in cli.text("0x4000_4040_0001_0000ULL")
     f16, fp8 = (f"wgmma.mma_async.sp.sync.aligned.m64n64k{types}" for types in ("32.f32.f16.f16", "64.f32.e4m3.e4m3"))
     assert "A, MN-major: fits" in cli.text("0x4000004000010000", f16)
-    for words, problems in (
-        (("0xc000_8040_0001_0000", "wgmma"), ["bits 48:46, reserved: must be 0"]),
-        (("0x7000404000010000", "tcgen05"), [
-            "bits 60:53, reserved: must be 0",
-            "bits 63:61, swizzle: must be 0 (none), 1 (128B with 32B atoms), 2 (128B), 4 (64B), 6 (32B)",
-        ]),
-        (("0x4000004000010000", fp8, "--major", "mn", "--operand", "b"), [
-            f"B, MN-major: {fp8} reads .e4m3 K-major only",
-        ]),
-        (("0x0000004000080000", f16, "--major", "k", "--operand", "a"), []),
-        (("0x0000000100080000", f16, "--major", "k", "--operand", "a"), [
-            "A, K-major: 840 of 1024 elements of A share bytes with another: the offsets are too small",
-        ]),
-        (("0x0000000800200000", f16, "--major", "k", "--operand", "b"), [
-            "B, K-major: 768 of 2048 elements of B share bytes with another: the offsets are too small",
-            "B, K-major: with LBO and SBO exchanged it would fit",
-        ]),
+    share = "elements of {0} share bytes with another: the offsets are too small"
+    for words, *problems in (
+        (("0xc000_8040_0001_0000", "wgmma"), "bits 48:46, reserved: must be 0"),
+        (("0x7000404000010000", "tcgen05"), "bits 60:53, reserved: must be 0",
+         "bits 63:61, swizzle: must be 0 (none), 1 (128B with 32B atoms), 2 (128B), 4 (64B), 6 (32B)"),
+        (("0x4000004000010000", fp8, "--major", "mn", "--operand", "b"),
+         f"B, MN-major: {fp8} reads .e4m3 K-major only"),
+        (("0x0000004000080000", f16, "--major", "k", "--operand", "a"),),
+        (("0x0000000100080000", f16, "--major", "k", "--operand", "a"),
+         f"A, K-major: 840 of 1024 {share.format('A')}"),
+        (("0x0000000800200000", f16, "--major", "k", "--operand", "b"),
+         f"B, K-major: 768 of 2048 {share.format('B')}", "B, K-major: with LBO and SBO exchanged it would fit"),
     ):  # fmt: skip
         assert cli.json(*words)["problems"] == problems, words
     cli.refuses("0x1" + 16 * "0", message="a shared-memory descriptor has 64 bits, not 65")
     cli.refuses("0x4000004000010000", F16, message="reads its operands from registers and has no matrix descriptor")
     cli.refuses("0x4000004000010000", "--svg", "x.svg", message="a descriptor can be combined only with an instruction")
-
-
-def test_an_instruction_descriptor(cli: CommandLine) -> None:
     text = cli.text("0x08100014")
     assert "accepted by 6 opcodes\n" in text
     assert "\n  22:17  N                   0x8  64\n" in text
     report = cli.json("0x8100014", TCGEN05)
-    assert (report["descriptor"], report["notes"], report["problems"]) == (
-        "0x08100014", ["reads m128n64k32.f32.f16.f16"], [],
-    )  # fmt: skip
+    expected = ("0x08100014", ["reads m128n64k32.f32.f16.f16"], [])
+    assert (report["descriptor"], report["notes"], report["problems"]) == expected
     text = cli.text("0x88100010", TCGEN05)
     assert "0x0  dense A     <- must be 1 for '.sp'" in text
     assert "  bit 2, sparse: must be 1 for '.sp'\n  bits 31:30, maximum shift of B: must be 0 without '.ws'\n" in text
@@ -275,9 +248,6 @@ def test_json_is_the_whole_map(cli: CommandLine) -> None:
     assert {(entry["row"], entry["chunk"]) for entry in metadata} == {*product(range(16), range(8))}
     assert report["sparsity"]["legal"] == sorted(RULES["plain"].legal)
     assert report["numerics"]["arch"] == "sm_90"
-
-
-def test_json_of_one_operand(cli: CommandLine) -> None:
     for operand in ("a", "b", "c", "d", "metadata"):
         assert [entry["operand"] for entry in cli.json(F16, "--operand", operand)["operands"]] == [operand]
     both = cli.json(WGMMA, "--operand", "a")["operands"]
@@ -313,23 +283,7 @@ def test_the_picture(text: str, cli: CommandLine) -> None:
     assert picture.read_bytes() == first
 
 
-def test_a_nibble(cli: CommandLine) -> None:
-    text = cli.text("--nibble", "0b0110")
-    assert cli.text("--nibble", "6") == cli.text("--nibble", "0x6") == text
-    assert max(map(len, text.splitlines())) <= 130
-    for expected in (
-        "nibble 0b0110 (0x6): i0 = 2 (bits 1:0)",
-        "plain    2:4   yes    stored 0 <- k 4c+2, stored 1 <- k 4c+1",
-        "ordered  2:4   no ",
-        "tcgen05  4:8   yes    stored 0,1 <- k 8c+4,5, stored 2,3 <- k 8c+2,3",
-        "tf32     1:2   no     stored 0 <- low half from the low half of k 2c+1, high half from the high half of k 2c",
-        "none of the producers known",
-    ):
-        assert expected in text, expected
-    assert "slots swap" not in text
-
-
-def test_every_nibble(cli: CommandLine) -> None:
+def test_nibbles(cli: CommandLine) -> None:
     seen: dict[str, set[int]] = {}
     for value in range(16):
         report = cli.json("--nibble", value)
@@ -339,18 +293,25 @@ def test_every_nibble(cli: CommandLine) -> None:
             if "mux4" in entry["multiplexers"]:
                 assert "zero" not in entry["multiplexers"]["mux4"]
             if "mux3" in entry["multiplexers"]:
-                assert ("slots swap" in entry["multiplexers"]["mux3"]) == (
-                    entry["rule"] == "plain" and swap_for_mux3(value)
-                )
+                swaps = entry["rule"] == "plain" and swap_for_mux3(value)
+                assert ("slots swap" in entry["multiplexers"]["mux3"]) == swaps
                 if entry["legal"]:
                     assert "zero" not in entry["multiplexers"]["mux3"]
         if value in RULES["plain"].legal:
             assert (value if report["swapped"] is None else report["swapped"]) in RULES["tcgen05"].legal
     assert seen == {name: set(rule.legal) for name, rule in RULES.items()}
-
-
-def test_what_a_nibble_does(cli: CommandLine) -> None:
+    text = cli.text("--nibble", "0b0110")
+    assert cli.text("--nibble", "6") == cli.text("--nibble", "0x6") == text
+    assert max(map(len, text.splitlines())) <= 130
+    assert "slots swap" not in text
+    tf32 = "low half from the low half of k 2c+1, high half from the high half of k 2c"
     for value, expected in (
+        (0b0110, "nibble 0b0110 (0x6): i0 = 2 (bits 1:0)"),
+        (0b0110, "plain    2:4   yes    stored 0 <- k 4c+2, stored 1 <- k 4c+1"),
+        (0b0110, "ordered  2:4   no "),
+        (0b0110, "tcgen05  4:8   yes    stored 0,1 <- k 8c+4,5, stored 2,3 <- k 8c+2,3"),
+        (0b0110, f"tf32     1:2   no     stored 0 <- {tf32}"),
+        (0b0110, "none of the producers known"),
         (0b0011, "  plain      slots swap; mux 0 reads unit 0 for slot 1; mux 1 reads unit 3 for slot 0"),
         (0b0011, "mux 0 gives slot 0 zero, unable to read unit 3"),
         (0b0011, "plain 0b0011 of f16, bf16, s8 and u8 becomes 0b1100 in the assembler"),
@@ -365,7 +326,7 @@ def test_what_a_nibble_does(cli: CommandLine) -> None:
         assert expected in cli.text("--nibble", f"{value:#06b}"), (value, expected)
 
 
-def test_bad_input(cli: CommandLine) -> None:
+def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, message in (
         ([], "INSTRUCTION or --nibble is required"),
         (["fma.rn.f32"], "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma and wgmma.mma_async."),
@@ -386,9 +347,6 @@ def test_bad_input(cli: CommandLine) -> None:
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
     ):
         cli.refuses(*words, message=message)
-
-
-def test_a_picture_that_cannot_be_drawn_or_written(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("matplotlib"):
         cli.refuses(F16, "--svg", "no folder/x.svg", message="x.svg cannot be written")
     monkeypatch.setattr("sptc.infra.figures.importlib.util.find_spec", lambda name: None)

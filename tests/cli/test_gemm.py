@@ -20,18 +20,19 @@ from sptc.tensors.checkpoints import read_compressed
 from sptc.tensors.files import write_tensors
 from sptc.tensors.sparsify import expand
 from sptc.tests.cli.command_line import CommandLine, saved
-from sptc.tests.gemm.sparse_factors import sparse
+from sptc.tests.gemm.sparse_factors import Random, sparse
 
 COMMAND = "gemm"
 RANDOM = ["--random", "150", "20", "64"]
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+K = 8 * 32
 
 
 def test_random_matrices(cli: CommandLine) -> None:
     text = cli.text(*RANDOM, "--compare-dense", "--output", "d.npy", "--plot", "errors.svg", "--jobs", 1)
-    wgmma = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-    assert text.startswith("all 3,000 outputs of golden and rtl equal\n")
     for words in (
-        f"150 x 20 x 64: {wgmma} on sm_90; one chain along K; result f32 (RNE)",
+        f"150 x 20 x 64: {WGMMA} on sm_90; one chain along K; result f32 (RNE)",
+        "3000 outputs of golden; 0 differ on rtl",
         "96000 of 192000 products kept, 18 instructions",
         "576 cycles of the array, multipliers 65.1 % used",
     ):
@@ -41,7 +42,8 @@ def test_random_matrices(cli: CommandLine) -> None:
     assert sorted(Path().iterdir()) == [Path("d.npy"), Path("errors.svg")]
 
 
-def test_files(rng: np.random.Generator, cli: CommandLine) -> None:
+def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
+    """A tile is multiplied by the instruction of its file, so that the product is its D."""
     a, b = rng.standard_normal((20, 40)), rng.standard_normal((12, 40))
     np.savez("both.npz", a=a, b=b)
     words = ["--a", "both.npz", "--a-tensor", "a", "--b", "both.npz", "--b-tensor", "b", "--transpose-b"]
@@ -53,10 +55,6 @@ def test_files(rng: np.random.Generator, cli: CommandLine) -> None:
     a[2, 17] = np.nan
     np.savez("both.npz", a=a, b=b)
     cli.refuses(*words, "--prune", message="a holds 1 NaN, the first in row 2, column 17")
-
-
-def test_the_matrices_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
-    """The instruction of the file is used, so that the product equals the D of the file."""
     instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
     a, b = sparse(rng, 16, 32).astype(np.float32), rng.standard_normal((32, 8)).astype(np.float32)
     tile = sptc.pack(instruction, a, b)
@@ -76,18 +74,8 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
         ("f16", "--alignment", "m16n8k32 f16 f32"),
         ("e4m3", "--fp8-alignment", "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"),
     ):
-        report = cli.json(
-            *words,
-            "--instruction",
-            instruction,
-            option,
-            9,
-            "--products",
-            8,
-            "--output",
-            f"{fmt}.npy",
-            "--compare-dense",
-        )
+        more = ["--instruction", instruction, option, 9, "--products", 8, "--output", f"{fmt}.npy", "--compare-dense"]
+        report = cli.json(*words, *more)
         assert (report["numerics"], report["cycles"]) == ({"alignment_bits": 9, "products": 8}, None)
         own = sptc.numerics("sm_90", instruction)
         expected = sptc.gemm(a, b, instruction=instruction, numerics=own.replace(alignment_bits=9, products=8))
@@ -102,7 +90,7 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
         cli.refuses(*words, *more, message=message)
 
 
-def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
+def test_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     for words, message in (
         ([], "give the files of A and B with --a and --b"),
@@ -115,11 +103,6 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> Non
         ([*RANDOM, "--backend", "cuda", "--jobs", 1], "back end 'cuda' needs CuPy, which extra 'cuda' installs "),
     ):
         cli.refuses(*words, message=message)
-
-
-Random = np.random.Generator
-WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-K = 8 * 32
 
 
 @pytest.fixture
@@ -223,8 +206,8 @@ def test_epilogues_are_those_of_the_function(
         assert errors["total"] == pytest.approx(np.abs(found - exact).sum(), rel=1e-6)
 
 
-def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """The option --way reads the JSON of ``sptc identify``, either the whole output or only the field `way`."""
+def test_ways_in_files(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
+    """As ``sptc identify --json`` prints it, whole and alone; and what is no way."""
     a, b, path = matrices["a"][:16], matrices["b"][:, :24], Path("way.json")
     y = sptc.gemm(a, b, split_k=(3, 5), backend="native", result="f16")
     saved(a=a, b=b, y=y)
@@ -238,6 +221,16 @@ def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) ->
     way = Way(instruction=WGMMA, split_k=(3, 5), workspace="f16", rounding="RZ")
     path.write_text(json.dumps(asdict(way)), encoding="utf-8")
     assert read_way(path) == way
+    for content, message in (
+        ("[1]", ": the record of a way of summation must be an object of attributes, not [1]"),
+        ('{"way": null}', " holds no way of summation: the search found none that gives every bit"),
+        ('{"instruction": ["x"]}', ": instruction must be a text, not ['x']"),
+        ("{", " is not JSON"),
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(FileError) as caught:
+            read_way(path)
+        assert str(caught.value).startswith(f"{path}{message}"), content
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -334,11 +327,11 @@ def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkey
         add(folder, block)
         raise KeyboardInterrupt
 
+    kept = Path("d.npy.partial").absolute()
     with monkeypatch.context() as patch:
         patch.setattr(ProductFolder, "add", interrupted)
-        assert cli.status(*words) == 130
-    kept = Path("d.npy.partial").absolute()
-    assert cli.capsys.readouterr().err == f"sptc gemm: interrupted; finished blocks are stored in {kept}\n"
+        _, errors = cli.streams(*words, status=130)
+    assert errors == f"sptc gemm: interrupted; finished blocks are stored in {kept}\n"
     assert not Path("d.npy").exists()
     for other, message in (
         (["--split-k", "3,5"], "split_k [2, 6], not [3, 5]"),
@@ -358,20 +351,6 @@ def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkey
     assert not kept.exists()
 
 
-def test_what_is_no_way(tmp_path: Path) -> None:
-    path = tmp_path / "way.json"
-    for content, message in (
-        ("[1]", ": the record of a way of summation must be an object of attributes, not [1]"),
-        ('{"way": null}', " holds no way of summation: the search found none that gives every bit"),
-        ('{"instruction": ["x"]}', ": instruction must be a text, not ['x']"),
-        ("{", " is not JSON"),
-    ):
-        path.write_text(content, encoding="utf-8")
-        with pytest.raises(FileError) as caught:
-            read_way(path)
-        assert str(caught.value).startswith(f"{path}{message}"), content
-
-
 @pytest.mark.usefixtures("matrices")
 def test_bad_input(cli: CommandLine) -> None:
     Path("way.json").write_text(json.dumps({"instruction": WGMMA}), encoding="utf-8")
@@ -380,10 +359,8 @@ def test_bad_input(cli: CommandLine) -> None:
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     for words, message in (
         (["--split-k", "2,x"], "argument --split-k: must be an integer of 1 or more, not 'x'"),
-        (
-            ["--way", "way.json", "--promote", "2"],
-            "give a way of summation, or instruction, accumulate and attributes",
-        ),
+        (["--way", "way.json", "--promote", "2"],
+         "give a way of summation, or instruction, accumulate and attributes"),
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
@@ -395,5 +372,5 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--a", "packed.npz", "--compare-dense"], "a is compressed: there is no dense product to compare with"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--compare-dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
-    ):
+    ):  # fmt: skip
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import sptc
-from sptc.cli import hardware, main
+from sptc.cli import area, hardware, main
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import TOPS
 from sptc.rtl.ports import ports
 from sptc.rtl.systemverilog import lines_of_ports, package
+from sptc.synth.recipe import FPGAS
 from sptc.tests.cli.command_line import CommandLine
 
 from .test_vectors import lint
@@ -87,24 +88,14 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
         assert printed.splitlines() == lines_of_ports(ports(expected, "row")), chosen
 
 
-def test_what_follows_from_a_configuration(cli: CommandLine) -> None:
+def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
+    of_outputs = {"cycles of 16 x 8 outputs, 32 bytes of A a row": "8", "latency of these in a warp, cycles": "14"}
     for more, expected in (
-        (
-            [],
-            {
-                "products of e4m3 a cycle": "32",
-                "bits of the sum": "39",
-                "cycles of 16 x 8 outputs, 32 bytes of A a row": "8",
-                "latency of these in a warp, cycles": "14",
-            },
-        ),
+        ([], {"products of e4m3 a cycle": "32", "bits of the sum": "39"} | of_outputs),
         (["--dense"], {"name": "hopper", "metadata nibbles a cycle": "0"}),
     ):
         lines = cli.text("config", "--preset", "hopper", *more).splitlines()
         assert dict(re.split(r"  +", line, maxsplit=1) for line in lines).items() >= expected.items()
-
-
-def test_ports_as_json(cli: CommandLine) -> None:
     report = cli.json("ports", "--preset", "hopper", "--top", "warp")["ports"]
     (payload,) = (port for port in report if port["name"] == "i__payload")
     (selector,) = (field for field in payload["type"]["fields"] if field["name"] == "sparsity_selector")
@@ -113,14 +104,12 @@ def test_ports_as_json(cli: CommandLine) -> None:
 
 
 @pytest.mark.regression
-def test_verilator_warns_of_nothing_in_it(tmp_path: Path, cli: CommandLine) -> None:
-    """Verilator is called without options: the header of the file turns off warnings about Amaranth's style."""
+def test_verilog_is_without_warnings_and_escapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
+) -> None:
+    """Verilator needs no option: the header turns off what Amaranth's style would raise."""
     cli.text(*TINY, "tiny.v")
     assert lint(tmp_path, "--top-module", "sptc_tiny_core", "tiny.v") == (0, "")
-
-
-@pytest.mark.regression
-def test_the_name_of_a_module_needs_no_escape(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     monkeypatch.setitem(PRESETS, "very-tiny", replace(PRESETS["tiny"], name="very-tiny"))
     cli.text("verilog", "--preset", "very-tiny", "--top", "unit", "-o", "unit.v")
     text = Path("unit.v").read_text(encoding="utf-8")
@@ -129,12 +118,9 @@ def test_the_name_of_a_module_needs_no_escape(monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.usefixtures("_written_at_once")
-def test_an_output_that_cannot_be_written(cli: CommandLine) -> None:
+def test_bad_words(cli: CommandLine) -> None:
     for name in ("missing/tiny.v", ""):
         cli.refuses(*TINY, Path(name), message=f"{Path(name)} cannot be written (...)")
-
-
-def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "f16,zz"], "formats: 'zz' is no element format"),
@@ -148,6 +134,7 @@ def test_bad_words(cli: CommandLine) -> None:
         cli.refuses(*words, message=message)
 
 
-def test_tops() -> None:
-    """The parser of the command line knows every top-level module, although it does not import Amaranth."""
+def test_names_that_the_parser_knows() -> None:
+    """The parser imports neither Amaranth nor recipes, but names every top and every FPGA."""
+    assert tuple(FPGAS) == area._FPGAS
     assert hardware._TOPS == TOPS

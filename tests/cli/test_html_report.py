@@ -71,7 +71,12 @@ def coverage_file(path: Path) -> None:
     Coverage([group]).write(path)
 
 
-def test_results(folder: Path) -> None:
+def test_results_and_what_is_missing(folder: Path) -> None:
+    coverage_file(folder / "coverage.json")
+    words = reported(folder).words
+    for kind in ("JUnit XML", "faults", "proofs", "area", "figures"):
+        assert f"Missing: {kind}" in words
+    assert "Missing: coverage" not in words
     (folder / "deeper" / "anything").write_text(TESTS)
     findings = read_findings(folder)
     right = [(case.failure is None, case.skipped) for case in findings.cases]
@@ -95,9 +100,6 @@ def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ("66.67 % of bins", "50.00 % killed", "1 of 1 proved", "G MAC/s", "it is never written", "c2"):
         assert words in seen.words
     assert "survived: tiny row: c1" not in seen.words
-
-
-def test_what_area_prints(folder: Path) -> None:
     amounts = {"gates": 1234.5, "depth": 30.0, "cells": {}, "seconds": 1.0, "cached": False}
     area = {"units": {"gates": "NAND2", "depth": "gates"}, "configuration": {"name": "hopper"}, "unit": amounts}
     area |= dict.fromkeys(("unit_with_full_adders", "dense_unit_with_full_adders", "array", "warp"))
@@ -131,15 +133,7 @@ def test_a_test_file_that_crashed(folder: Path) -> None:
     assert "tests/b.py ended with status -11" in seen.words
 
 
-def test_what_is_missing_is_said(folder: Path) -> None:
-    coverage_file(folder / "coverage.json")
-    words = reported(folder).words
-    for kind in ("JUnit XML", "faults", "proofs", "area", "figures"):
-        assert f"Missing: {kind}" in words
-    assert "Missing: coverage" not in words
-
-
-def test_nothing_gets_out_of_its_text(folder: Path) -> None:
+def test_text_is_escaped_once(folder: Path) -> None:
     suite = ElementTree.Element("testsuite", name=HOSTILE[:-5])
     case = ElementTree.SubElement(suite, "testcase", classname="a.b", name=HOSTILE[:-5], time="0")
     ElementTree.SubElement(case, "failure", message="</pre><script>").text = "</pre><script>"
@@ -151,9 +145,6 @@ def test_nothing_gets_out_of_its_text(folder: Path) -> None:
     assert "alert('x')" in seen.words
     assert "\\x1b[31m" in seen.words
     assert "\x1b" not in seen.words
-
-
-def test_text_is_escaped_once(folder: Path) -> None:
     (folder / "x").write_text(json.dumps([{"name": '<b>&"', "unit": "u", "value": 1}]))
     page = report_page(read_findings(folder))
     assert b"<td>&lt;b&gt;&amp;&#34;</td>" in page

@@ -28,13 +28,10 @@ def listed() -> list[dict[str, Any]]:
     return list(json.loads(printed.getvalue())["instructions"])
 
 
-def test_the_site_shows_the_table() -> None:
+def test_the_site_shows_the_table_and_every_multiplication() -> None:
     text = (DOCS / "reference" / "coverage.md").read_text(encoding="utf-8")
     shown = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
     assert shown == markdown_table() + "\n", "run `sptc instructions --markdown` and put its output between the markers"
-
-
-def test_the_guide_shows_every_multiplication() -> None:
     for name in ("mma", "wgmma", "tcgen05_mma"):
         assert any(f"sptc.{name}(" in example for example in EXAMPLES), name
 
@@ -46,39 +43,9 @@ def test_json_lists_every_instruction(listed: list[dict[str, Any]]) -> None:
     assert actual == {str(instruction) for instruction in every_instruction()}
     f16 = by_text["mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"]
     assert (f16["sm_90"], f16["sm_80"]) == ("recorded", "modelled")
-    scaled = by_text[
-        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
-    ]
+    mxf4 = "kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
+    scaled = by_text[f"mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.{mxf4}"]
     assert (scaled["sm_90"], scaled["sm_120"]) == ("", "modelled")
-
-
-def test_the_text_fits(cli: CommandLine) -> None:
-    lines = cli.text().splitlines()
-    assert max(map(len, lines)) <= 100
-    rows = [line for line in lines if re.search(r", A is (dense|\d:\d)$", line)]
-    assert len(rows) == len(re.findall(r"^\| `", markdown_table(), re.MULTILINE))
-    assert cli.text("--markdown") == markdown_table() + "\n"
-
-
-def test_filters(cli: CommandLine) -> None:
-    for words, name in (
-        (["m16n8k32", "f16", "--sparse", "--arch", "sm_90"], "mma.sp, mma.sp::ordered_metadata"),
-        (["mma.m8n8k16"], "mma"),
-        (["wgmma", "tf32", "--dense"], "wgmma.mma_async"),
-        (["tcgen05", "m32n64k8"], "tcgen05.mma.ws .kind::tf32"),
-    ):
-        text = cli.text(*words)
-        assert [line.rpartition(", A is")[0] for line in text.splitlines() if ", A is " in line] == [name]
-        assert "--arch" not in words or "sm_80" not in text
-    listed = cli.json("--arch", "sm_120", "--sparse", "e2m1", "m16n8k128")["instructions"]
-    assert len(listed) == 4
-    assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
-    cli.refuses(
-        "m16n8k32", "f64", message="no instruction matches these words and options; `sptc instructions` lists all"
-    )
-
-
-def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
     by_text = {entry["instruction"]: entry for entry in listed if entry["instruction"].startswith("tcgen05")}
     assert {text.split()[0].split("kind::")[1].split(".")[0] for text in by_text} == set(KINDS)
     spelled: dict[str, set[str]] = {}
@@ -97,3 +64,25 @@ def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
     for size, scale in (("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")):
         opcode = f"tcgen05.mma.sp.cta_group::2.kind::mxf4nvf4.block_scale.scale_vec::{size}"
         assert by_text[f"{opcode} (m256nNk128.f32.e2m1.e2m1.{scale})"]["n"] == list(range(16, 257, 16))
+
+
+def test_the_text_and_filters(cli: CommandLine) -> None:
+    lines = cli.text().splitlines()
+    assert max(map(len, lines)) <= 100
+    rows = [line for line in lines if re.search(r", A is (dense|\d:\d)$", line)]
+    assert len(rows) == len(re.findall(r"^\| `", markdown_table(), re.MULTILINE))
+    assert cli.text("--markdown") == markdown_table() + "\n"
+    for words, name in (
+        (["m16n8k32", "f16", "--sparse", "--arch", "sm_90"], "mma.sp, mma.sp::ordered_metadata"),
+        (["mma.m8n8k16"], "mma"),
+        (["wgmma", "tf32", "--dense"], "wgmma.mma_async"),
+        (["tcgen05", "m32n64k8"], "tcgen05.mma.ws .kind::tf32"),
+    ):
+        text = cli.text(*words)
+        assert [line.rpartition(", A is")[0] for line in text.splitlines() if ", A is " in line] == [name]
+        assert "--arch" not in words or "sm_80" not in text
+    listed = cli.json("--arch", "sm_120", "--sparse", "e2m1", "m16n8k128")["instructions"]
+    assert len(listed) == 4
+    assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
+    message = "no instruction matches these words and options; `sptc instructions` lists all"
+    cli.refuses("m16n8k32", "f64", message=message)

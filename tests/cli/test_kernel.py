@@ -28,12 +28,9 @@ def test_run(cli: CommandLine) -> None:
     assert text.startswith("matmul: 4 CTAs of 32 threads; ")
     assert report["cycles"] == 96
     assert text.splitlines()[-1].endswith("register file 96; bound by the shared memory")
-
-
-def test_maps_of_a_launch(cli: CommandLine) -> None:
     kernel = recorded("triton.tma.f16")
     kernel.write(Path())
-    cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz")
+    cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz")  # with tensor maps
     np.testing.assert_array_equal(np.load("out.npz")[f"argument{kernel.result}"], kernel.expected)
 
 
@@ -42,10 +39,9 @@ def test_findings_are_a_status_and_annotations(cli: CommandLine) -> None:
     kernel.write(Path())
     text = kernel.ptx.replace("wgmma.wait_group.sync.aligned", "wgmma.fence.sync.aligned; //")
     Path("matmul.ptx").write_text(text)
-    assert cli.status("run", "matmul.ptx", "--launch", "launch.json", "--github") == 1
-    captured = cli.capsys.readouterr()
-    assert "it touches registers of a wgmma before wgmma.wait_group; undefined by PTX" in captured.out
-    assert captured.err.startswith("::warning file=matmul.ptx,line=")
+    output, errors = cli.streams("run", "matmul.ptx", "--launch", "launch.json", "--github", status=1)
+    assert "it touches registers of a wgmma before wgmma.wait_group; undefined by PTX" in output
+    assert errors.startswith("::warning file=matmul.ptx,line=")
 
 
 def test_show(cli: CommandLine) -> None:
@@ -55,18 +51,15 @@ def test_show(cli: CommandLine) -> None:
     assert cli.text("show", "matmul.ptx").splitlines()[-1] == "  all instructions are modelled"
     Path("matmul.ptx").write_text(recorded("triton.small.mma").ptx.replace("aligned.m8n8.x4", "aligned.m16n16.x4"))
     assert "not modelled: line " in cli.text("show", "matmul.ptx")
-
-
-def test_show_descriptors(cli: CommandLine) -> None:
     Path("matmul.ptx").write_text(recorded("triton.e4m3").ptx)
     text = "B of wgmma: leading offset 0, stride offset 1024, swizzle 128B"
     assert text in cli.json("show", "matmul.ptx")["kernels"][0]["opcodes"]["descriptors"]
     assert f"1 x {text}  line 522" in cli.text("show", "matmul.ptx")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_bad_launches(cli: CommandLine) -> None:
+    launch = json.loads(Path("launch.json").read_text())
+    for changes, message in (
         ({"grid": None}, "grid must be one to three integers above 0"),
         ({"arrays": []}, "arrays must be an object and arguments a list"),
         ({"arrays": {"a": {"zeros": "float16"}}}, "array 'a' must have file, file and tensor, or zeros and shape"),
@@ -85,15 +78,11 @@ def test_show_descriptors(cli: CommandLine) -> None:
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
         ({"shared": "many"}, "shared must be a number of bytes"),
         ({"other": 1}, "must be an object with grid, block, arrays and arguments"),
-    ],
-)  # fmt: skip
-def test_bad_launches(changes: dict[str, object], message: str, cli: CommandLine) -> None:
-    launch = json.loads(Path("launch.json").read_text())
-    Path("launch.json").write_text(json.dumps(launch | changes))
-    assert cli.status("run", "matmul.ptx", "--launch", "launch.json") == 2
-    captured = cli.capsys.readouterr()
-    assert captured.err.startswith("sptc kernel: ")
-    assert re.search(message, captured.err), captured.err
+    ):  # fmt: skip
+        Path("launch.json").write_text(json.dumps(launch | changes))
+        _, errors = cli.streams("run", "matmul.ptx", "--launch", "launch.json", status=2)
+        assert errors.startswith("sptc kernel: ")
+        assert re.search(message, errors), errors
 
 
 def test_bad_files(cli: CommandLine) -> None:

@@ -42,32 +42,28 @@ def test_near_misses(cli: CommandLine) -> None:
         (["ports", "--preset", "tiny", "--top", "wrap"], "did you mean warp?\n"),
         (["ports", "--preset", "kepler"], ""),
     ):
-        assert cli.status(*words) == 2
-        output, errors = cli.capsys.readouterr()
+        output, errors = cli.streams(*words, status=2)
         assert (output, errors.count("\n")) == ("", 1)
         assert errors[errors.find("did you mean") :] == end if end else "did you mean" not in errors, words
+    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    for words, near in (
+        (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
+        (["kernel", "show", "--jsn", "x.ptx"], "unrecognized arguments: --jsn; did you mean --json?"),
+        (["explain", sparse, "--arch", "sm_91a"], "no known architecture; did you mean sm_90a?"),
+        (["explan"], "did you mean explain?"),
+        (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
+        (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
+        (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),
+    ):
+        cli.refuses(*words, message=near)
+    assert "nearest" not in cli.streams("explain", "add.f32", status=2)[1]
 
 
-def test_a_long_word_is_cut(cli: CommandLine) -> None:
-    assert cli.status("presets", "--" + "json" * 5_000) == 2
-    assert len(cli.capsys.readouterr().err) < 2_100
-
-
-def test_what_no_word_can_hold(cli: CommandLine) -> None:
-    """A shell cannot pass an argument with a NUL or an unpaired surrogate, but a caller of ``main`` can."""
+def test_unusual_words(cli: CommandLine) -> None:
+    """A long word is cut; no shell gives a word with a NUL or a surrogate, but a caller of ``main`` may."""
+    assert len(cli.streams("presets", "--" + "json" * 5_000, status=2)[1]) < 2_100
     for word in ("a\0b", "\ud800.STATE"):
         cli.refuses("campaign", "--state", word, message="an argument cannot contain a NUL or an unpaired surrogate")
-
-
-def test_memory_that_is_not_there(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments, end in (([], ""), (["Unable to allocate 2 GiB"], " (Unable to allocate 2 GiB)")):
-
-        def execute(_options: object, arguments: list[str] = arguments) -> int:
-            raise MemoryError(*arguments)
-
-        monkeypatch.setattr("sptc.cli.hardware._presets", execute)
-        assert cli.status("presets") == 2
-        assert cli.capsys.readouterr().err == f"sptc presets: there is not enough memory{end}\n"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -102,25 +98,30 @@ LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
+    """Examples that no test runs are at least words that the command line knows."""
     parsers = dict(commands(command_parser()))
     assert parsers.keys() == EXAMPLES.keys()
     for name, command in parsers.items():
         lines = [line.strip() for line in command.format_help().splitlines()]
         assert lines[-len(EXAMPLES[name]) :] == list(EXAMPLES[name])
-        assert all(
-            line.startswith(f"sptc {name} ") or line == f"sptc {name}" or name == "gpu" for line in EXAMPLES[name]
-        )
-
-
-def test_examples_are_words_that_the_command_line_knows() -> None:
+        assert name == "gpu" or all(f"{line} ".startswith(f"sptc {name} ") for line in EXAMPLES[name])
     for name in (*GPU, *LONG):
         for line in EXAMPLES[name]:
             options = command_parser().parse_args(shlex.split(line)[1:])
             assert options.command == name.split()[0]
 
 
-def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize(
+    ("names", "packages"),
+    [
+        pytest.param([name for name in EXAMPLES if name not in (*GPU, *LONG)], ["matplotlib"], id="short"),
+        pytest.param([*LONG[:-1], "pack", LONG[-1]], ["pyosys", "bitwuzla"], id="long", marks=pytest.mark.regression),
+    ],
+)
+def test_examples_work(names: list[str], packages: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in packages:
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.save("weights.npy", rng.standard_normal((64, 128)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 32))
     np.save("scales.npy", rng.integers(0, 255, (130, 6)).astype(np.uint8))
@@ -129,18 +130,6 @@ def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
     np.save("x.npy", rng.standard_normal((128, 32)).astype(np.float16))
     for line in (line for name in names for line in EXAMPLES[name]):
         assert main(shlex.split(line)[1:]) == STATUS.get(line, 0), line
-
-
-def test_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    run([name for name in EXAMPLES if name not in (*GPU, *LONG)], monkeypatch, tmp_path)
-
-
-@pytest.mark.regression
-def test_long_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("pyosys")
-    pytest.importorskip("bitwuzla")
-    run([*LONG[:-1], "pack", LONG[-1]], monkeypatch, tmp_path)
 
 
 def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,41 +149,26 @@ def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkey
     assert capfd.readouterr().err == "sptc: standard output is closed\n"
 
 
-def test_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect of the program gives one sentence and status 70, and with --debug the traceback."""
+def test_too_little_memory_and_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence and status 2 or 70; with --debug the traceback."""
+    defect = "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` says where"
+    for error, status, message in (
+        (MemoryError(), 2, "there is not enough memory"),
+        (MemoryError("Unable to allocate 2 GiB"), 2, "there is not enough memory (Unable to allocate 2 GiB)"),
+        (KeyError("row\n5"), 70, defect),
+    ):
 
-    def execute(_options: object) -> int:
-        raise KeyError("row\n5")
+        def execute(_options: object, error: Exception = error) -> int:
+            raise error
 
-    monkeypatch.setattr("sptc.cli.hardware._presets", execute)
-    assert cli.status("presets") == 70
-    sentence = "sptc presets: a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` says where\n"
-    assert cli.capsys.readouterr().err == sentence
+        monkeypatch.setattr("sptc.cli.hardware._presets", execute)
+        assert cli.streams("presets", status=status)[1] == f"sptc presets: {message}\n"
     with pytest.raises(KeyError):
         cli.status("--debug", "presets")
 
 
 def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
     verilog = tmp_path / "x.v"
-    words = (
-        "verilog", "--preset", "tiny", "--top", "unit", "--output", verilog, "--sv-package", tmp_path / "." / "x.v",
-    )  # fmt: skip
-    cli.refuses(*words, message=f"--output and --sv-package name the same file {verilog}")
+    words = ("--preset", "tiny", "--top", "unit", "--output", verilog, "--sv-package", tmp_path / "." / "x.v")
+    cli.refuses("verilog", *words, message=f"--output and --sv-package name the same file {verilog}")
     assert not verilog.exists()
-
-
-def test_the_nearest_instruction_or_option(cli: CommandLine) -> None:
-    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-    for words, near in (
-        (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
-        (["kernel", "show", "--jsn", "x.ptx"], "unrecognized arguments: --jsn; did you mean --json?"),
-        (["explain", sparse, "--arch", "sm_91a"], "no known architecture; did you mean sm_90a?"),
-        (["explan"], "did you mean explain?"),
-        (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
-        (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
-        (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),
-    ):
-        cli.refuses(*words, message=near)
-    cli.capsys.readouterr()
-    assert cli.status("explain", "add.f32") == 2
-    assert "nearest" not in cli.capsys.readouterr().err

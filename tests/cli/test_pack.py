@@ -19,27 +19,23 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::i8 (m128n32k64.satfinite.s32.s8.s8)"
 
 
-def test_packs_in_a_folder(cli: CommandLine) -> None:
-    folder = Path("new/packs")
-    report = cli.json(F16, PAIR, F16, "-o", folder, "--jobs", 2)
-    actual = [(row["instruction"], row["arch"]) for row in report["packs"]]
-    assert actual == [*((F16, arch) for arch in ARCHITECTURES), (PAIR, "sm_100")]
-    assert sorted(Path(row["file"]) for row in report["packs"]) == sorted(folder.iterdir())
-    assert Path(report["packs"][-1]["file"]).name == (
-        "tcgen05.mma.sp.cta_group-2.kind-i8-m128n32k64.satfinite.s32.s8.s8.sm_100.npz"
-    )
-    assert report["total"]["missed"] == 0
-    assert report["total"]["told_apart"] == sum(len(row["told_apart"]) for row in report["packs"]) > 70
-    total = CommandLine(cli.capsys, "run").json("--backend", "golden", *folder.iterdir())["total"]
-    assert total["files"] == 7
-
-
-def test_one_pack(cli: CommandLine) -> None:
+def test_packs(cli: CommandLine) -> None:
     text = cli.text(F16, "--arch", "sm_90", "-o", "one.npz")
     assert "tells 13 neighbours apart" in text
     assert "L = 32: cannot differ, since the 16 products that are summed in a row are one step of either length" in text
     assert "13 of 13 pairs of instruction and neighbour told apart; 4 that cannot differ" in text
     assert [*Path().iterdir()] == [Path("one.npz")]
+    folder = Path("new/packs")
+    report = cli.json(F16, PAIR, F16, "-o", folder, "--jobs", 2)
+    actual = [(row["instruction"], row["arch"]) for row in report["packs"]]
+    assert actual == [*((F16, arch) for arch in ARCHITECTURES), (PAIR, "sm_100")]
+    assert sorted(Path(row["file"]) for row in report["packs"]) == sorted(folder.iterdir())
+    name = "tcgen05.mma.sp.cta_group-2.kind-i8-m128n32k64.satfinite.s32.s8.s8.sm_100.npz"
+    assert Path(report["packs"][-1]["file"]).name == name
+    assert report["total"]["missed"] == 0
+    assert report["total"]["told_apart"] == sum(len(row["told_apart"]) for row in report["packs"]) > 70
+    total = CommandLine(cli.capsys, "run").json("--backend", "golden", *folder.iterdir())["total"]
+    assert total["files"] == 7
 
 
 def test_the_former_name_of_pack(cli: CommandLine) -> None:
@@ -56,16 +52,6 @@ def test_the_former_name_of_pack(cli: CommandLine) -> None:
         ([], "--pack needs --output FOLDER"),
     ):
         former.refuses("--pack", F16, *more, message=message)
-
-
-def test_bad_words_of_pack(cli: CommandLine) -> None:
-    for words, message in (
-        ([F16, "-o", "x.npz"], "can hold only one pack, not 6"),
-        ([F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
-        ([F16, "-o", "/dev/null/packs"], "the folder /dev/null/packs cannot be created"),
-        (["all", F16, "-o", "."], "'all' already includes every instruction"),
-    ):
-        cli.refuses(*words, message=message)
 
 
 @pytest.mark.regression
@@ -109,12 +95,18 @@ def results(path: Path, name: str) -> Path:
     return text
 
 
-def test_right_results(pack: Path, judge: CommandLine) -> None:
-    assert judge.status(pack, pack, "--junit", "junit.xml", "--github") == 0
-    captured = judge.capsys.readouterr()
-    assert captured.out.startswith("all 768 outputs of mma.sp")
-    assert captured.err == "::notice title=sptc judge::1 right, 0 wrong\n"
+def test_right_results_and_results_like_none(pack: Path, judge: CommandLine) -> None:
+    output, errors = judge.streams(pack, pack, "--junit", "junit.xml", "--github")
+    assert output.startswith("all 768 outputs of mma.sp")
+    assert errors == "::notice title=sptc judge::1 right, 0 wrong\n"
     assert ElementTree.parse("junit.xml").getroot().attrib == {"tests": "1", "failures": "0"}
+    d = read_pack(pack).file.d.copy()
+    d[0, 3, 1] ^= 0x00400000
+    np.savez("d.npz", D=d)
+    lines = judge.text(pack, "d.npz", status=1).splitlines()
+    assert lines[0] == f"1 of 768 outputs of {F16} on sm_90 differ"
+    assert lines[1].startswith("first: case 0, row 0, column 7: wanted 0x")
+    assert lines[2] == "nearest: the right model, which gives 767 of 768 outputs"
 
 
 def test_results_of_a_neighbour(pack: Path, judge: CommandLine) -> None:
@@ -123,22 +115,11 @@ def test_results_of_a_neighbour(pack: Path, judge: CommandLine) -> None:
         report = judge.json(*words, status=1)
         assert (report["explained_by"], report["nearest"], report["explained"]) == ([name], name, report["outputs"])
         assert report["first"]["wanted"] != report["first"]["got"]
-        assert judge.status(*words, "--github", "--junit", "junit.xml") == 1
-        captured = judge.capsys.readouterr()
-        assert captured.out == report["verdict"] + "\n"
-        assert captured.out.splitlines()[-1] == f"these are the results with {name}"
-        assert "::error title=sptc judge" in captured.err
+        output, errors = judge.streams(*words, "--github", "--junit", "junit.xml", status=1)
+        assert output == report["verdict"] + "\n"
+        assert output.splitlines()[-1] == f"these are the results with {name}"
+        assert "::error title=sptc judge" in errors
         assert f"these are the results with {name}" in Path("junit.xml").read_text("utf-8")
-
-
-def test_results_like_none(pack: Path, judge: CommandLine) -> None:
-    d = read_pack(pack).file.d.copy()
-    d[0, 3, 1] ^= 0x00400000
-    np.savez("d.npz", D=d)
-    lines = judge.text(pack, "d.npz", status=1).splitlines()
-    assert lines[0] == f"1 of 768 outputs of {F16} on sm_90 differ"
-    assert lines[1].startswith("first: case 0, row 0, column 7: wanted 0x")
-    assert lines[2] == "nearest: the right model, which gives 767 of 768 outputs"
 
 
 def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:
@@ -154,9 +135,13 @@ def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:
         former.refuses(*words, message=message)
 
 
-def test_bad_words_of_judge(judge: CommandLine) -> None:
-    for words, message in (
-        (["none.npz", "x"], "does not exist"),
-        (["none.npz", "x", "--junit", "none/x.xml"], "cannot be written"),
+def test_bad_words(cli: CommandLine, judge: CommandLine) -> None:
+    for command, words, message in (
+        (cli, [F16, "-o", "x.npz"], "can hold only one pack, not 6"),
+        (cli, [F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
+        (cli, [F16, "-o", "/dev/null/packs"], "the folder /dev/null/packs cannot be created"),
+        (cli, ["all", F16, "-o", "."], "'all' already includes every instruction"),
+        (judge, ["none.npz", "x"], "does not exist"),
+        (judge, ["none.npz", "x", "--junit", "none/x.xml"], "cannot be written"),
     ):
-        judge.refuses(*words, message=message)
+        command.refuses(*words, message=message)

@@ -12,11 +12,9 @@ from sptc.formal.harness import Harness
 from sptc.formal.proof import Outcome, settle
 from sptc.formal.properties import Case, Topic
 from sptc.formal.record import read_record
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import FORKS, CommandLine
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-
+pytestmark = FORKS
 COMMAND = "prove"
 BROKEN = Topic("broken")
 
@@ -53,17 +51,13 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "PROPERTIES", tuple(BROKEN))
 
 
-def test_the_table(cli: CommandLine) -> None:
-    lines = cli.text("metadata.legal", "rounding.specials", "--preset", "tiny", "hopper", "--verbose").splitlines()
+def test_the_table_and_json(cli: CommandLine) -> None:
+    lines = cli.text("metadata.legal", "rounding.specials", "--preset", "tiny", "hopper").splitlines()
     assert lines[0].split() == ["property", "of", "presets", "engine", "depth", "result", "seconds"]
     row = r"metadata\.legal +mux4 +tiny hopper +Bitwuzla +all inputs +proved +\d+\.\d"
     assert sum(re.fullmatch(row, line) is not None for line in lines) == 1
-    assert len(lines) == 1 + 1 + 5 + 2
-    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-2])
-    assert lines[-1] == "all 6 proofs of 2 properties succeeded"
-
-
-def test_json(cli: CommandLine) -> None:
+    assert len(lines) == 1 + 1 + 5 + 1
+    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-1])
     report = cli.json("core.order", "--preset", "tiny")
     assert (report["proved"], report["failed"]) == (1, 0)
     (row,) = report["proofs"]
@@ -86,31 +80,19 @@ def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) 
     assert record.read_text() == "{}"
 
 
-@pytest.mark.usefixtures("broken")
-def test_what_is_broken_is_not_recorded(tmp_path: Path, cli: CommandLine) -> None:
-    record = tmp_path / "proved.json"
-    cli.text("broken.empty", "broken.always", "--preset", "tiny", "--record", record, status=1)
-    assert not record.exists()
-
-
-def test_what_a_datapath_lacks_is_not_asked(cli: CommandLine) -> None:
-    """Properties that do not apply are skipped: a row of eight bytes per step cannot form a warp, and integers have no
-    sign.
-    """
+def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
+    """A row of eight bytes a step serves no warp, and integers have no sign to invert."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]
     cli.refuses("warp", "validity.warp", *words, message="there is nothing to prove")
-
-
-def test_the_list(cli: CommandLine) -> None:
     names = re.findall(r"^\w+\.\w+$", cli.text("--list", "metadata", "warp.order"), re.MULTILINE)
     assert names == ["metadata.legal", "metadata.selects", "metadata.exchange", "metadata.chunk", "warp.order"]
     assert cli.json("--list").keys() == {item.name for item in catalogue.PROPERTIES}
 
 
 @pytest.mark.usefixtures("broken")
-def test_what_is_broken(cli: CommandLine) -> None:
+def test_what_is_broken_or_vacuous(cli: CommandLine) -> None:
     waves = Path("new/waves")
     output = cli.text("broken.always", "--preset", "tiny", "--trace", waves, status=1)
     assert output.startswith("1 of 1 proof failed: broken.always is broken\n")
@@ -121,24 +103,26 @@ def test_what_is_broken(cli: CommandLine) -> None:
     path = waves / "broken.always-0.vcd"
     assert f"  waves: {path}\n" in output
     assert "$var wire 4" in path.read_text()
+    output = cli.text("broken.empty", status=1)
+    assert "0 proved, 1 vacuous" in output
+    assert "\n  never reached: cover_both\n" in output
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_run_is_printed_cycle_by_cycle(cli: CommandLine) -> None:
+def test_reports_of_what_is_broken(cli: CommandLine) -> None:
+    """A run is printed cycle by cycle; --first ends at the first that is broken; none is recorded."""
     output = cli.text("broken.late", status=1)
     assert "does not hold: three" in output
     cycles = re.findall(r"^  cycle (\d): (.*)$", output, re.MULTILINE)
     assert [number for number, _ in cycles] == ["0", "1", "2", "3"]
     counts = [count for _, words in cycles for count in re.findall(r"count = ([01b]+)", words)]
     assert counts == ["0b00", "0b01", "0b10", "0b11"]
-
-
-@pytest.mark.usefixtures("broken")
-def test_the_first_that_is_broken_ends_it(cli: CommandLine) -> None:
     output = cli.text("broken.always", "broken.late", "--first", "--jobs", "1", status=1)
     assert re.fullmatch(r"1 of 1 proof failed: broken\.\w+ is broken; 2 proofs not attempted\n.*", output, re.DOTALL)
     report = cli.json("broken", "--first", "--jobs", "1", status=1)
     assert (len(report["proofs"]), report["failed"]) == (1, 1)
+    cli.text("broken.empty", "broken.always", "--preset", "tiny", "--record", "proved.json", status=1)
+    assert not Path("proved.json").exists()
 
 
 def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
@@ -150,13 +134,6 @@ def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, cli: 
 
     monkeypatch.setattr(prove, "_settled", settled)
     assert cli.status("metadata.legal", "metadata.selects", "--preset", "tiny", "--verbose") == 0
-
-
-@pytest.mark.usefixtures("broken")
-def test_what_is_vacuous(cli: CommandLine) -> None:
-    output = cli.text("broken.empty", status=1)
-    assert output.startswith("1 of 1 proof failed: broken.empty is vacuous\n")
-    assert "\n  never reached: cover_both\n" in output
 
 
 def test_bad_words(cli: CommandLine) -> None:

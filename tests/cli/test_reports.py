@@ -28,21 +28,24 @@ def spoiled(path: Path) -> Path:
     return path
 
 
-def test_a_run_that_agrees(cli: CommandLine) -> None:
-    assert cli.status(FILE, "--backend", "golden", "--limit", "2", "--junit", "run.xml", "--github") == 0
+def test_a_run_that_agrees_and_a_proof(cli: CommandLine) -> None:
+    _, errors = cli.streams(FILE, "--backend", "golden", "--limit", "2", "--junit", "run.xml", "--github")
     root = written(Path("run.xml"))
     assert (root.get("tests"), root.get("failures")) == ("1", "0")
     (case,) = root.iter("testcase")
     assert case.get("classname") == "sptc.run.sm_90"
     assert str(case.get("name")).startswith("mma")
     assert list(case) == []
-    assert cli.capsys.readouterr().err == "::notice title=sptc run::1 right, 0 wrong\n"
+    assert errors == "::notice title=sptc run::1 right, 0 wrong\n"
+    CommandLine(cli.capsys, "prove").text("metadata.legal", "--preset", "tiny", "--junit", "prove.xml")
+    (case,) = written(Path("prove.xml")).iter("testcase")
+    assert (case.get("classname"), case.get("name")) == ("sptc.prove.metadata", "legal mux4")
+    assert float(str(case.get("time"))) > 0
 
 
 def test_a_run_that_does_not(cli: CommandLine) -> None:
     file = spoiled(Path("spoiled.npz"))
-    assert cli.status(file, "--backend", "golden", "--junit", "run.xml", "--github") == 1
-    output, errors = cli.capsys.readouterr()
+    output, errors = cli.streams(file, "--backend", "golden", "--junit", "run.xml", "--github", status=1)
     (failure,) = written(Path("run.xml")).iter("failure")
     assert failure.text
     first = failure.text.splitlines()[-1]
@@ -56,24 +59,11 @@ def test_a_run_that_does_not(cli: CommandLine) -> None:
     cli.refuses(file, "--junit", "missing/run.xml", message="cannot be written")
 
 
-def test_a_seed_is_a_property(tmp_path: Path) -> None:
-    """Reports of random work contain the seed, so that a reader can repeat the run."""
-    options = argparse.Namespace(command="campaign", junit=tmp_path / "c.xml", github=False)
-    report(options, [Check("tiny", "f16 x f16")], seed=2026)
-    (found,) = written(options.junit).iter("property")
-    assert found.attrib == {"name": "seed", "value": "2026"}
-
-
-def test_proofs(cli: CommandLine) -> None:
-    CommandLine(cli.capsys, "prove").text("metadata.legal", "--preset", "tiny", "--junit", "prove.xml")
-    (case,) = written(Path("prove.xml")).iter("testcase")
-    assert (case.get("classname"), case.get("name")) == ("sptc.prove.metadata", "legal mux4")
-    assert float(str(case.get("time"))) > 0
-
-
-def test_text_that_means_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seed_and_text_with_special_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(command="run", junit=tmp_path / "it.xml", github=True)
-    report(options, [Check("a<b", 'say "no": 5%, 6\x00', "first\nsecond & \x1b[31m last")])
+    report(options, [Check("a<b", 'say "no": 5%, 6\x00', "first\nsecond & \x1b[31m last")], seed=2026)
+    (seed,) = written(options.junit).iter("property")
+    assert seed.attrib == {"name": "seed", "value": "2026"}
     (case,) = written(options.junit).iter("testcase")
     assert (case.get("classname"), case.get("name")) == ("sptc.run.a<b", 'say "no": 5%, 6?')
     assert case[0].get("message") == "first"

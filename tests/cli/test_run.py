@@ -23,7 +23,6 @@ from sptc.verify.register_file import shipped
 from sptc.verify.replay import replay
 
 COMMAND = "run"
-
 RECORDINGS = list(shipped())
 #: Architectures other than sm_90 with recorded dot products in the package.
 ELSEWHERE = ("sm_80", "sm_86", "sm_89", "sm_100")
@@ -158,6 +157,10 @@ def test_json_of_a_mismatch(cli: CommandLine) -> None:
         assert isinstance(first[f"{which}_number"], str)  # NaN does not exist in JSON
         number = float(first[f"{which}_number"])
         assert np.array_equal(number, output_number(first[which], "f16"), equal_nan=True)
+    d = contents(F32)["D"]
+    d[:2] = [[[0x7FC00000]], [[0xFF800000]]]
+    first = cli.json(changed(F32, Path("special.npz"), D=d), status=1)["first_mismatch"]
+    assert (first["expected"], first["expected_number"]) == ("0x7fc00000", "nan")
 
 
 def test_a_flag_of_the_hardware_is_compared(
@@ -168,16 +171,8 @@ def test_a_flag_of_the_hardware_is_compared(
     assert re.search(r", case \d+, row 5, flag of chunk 3: computed 0x1 \(1\), metadata rule 0x0 \(0\)$", first)
     report = cli.json(F32, status=1)
     assert report["total"]["mismatches"] == report["instructions"][0]["tiles"]
-    expected = {"row": 5, "chunk": 3, "computed": "0x1", "expected": "0x0"}
-    assert {name: report["first_mismatch"][name] for name in expected} == expected
+    assert report["first_mismatch"].items() >= {"row": 5, "chunk": 3, "computed": "0x1", "expected": "0x0"}.items()
     cli.text(F32, "--backend", "golden")
-
-
-def test_json_of_special_values_parses_strictly(cli: CommandLine) -> None:
-    d = contents(F32)["D"]
-    d[:2] = [[[0x7FC00000]], [[0xFF800000]]]
-    first = cli.json(changed(F32, Path("special.npz"), D=d), status=1)["first_mismatch"]
-    assert (first["expected"], first["expected_number"]) == ("0x7fc00000", "nan")
 
 
 def test_limit_and_seed(cli: CommandLine) -> None:
@@ -198,13 +193,10 @@ def test_limit_and_seed(cli: CommandLine) -> None:
     assert len({*drawn}) > 1
 
 
-def test_metadata_policy(cli: CommandLine) -> None:
+def test_metadata_policy_and_a_file_without_d(cli: CommandLine) -> None:
     assert cli.text(ANY_NIBBLE) == cli.text(ANY_NIBBLE, "--metadata", "silicon")
     message = f"{ANY_NIBBLE}: undefined metadata at batch ..., row "
     cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=message)
-
-
-def test_without_a_recorded_result(cli: CommandLine) -> None:
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
     equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
     assert cli.text("file.npz").splitlines()[0] == equal  # against the golden model
@@ -243,8 +235,9 @@ def test_bad_words(cli: CommandLine) -> None:
 
 
 def test_the_process(cli: CommandLine) -> None:
-    """Exit statuses and output streams of the command in its own process, from another directory, without a progress
-    bar.
+    """Statuses and streams of the real command, from another directory.
+
+    Only a terminal shows a progress bar, and a reader that leaves early, as `sptc run | head -1`, sees no traceback.
     """
     flipped(F32, Path("flipped.npz"), 0, 0, 0, 0)
     for name, expected in (
@@ -255,16 +248,9 @@ def test_the_process(cli: CommandLine) -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
         shown = re.sub(r"(?s).*(first mismatch: ).*", r"\1", done.stdout)
         assert (done.returncode, done.stderr, shown) == expected, name
-
-
-def test_a_progress_bar_on_a_terminal_leaves_standard_output_alone() -> None:
     shown, output = on_a_terminal("run", "--limit", 1, "--json", "--backend", "golden", *RECORDINGS[:20])
     assert b"file/s" in shown
     assert json.loads(output)["total"]["mismatches"] == 0
-
-
-def test_a_reader_that_leaves_early() -> None:
-    """A reader that closes the pipe early, as in `sptc run | head -1`, causes no traceback."""
     reader, writer = os.pipe()
     os.close(reader)
     words = [sys.executable, "-m", "sptc", "run", "--limit", "1", "--backend", "golden", *map(str, RECORDINGS[:20])]

@@ -45,16 +45,13 @@ def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> N
         np.testing.assert_array_equal(scales[name], scales["rows"])
     for name in ("kernel", "moved"):
         np.testing.assert_array_equal(scales[name], to_scale_blocks(scales["rows"]))
-    cli.text("kernel.npz", "--from", "cutlass3-sm100", "--expand", "--output", "kernel-dense.npz")
-    cli.text("rows.npz", "--from", "natural", "--expand", "--output", "rows-dense.npz")
-    dense = [np.load(f"{name}-dense.npz") for name in ("kernel", "rows")]
-    np.testing.assert_array_equal(dense[0]["matrix"], dense[1]["matrix"])
-    layout = json.loads(str(np.load("kernel.npz")["__metadata__"]))["scale_layout"]
-    assert layout == "128x4"
+    for name, form in (("kernel", "cutlass3-sm100"), ("rows", "natural")):
+        cli.text(f"{name}.npz", "--from", form, "--expand", "--output", f"{name}-dense.npz")
+    np.testing.assert_array_equal(*(np.load(f"{name}-dense.npz")["matrix"] for name in ("kernel", "rows")))
+    assert json.loads(str(np.load("kernel.npz")["__metadata__"]))["scale_layout"] == "128x4"
     plain = ("w.npy", "--prune", "--format", "e4m3", "--scale-layout", "128x4")
-    cli.refuses(
-        *plain, "--output", "x.npz", message="a layout of block scales is given, but the matrix has no block scales"
-    )
+    message = "a layout of block scales is given, but the matrix has no block scales"
+    cli.refuses(*plain, "--output", "x.npz", message=message)
     cli.refuses(*plain, message="--scale-layout needs --output")
 
 
@@ -69,6 +66,5 @@ def test_marlin(cli: CommandLine, rng: np.random.Generator) -> None:
     one, other = (open_tensors(Path(f"{name}.safetensors")) for name in ("w", "again"))
     for name in ("weight_packed", "meta", "scale_packed"):
         np.testing.assert_array_equal(one.get(name), other.get(name), name)
-    cli.refuses(
-        "w.npy", "--prune", "--to", "marlin_24", "--output", "x.npz", message="marlin_24 needs s4 or s8 with f16"
-    )
+    words = ("--prune", "--to", "marlin_24", "--output", "x.npz")
+    cli.refuses("w.npy", *words, message="marlin_24 needs s4 or s8 with f16")

@@ -1,16 +1,12 @@
 """``sptc sweep``: results in the order of the grid, on this machine or a cluster, and one-line messages."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
-from sptc.tests.cli.command_line import CommandLine, cluster
+from sptc.tests.cli.command_line import FORKS, CommandLine, cluster
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
-    pytest.mark.usefixtures("cache_of_netlists"),
-]
-
+pytestmark = [FORKS, pytest.mark.usefixtures("cache_of_netlists")]
 COMMAND = "sweep"
 SMALL = ["--formats", "s8", "f16", "--alignment", "12", "--step-bytes", "4", "--cuts", "none", "reduce,multiply"]
 
@@ -19,17 +15,14 @@ SMALL = ["--formats", "s8", "f16", "--alignment", "12", "--step-bytes", "4", "--
 def test_the_table(liberty: Path, cli: CommandLine) -> None:
     lines = cli.text(*SMALL, "--liberty", liberty, "--plot", "sweep.svg").splitlines()
     places = [line.split()[:5] for line in lines[lines.index("") + 2 :]]
-    assert places == [
-        [formats, "mux4", cuts, "12", "4"] for formats in ("s8", "f16") for cuts in ("none", "multiply,reduce")
-    ]
+    grid = product(("s8", "f16"), ("none", "multiply,reduce"))
+    assert places == [[formats, "mux4", cuts, "12", "4"] for formats, cuts in grid]
     assert "unit: area against throughput" in Path("sweep.svg").read_text()
 
 
 @pytest.mark.regression
-def test_the_same_on_a_cluster(
-    tmp_path: Path, liberty: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The liberty file is sent with the work, because workers on other machines cannot read it."""
+def test_a_cluster(tmp_path: Path, liberty: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library goes there with the work: its workers cannot see the file."""
     here = cli.json(*SMALL, "--liberty", liberty)["points"]
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache of the cluster"))
     hidden = tmp_path / "hidden.lib"
@@ -43,17 +36,13 @@ def test_the_same_on_a_cluster(
 
 
 @pytest.mark.regression
-def test_dense_units(cli: CommandLine) -> None:
+def test_dense_units_and_units_without_registers(cli: CommandLine) -> None:
     words = ("--formats", "s8", "--step-bytes", "4", "--cuts", "none")
     (sparse,), (dense,) = (cli.json(*words, *more)["points"] for more in ([], ["--dense"]))
     assert (sparse["configuration"]["sparse"], dense["configuration"]["sparse"]) == (True, False)
     assert sparse["unit"]["cells"] != dense["unit"]["cells"]
     assert "products_per_ns" not in sparse
-
-
-@pytest.mark.regression
-def test_registers_that_are_left_out(cli: CommandLine) -> None:
-    words = ("--formats", "s8", "--step-bytes", "4", "--cuts", "none", "reduce,multiply")
+    words = (*words, "reduce,multiply")
     bare, cut = cli.json(*words, "--combinational")["points"]
     assert (bare["cuts"], cut["cuts"]) == ([], ["multiply", "reduce"])
     points = (bare, cut, *cli.json(*words)["points"])

@@ -11,16 +11,21 @@ KEYS |= {"arch", "source", "reference"}
 TCGEN05 = "tcgen05.mma.{}cta_group::1.kind::f16 (m128n64k{}.f32.bf16.bf16)"
 
 
-def test_an_instruction(cli: CommandLine) -> None:
+def test_an_instruction_and_a_sequence(cli: CommandLine) -> None:
     header, *lines = cli.text(TEXT).splitlines()
     assert header.split() == ["instruction", "A", "from", "interval", "latency", "kept", "MAC", "bound", "by", "known"]
     assert [line.split() for line in lines] == [
         [TEXT, "registers", "32", "80.5", "512.0", "tensor", "core", "measured"],
         [TEXT, "shared", "48", "89.5", "341.3", "shared", "memory", "measured"],
     ]
+    last = cli.text("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32").splitlines()[-1].split()
+    assert (last[2], last[3], last[-2]) == ("409.8", "482.6", "issue")
+    cli.text(TEXT, "--svg", "rate.svg")
+    assert "<svg" in Path("rate.svg").read_text(encoding="utf-8")
+    cli.refuses(TEXT, "--svg", "no/rate.svg", message="cannot be written")
 
 
-def test_tcgen05(cli: CommandLine) -> None:
+def test_other_architectures(cli: CommandLine) -> None:
     for text, expected, source in (
         (TCGEN05.format("", 16), [("tensor", 32, 136), ("shared", 48, 168)], "measured by others"),
         (TCGEN05.format("sp.", 32), [("tensor", 32, 136), ("shared", 64, 168)], "modelled"),
@@ -28,38 +33,6 @@ def test_tcgen05(cli: CommandLine) -> None:
         rows = cli.json(text)
         assert [(row["a_from"], row["interval"], row["latency"]) for row in rows] == expected
         assert {(row["instruction"], row["source"]) for row in rows} == {(text, source)}
-
-
-def test_json(cli: CommandLine) -> None:
-    rows = cli.json()
-    assert all(row.keys() == KEYS for row in rows)
-    assert len({row["instruction"] for row in rows}) > 1000
-    assert cli.json(TEXT) == [row for row in rows if row["instruction"] == TEXT]
-
-
-def test_the_list_has_every_kind(cli: CommandLine) -> None:
-    for words, expected in (
-        ([], ("mma.sp.sync", "mma.sync", "wgmma.mma_async.sp", "m64n256k32", "tf32", "bf16", "e4m3", "s8")),
-        (["--arch", "sm_100"],
-         ("tcgen05.mma.sp.cta_group::2.kind::mxf4", "kind::i8", "measured by others", "modelled")),
-    ):  # fmt: skip
-        text = cli.text(*words)
-        assert [word for word in expected if word not in text] == []
-        assert len(text.splitlines()) < 200
-
-
-def test_the_picture(cli: CommandLine) -> None:
-    cli.text(TEXT, "--svg", "rate.svg")
-    assert "<svg" in Path("rate.svg").read_text(encoding="utf-8")
-    cli.refuses(TEXT, "--svg", "no/rate.svg", message="cannot be written")
-
-
-def test_a_sequence_is_bound_by_issue(cli: CommandLine) -> None:
-    last = cli.text("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32").splitlines()[-1].split()
-    assert (last[2], last[3], last[-2]) == ("409.8", "482.6", "issue")
-
-
-def test_other_architectures(cli: CommandLine) -> None:
     f16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     for arch, interval, source in (
         ("sm_80", 8, "white paper"), ("sm_86", 32, "white paper"), ("sm_87", 8, "modelled"), ("sm_90a", 8, "measured"),
@@ -71,6 +44,21 @@ def test_other_architectures(cli: CommandLine) -> None:
         assert bool(row["reference"]) == (arch != "sm_90a")
     assert cli.text(f16, "--arch", "sm_80").splitlines()[-1].startswith("white paper: NVIDIA A100 ")
     assert {row["arch"] for row in cli.json("--arch", "sm_120f")} == {"sm_120f"}
+
+
+def test_lists(cli: CommandLine) -> None:
+    rows = cli.json()
+    assert all(row.keys() == KEYS for row in rows)
+    assert len({row["instruction"] for row in rows}) > 1000
+    assert cli.json(TEXT) == [row for row in rows if row["instruction"] == TEXT]
+    for words, expected in (
+        ([], ("mma.sp.sync", "mma.sync", "wgmma.mma_async.sp", "m64n256k32", "tf32", "bf16", "e4m3", "s8")),
+        (["--arch", "sm_100"],
+         ("tcgen05.mma.sp.cta_group::2.kind::mxf4", "kind::i8", "measured by others", "modelled")),
+    ):  # fmt: skip
+        text = cli.text(*words)
+        assert [word for word in expected if word not in text] == []
+        assert len(text.splitlines()) < 200
 
 
 def test_a_product(cli: CommandLine) -> None:
@@ -87,12 +75,9 @@ def test_a_product(cli: CommandLine) -> None:
 
 
 def test_bad_words(cli: CommandLine) -> None:
-    f16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    f16, stationary = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "tcgen05.mma.ws.cta_group::1.kind::f16"
     for words, message in (
-        (
-            ["tcgen05.mma.ws.cta_group::1.kind::f16"],
-            "no cycles are known for tcgen05.mma.ws.cta_group::1.kind::f16: nobody has published",
-        ),
+        ([stationary], f"no cycles are known for {stationary}: nobody has published"),
         (["add.f32"], "'add' in 'add.f32' is no known opcode"),
         ([TEXT, "--arch", "sm_80"], "sm_80 does not have wgmma...; sm_90 has it"),
         (["--arch", "sm_80", "--svg", "x.svg"], "--svg draws only wgmma on sm_90; leave out --arch sm_80"),

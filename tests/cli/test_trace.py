@@ -34,16 +34,25 @@ def test_an_output_of_a_file(cli: CommandLine) -> None:
 
 
 @pytest.mark.regression
-def test_golden_model_and_hardware(cli: CommandLine) -> None:
+def test_golden_model_and_hardware(cli: CommandLine, rng: np.random.Generator) -> None:
     lines = cli.text(F16, "--seed", 3, "--distribution", "wide").splitlines()
     assert lines[0].endswith("which agree in every field")
     assert lines[1] == f"{F16} on sm_90: case 0, row 0, column 0"
     assert [line.split()[-1] for line in lines if line.endswith("=")] == ["="] * 17
+    saved_matrices(rng)
+    text = cli.text(F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--row", 5, "--column", 7)
+    assert text.count("which agree in every field") == 3
 
 
-def test_the_seed_decides(cli: CommandLine) -> None:
+def test_random_tiles(cli: CommandLine) -> None:
+    """The seed decides which; special values and overflows are traced as well."""
     actual = [cli.text(S8, "--golden-only", "--seed", seed, "--case", 1) for seed in (1, 1, 2)]
     assert actual[0] == actual[1] != actual[2]
+    for seed in range(8):
+        cli.json(F16, "--golden-only", "--distribution", "special", "--seed", seed)
+    for distribution in ("huge", "special"):
+        words = ["--golden-only", "--distribution", distribution, "--svg", "x.svg"]
+        cli.text("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", *words)
 
 
 def test_other_numerics(cli: CommandLine) -> None:
@@ -51,29 +60,17 @@ def test_other_numerics(cli: CommandLine) -> None:
     differs.
     """
     lines = cli.text(FILE, "--alignment", 11, "--products", 4, status=1).splitlines()
-    assert " with L = 4, F = 11, RZ-f32: case 0" in lines[2]
-    assert [line.partition(", the last")[0].partition("F ")[2] for line in lines if line.startswith("step ")] == [
-        "11"
-    ] * 4
-    i = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    assert " with L = 4, F = 11, RZ-f32: case 0" in lines[0]
+    steps = [line for line in lines if line.startswith("step ")]
+    assert [line.partition(", the last")[0].partition("F ")[2] for line in steps] == ["11"] * 4
     a, b = np.zeros((16, 32), np.float16), np.ones((32, 8), np.float16)
     a[0, ::4], a[0, 1] = 2.0**-9, 1
     saved(a=a, b=b)
-    words = [i, "--a", "a.npy", "--b", "b.npy"]
-    changed = sptc.numerics("sm_90", i).replace(alignment_bits=7)
-    assert (
-        cli.json(*words, "--alignment", 7)["d"]
-        == f"0x{sptc.gemm(a, b, instruction=i, numerics=changed).view('u4')[0, 0]:08x}"
-    )
-    assert cli.json(*words, "--golden-only")["d"] != cli.json(*words, "--alignment", 7)["d"]
-
-
-def test_special_values_and_overflows(cli: CommandLine) -> None:
-    for seed in range(8):
-        cli.json(F16, "--golden-only", "--distribution", "special", "--seed", seed)
-    for distribution in ("huge", "special"):
-        words = ["--golden-only", "--distribution", distribution, "--svg", "x.svg"]
-        cli.text("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", *words)
+    words = [F16, "--a", "a.npy", "--b", "b.npy"]
+    changed = sptc.numerics("sm_90", F16).replace(alignment_bits=7)
+    d = cli.json(*words, "--alignment", 7)["d"]
+    assert d == f"0x{sptc.gemm(a, b, instruction=F16, numerics=changed).view('u4')[0, 0]:08x}"
+    assert cli.json(*words, "--golden-only")["d"] != d
 
 
 def test_bad_words(cli: CommandLine) -> None:
@@ -150,14 +147,12 @@ def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Ge
 def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator) -> None:
     saved_matrices(rng)
     words = [F16, "--a", "a.npy", "--b", "b.npy", "--row", 23, "--golden-only"]
-    text = cli.text(*words)
-    assert [line for line in text.splitlines() if " on sm_90: " in line] == [
-        f"{F16} on sm_90: instruction {number}, row 23, column 0" for number in range(3)
-    ]
-    verdict = text.splitlines()[0]
-    assert re.fullmatch(r"row 23, column 0 of the product is 0x[0-9a-f]{8} = \S+", verdict)
-    lines = cli.text(*words, "--case", 1, "--svg", "x.svg").splitlines()
-    assert (lines[0], lines[3]) == (verdict, f"{F16} on sm_90: instruction 1, row 23, column 0")
+    lines = cli.text(*words).splitlines()
+    heads = [f"{F16} on sm_90: instruction {number}, row 23, column 0" for number in range(3)]
+    assert [line for line in lines if " on sm_90: " in line] == heads
+    assert re.fullmatch(r"row 23, column 0 of the product: 0x[0-9a-f]{8} = \S+", lines[-1])
+    text = cli.text(*words, "--case", 1, "--svg", "x.svg")
+    assert text.startswith(f"{F16} on sm_90: instruction 1, row 23, column 0\n")
     np.save("dense.npy", rng.standard_normal((24, 96)).astype(np.float16))
     cli.text(*[word if word != "a.npy" else "dense.npy" for word in words], "--prune")
     scaled = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
@@ -173,11 +168,3 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
         ((scaled, *words[1:]), "has block scales, which are missing"),
     ):  # fmt: skip
         cli.refuses(*bad, message=message)
-
-
-@pytest.mark.regression
-def test_own_matrices_through_the_hardware(cli: CommandLine, rng: np.random.Generator) -> None:
-    saved_matrices(rng)
-    text = cli.text(F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--row", 5, "--column", 7)
-    assert text.count("which agree in every field") == 3
-    assert text.splitlines()[0].endswith("; golden model and hardware are equal in 3 instructions")
