@@ -9,10 +9,10 @@ from sptc.errors import Error
 from sptc.gemm.choice import instructions_for
 from sptc.isa.formats import FORMATS
 from sptc.tensors.sparsify import sparsify
+from sptc.tests.gemm.sparse_factors import Random
 from sptc.tests.isa.test_formats import DTYPES
 
-Random = np.random.Generator
-#: Element format, scale format, whether the instruction is dense, and number of elements along K that share a scale.
+#: Format, that of scales, dense, and elements along K for which there is one.
 KINDS = [
     ("e4m3", "ue8m0", False, 64),
     ("e5m2", "ue8m0", True, 32),
@@ -32,7 +32,7 @@ class Drawn:
         self.i = next(i for i in every if i.span == span)
         self.k, (m, n) = 3 * self.i.k + self.i.k // 2, shape
         bits = FORMATS[fmt].bits
-        finite = (1 << bits) - 1 if fmt == "e2m1" else (1 << bits) - 1 & ~(0b100 if bits == 8 else 0)
+        finite = (1 << bits) - 1 & ~(0b100 if bits == 8 else 0)
 
         def codes(*size: int) -> np.ndarray:
             return (rng.integers(0, 1 << bits, size) & finite).astype(np.uint8)
@@ -49,11 +49,8 @@ class Drawn:
         self.scale_b = rng.integers(low, high, (n, blocks)).astype(np.uint8)
 
     def words(self, scale: str) -> dict[str, Any]:
-        return {
-            "block_scale_a": self.scale_a.view(DTYPES[scale]),
-            "block_scale_b": self.scale_b.view(DTYPES[scale]),
-            "arch": "sm_120",
-        }
+        scales = {"block_scale_a": self.scale_a, "block_scale_b": self.scale_b}
+        return {"arch": "sm_120", **{name: codes.view(DTYPES[scale]) for name, codes in scales.items()}}
 
 
 def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:

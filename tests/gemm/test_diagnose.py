@@ -16,13 +16,10 @@ from sptc.tests.gemm.sparse_factors import Random, drawn
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import random_products
 from planted_products import PLANTED, planted
-from random_products import Case
 
 #: Planted faults of the quick tier.
 QUICK = ("lanes permuted", "metadata of zeros")
-
-
-#: Values of a wrong output, other than zero.
+#: Values of a wrong output beside zero.
 OTHERS = ("another", "negated", "NaN")
 REGRESSION = pytest.mark.regression
 
@@ -33,20 +30,14 @@ def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
 
 
-def check(case: Case) -> None:
-    """Diagnose a planted fault, and check the result."""
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else REGRESSION) for name in PLANTED])
+def test_a_planted_fault_is_named(rng: Random, name: str) -> None:
+    case = planted(rng, name, (64, 32, 128))
     diagnosis = sptc.diagnose(case.a, case.b, case.y, **case.words)
     assert (diagnosis.explained, diagnosis.remaining) == (True, 0), diagnosis
     assert diagnosis.kind in case.kinds, diagnosis
     assert diagnosis.differing.shape == case.y.shape
     assert diagnosis.differing.any() == (diagnosis.kind != "correct")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.regression) for name in PLANTED]
-)
-def test_a_planted_fault_is_named(rng: Random, name: str) -> None:
-    check(planted(rng, name, (64, 32, 128)))
 
 
 @pytest.mark.regression
@@ -68,7 +59,7 @@ def test_a_flipped_bit_beside_a_fault_is_not_explained(rng: Random, name: str) -
     assert diagnosis.remaining >= 1
 
 
-@pytest.mark.parametrize("value", [0.0, *(pytest.param(text, marks=pytest.mark.regression) for text in OTHERS)])
+@pytest.mark.parametrize("value", [0.0, *(pytest.param(text, marks=REGRESSION) for text in OTHERS)])
 def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
     a, b = drawn(rng, (32, 16, 64))
     y = sptc.gemm(a, b, format="f16", backend="native")
@@ -80,8 +71,8 @@ def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
     assert np.array_equal(np.argwhere(diagnosis.differing), [[9, 9]])
 
 
-def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -> None:
-    """The diagnosis uses rows and columns of the result, although the product is computed transposed."""
+def test_faults_with_the_sparse_factor_on_the_right(rng: Random) -> None:
+    """Places and scales have the names of the caller, although the product is computed transposed."""
     a, b = drawn(rng, (64, 48, 64))
     y = sptc.gemm(a, b, format="f16", backend="native")
     y[16:32], y[48:64] = y[48:64].copy(), y[16:32].copy()
@@ -92,6 +83,10 @@ def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -
     assert "columns" in diagnosis.text.partition("explained by")[2]
     assert np.array_equal(np.flatnonzero(diagnosis.differing.any(0)), [*range(16, 32), *range(48, 64)])
     assert "outputs in other places" in str(identification)
+    scale = rng.uniform(0.5, 2, 64).astype(np.float32)
+    y = sptc.gemm(a, b, format="f16", backend="native")
+    diagnosis = sptc.diagnose(b.T, a.T, y.T, format="f16", result="f32", scale_b=scale)
+    assert "explained by: scale: the scale of B is ignored" in diagnosis.text
 
 
 @pytest.mark.parametrize(
@@ -114,15 +109,6 @@ def test_group_scales_of_other_places(rng: Random, change: dict[str, Any], words
     diagnosis = sptc.diagnose(a, b, y, result="f32", instruction=i, **scales)
     assert (diagnosis.explained, diagnosis.kind) == (True, "scale"), diagnosis
     assert words in diagnosis.text
-
-
-def test_a_scale_has_the_name_of_the_caller(rng: Random) -> None:
-    """A scale has the caller's name, also if the sparse factor is B and the product is computed transposed."""
-    a, b = drawn(rng, (32, 16, 64))
-    scale = rng.uniform(0.5, 2, 32).astype(np.float32)
-    diagnosis = sptc.diagnose(b.T, a.T, sptc.gemm(a, b, format="f16", backend="native").T, format="f16", result="f32",
-                          scale_b=scale)  # fmt: skip
-    assert "explained by: scale: the scale of B is ignored" in diagnosis.text
 
 
 def test_accumulators_that_are_not_cleared(rng: Random) -> None:

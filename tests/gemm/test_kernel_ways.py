@@ -52,9 +52,8 @@ def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, s
             a, b, p = (Fraction(float(x)) for x in (scale_a[m, group], scale_b[group, n], part[m, n]))
             one, other = {"product": (a * b, p), "a then b": (p * a, b), "b then a": (p * b, a)}[order]
             product = Fraction(float(exactly(one))) * other
-            total = exactly(
-                product if addition == "fused" else Fraction(float(exactly(product))), Fraction(float(total))
-            )
+            product = product if addition == "fused" else Fraction(float(exactly(product)))
+            total = exactly(product, Fraction(float(total)))
         result[m, n] = total
     return result
 
@@ -120,29 +119,22 @@ def test_shapes_of_group_scales(rng: Random) -> None:
     way = Way(instruction=FP8, promote=4, group_scaling="b then a, fused", swapped=True)
     other = sptc.gemm(a, b, **words, **whole, group_scaling="a then b, fused")
     np.testing.assert_array_equal(sptc.gemm(b.T, a.T, way=way, **turned), other.T)
-    y = sptc.gemm(a, b, **words, **scales, split_k=2, result="bf16", scale_a=np.float32(0.7), bias=np.ones(N))
-    found = sptc.identify(a, b, y, result="bf16", instruction=FP8, **scales, scale_a=np.float32(0.7), bias=np.ones(N))
+    epilogue = {"scale_a": np.float32(0.7), "bias": np.ones(N)}
+    y = sptc.gemm(a, b, **words, **scales, **epilogue, split_k=2, result="bf16")
+    found = sptc.identify(a, b, y, result="bf16", instruction=FP8, **scales, **epilogue)
     assert found.exact
-    np.testing.assert_array_equal(
-        codes(sptc.gemm(a, b, way=found.way, **scales, scale_a=np.float32(0.7), bias=np.ones(N))), codes(y)
-    )
+    np.testing.assert_array_equal(codes(sptc.gemm(a, b, way=found.way, **scales, **epilogue)), codes(y))
+    none = {"group_scale_a": None, "group_scale_b": None}
     for change, message in (
         ({"promote": 8}, r"^a partial sum of elements 0 to 255 along K spans several groups of 128"),
         ({"group_scale_b": None}, r"^group_scale_b is missing: both factors have group scales, or none$"),
-        (
-            {"group_scale_b": np.ones((3, N))},
-            r"^group_scale_a must be of shape \(M, groups along K\) and group_scale_b",
-        ),
-        (
-            {"group_scale_b": np.ones((4, 2))},
-            r"^group_scale_b must have one scale for each of 6 columns, for each 128 ",
-        ),
+        ({"group_scale_b": np.ones((3, N))},
+         r"^group_scale_a must be of shape \(M, groups along K\) and group_scale_b"),
+        ({"group_scale_b": np.ones((4, 2))},
+         r"^group_scale_b must have one scale for each of 6 columns, for each 128 "),
         ({"c": np.ones((M, N))}, r"^with group scales, c cannot be the initial accumulator: give beta"),
-        (
-            {"group_scale_a": None, "group_scale_b": None, "group_scaling": GROUP_SCALINGS[0]},
-            r"^the way of summation has group_scaling",
-        ),
-    ):
+        ({**none, "group_scaling": GROUP_SCALINGS[0]}, r"^the way of summation has group_scaling"),
+    ):  # fmt: skip
         with pytest.raises(Error, match=message):
             sptc.gemm(a, b, **{**words, **scales, **change})
 
@@ -222,9 +214,8 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
     y = sptc.gemm(*half, split_k=2)
     found = sptc.identify(*half, y, result="f32")
     assert found.way.split_k == 2
-    assert {name.partition(".m16")[0] for name in found.instructions_alike} == {
-        "mma.sp.sync.aligned", "mma.sp::ordered_metadata.sync.aligned"
-    }  # fmt: skip
+    heads = {name.partition(".m16")[0] for name in found.instructions_alike}
+    assert heads == {"mma.sp.sync.aligned", "mma.sp::ordered_metadata.sync.aligned"}
     for name in found.instructions_alike:
         np.testing.assert_array_equal(sptc.gemm(*half, instruction=name, split_k=2), y)
     for way in found.alike:
@@ -276,23 +267,15 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
         ({"alignment_bits": 17.0}, r"^alignment_bits must be one of 1, .*, 26, not 17.0$"),
         ({"products": 3}, r"^step must be one of 1, 2, 4, 8, 16, 32, 64, not 3$"),
         ({"rounding": "RNE-f16"}, r"^rounding must be one of RZ-f32, RZ-E8M13, RNE-f32, RNE-E8M13, not 'RNE-f16'$"),
-        (
-            {"method": "fused"},
-            r"^'method' of numerics cannot be changed, only step, alignment_bits, rounding, align",
-        ),
-    ):
+        ({"method": "fused"},
+         r"^'method' of numerics cannot be changed, only step, alignment_bits, rounding, align"),
+    ):  # fmt: skip
         with pytest.raises(Error, match=message):
             changed.replace(**change)
     words: dict[str, Any] = {"instruction": TF32, "numerics": changed}
     for given, message in (
-        (
-            {"backend": "pysim"},
-            r"^this back end cannot change its numerics: with numerics, use golden or nat",
-        ),
-        (
-            {"instruction": INTEGER, "prune": True},
-            r"^wgmma.* cannot have these numerics, which belong to another kind",
-        ),
+        ({"backend": "pysim"}, r"^this back end cannot change its numerics: with numerics, use golden or nat"),
+        ({"instruction": INTEGER, "prune": True}, r"^wgmma.* cannot have these numerics, which belong to another kind"),
         ({"numerics": 17}, r"^numerics must be a record that sptc.numerics returned, not 17$"),
         ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"truncates terms toward zero only"),
     ):

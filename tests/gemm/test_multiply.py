@@ -31,7 +31,7 @@ SCALED += ".f32.e4m3.e4m3.f32.ue8m0"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 
 
-def test_the_instruction_that_a_library_would_use() -> None:
+def test_instructions_that_a_library_would_use_and_targets_of_the_assembler() -> None:
     for fmt, arch, instruction in (
         ("f16", "sm_90", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"),
         ("e4m3", "sm_90", "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"),
@@ -43,6 +43,11 @@ def test_the_instruction_that_a_library_would_use() -> None:
         first, *others = instructions_for(fmt, arch)
         assert str(first) == instruction
         assert all(i.k <= first.k or i.family != first.family for i in others), instruction
+    found = sptc.gemm(HALVES, B, arch="sm_90a")
+    np.testing.assert_array_equal(found, sptc.gemm(HALVES, B))
+    assert sptc.identify(HALVES, B, found, format="f16", result="f32", arch="sm_90a").way.arch == "sm_90"
+    with pytest.raises(InstructionError, match=r"^sm_103a does not have tcgen05.mma.sp.kind::i8 "):
+        sptc.gemm(HALVES.astype(np.int8), B.astype(np.int8), arch="sm_103a", format="s8", accumulate="s32")
 
 
 @pytest.mark.parametrize("fmt", ["f16", "bf16", "e4m3", "e5m2", "tf32", "s8"])
@@ -61,9 +66,8 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
     compressed = sparsify(a, i.granularity, prune=True)
     b = numbers[1].astype(dtype)
     code = np.dtype(f"u{b.dtype.itemsize}")
-    operands = MatrixOperands(
-        compressed.stored.view(code)[None], b.view(code)[None], np.zeros((1, 5, 7), np.uint32), compressed.nibbles[None]
-    )
+    matrices = compressed.stored.view(code), b.view(code), np.zeros((5, 7), np.uint32), compressed.nibbles
+    operands = MatrixOperands(*(matrix[None] for matrix in matrices))
     expected = multiply(i, arch, operands)[0]
     found = sptc.gemm(a, b, format=fmt, arch=arch, prune=True)
     assert found.dtype == (np.int32 if fmt == "s8" else np.float32)
@@ -71,14 +75,6 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
     for left in (a.view(code), a.view(code.str.replace("u", "i")), compressed):
         given = sptc.gemm(left, b.view(code), format=fmt, arch=arch, prune=left is not compressed, backend="native")
         np.testing.assert_array_equal(given, found)
-
-
-def test_targets_of_the_assembler() -> None:
-    found = sptc.gemm(HALVES, B, arch="sm_90a")
-    np.testing.assert_array_equal(found, sptc.gemm(HALVES, B))
-    assert sptc.identify(HALVES, B, found, format="f16", result="f32", arch="sm_90a").way.arch == "sm_90"
-    with pytest.raises(InstructionError, match=r"^sm_103a does not have tcgen05.mma.sp.kind::i8 "):
-        sptc.gemm(HALVES.astype(np.int8), B.astype(np.int8), arch="sm_103a", format="s8", accumulate="s32")
 
 
 def test_shapes(rng: Random) -> None:
@@ -279,8 +275,7 @@ A, B = np.ones((4, 8), np.float16), np.ones((8, 2), np.float16)
 HALVES = np.tile(np.float16([1, 0]), (4, 4))
 NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
 
-
-#: Operands, arguments and part of the message.
+#: Operands, words and message.
 REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((A, B), {}, r"^not 2:4 sparse: 8 of 8 chunks have more than 2 of 4 elements that are not zero \(first: row"),
     ((HALVES, B[:4]), {}, r"^A has 8 columns and B 4 rows: they have no common K$"),

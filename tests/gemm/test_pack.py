@@ -70,12 +70,12 @@ def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str
 
 
 def unplaced(text: str, selector: int) -> bool:
-    """Return whether no public source states the operand layout of a ``tcgen05`` form."""
-    if text.startswith("tcgen05"):
-        try:
+    """Tell of a form of ``tcgen05`` whether no public source places its operands."""
+    try:
+        if text.startswith("tcgen05"):
             arrangement(*parse_shaped(text), selector)
-        except OperandError:
-            return True
+    except OperandError:
+        return True
     return False
 
 
@@ -237,8 +237,7 @@ ZEROS = {"a": np.zeros((16, 32), np.float16), "b": np.zeros((32, 8), np.float16)
 STORED = {**ZEROS, "a": np.zeros((16, 16), np.float16)}
 NIBBLES = np.full((16, 8), 4, np.uint8)
 
-
-#: Instruction, arguments and part of the message.
+#: Text, words and message.
 UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),
@@ -272,11 +271,20 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_packed_or_unpacked() -> None:
+def test_what_is_refused() -> None:
     for function, refused in ((sptc.pack, UNPACKABLE), (sptc.unpack, NOT_PACKED)):
         for text, words, message in refused:
             with pytest.raises(Error, match=message):
                 function(text, **words)
+    for given, message in (
+        ((DENSE, 0), r"is dense and has no metadata$"),
+        ((F16, -1), r"^rng must be a numpy.random.Generator or a seed of 0 or more, not int$"),
+        ((F16, 0, 0), r"^tiles must be an integer of 1 to 65536, not 0$"),
+    ):
+        with pytest.raises(OperandError, match=message):
+            sptc.random_metadata(*given)
+    with pytest.raises(OperandError, match=r"^the selector of mma.* must be 0 to 1, not 5$"):
+        sptc.random_metadata(F16, 0, selector=5)
 
 
 def test_undefined_nibbles_are_named(rng: Random) -> None:
@@ -293,15 +301,3 @@ def test_undefined_nibbles_are_named(rng: Random) -> None:
         assert found.nibbles[1, 2, 5] == 0b1111
         with pytest.raises(Error, match="0b1111"):
             assert found.a is None
-
-
-def test_what_random_metadata_refuses() -> None:
-    for words, message in (
-        ((DENSE, 0), r"is dense and has no metadata$"),
-        ((F16, -1), r"^rng must be a numpy.random.Generator or a seed of 0 or more, not int$"),
-        ((F16, 0, 0), r"^tiles must be an integer of 1 to 65536, not 0$"),
-    ):
-        with pytest.raises(OperandError, match=message):
-            sptc.random_metadata(*words)
-    with pytest.raises(OperandError, match=r"^the selector of mma.* must be 0 to 1, not 5$"):
-        sptc.random_metadata(F16, 0, selector=5)

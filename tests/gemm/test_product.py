@@ -116,16 +116,20 @@ def test_blocks_join(tmp_path: Path, rng: Random) -> None:
     assert instruction_count(problem) == 10 * 75 * 2
 
 
-def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
+def test_integers_are_taken_as_they_are_and_other_matrices_are_refused(tmp_path: Path, rng: Random) -> None:
     a, b = rng.integers(-128, 128, (8, 64), np.int8), rng.integers(-128, 128, (64, 8), np.int8)
     a[:, ::2] = 0
     way = Way(instruction=INSTRUCTIONS["s8"], result="s32")
     d, _ = computed(prepared(tmp_path / "exact", a, b, way))
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
-    with pytest.raises(
-        OperandError, match=r"^a must hold integers from -128 to 127, the range of s8, not -?\d+ in row \d"
-    ):
+    message = r"^a must hold integers from -128 to 127, the range of s8, not -?\d+ in row \d"
+    with pytest.raises(OperandError, match=message):
         prepared(tmp_path / "beyond", a.astype(np.int32) * 2, b, way)
+    a, b = rng.standard_normal((4, 32)), rng.standard_normal((32, 4))
+    with pytest.raises(OperandError, match=r"^A has 32 columns and B 16 rows: they have no common K$"):
+        prepared(tmp_path / "short", a, b[:16], Way(instruction=F16), Choices(prune=True))
+    with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
+        prepared(tmp_path / "full", a, b, Way(instruction=F16))
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -198,14 +202,6 @@ def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random
             assert other.errors[kind].total == errors.total * 4.0**power, (power, kind)
             assert other.errors[kind].total_reference == errors.total_reference * 4.0**power, (power, kind)
             assert other.errors[kind].counts == errors.counts, (power, kind)
-
-
-def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:
-    a, b = rng.standard_normal((4, 32)), rng.standard_normal((32, 4))
-    with pytest.raises(OperandError, match=r"^A has 32 columns and B 16 rows: they have no common K$"):
-        prepared(tmp_path / "short", a, b[:16], Way(instruction=F16), Choices(prune=True))
-    with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
-        prepared(tmp_path / "full", a, b, Way(instruction=F16))
 
 
 def test_errors() -> None:

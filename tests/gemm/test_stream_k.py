@@ -126,31 +126,22 @@ PLANTED = [
     ({"workers": 5, "rows": 128, "columns": 128, "raster": "column-major"}, {"cut": "rounded up"}, (256, 384, 512)),
     ({"workers": 9, "rows": 64, "columns": 128, "least": 8}, {}, (128, 256, 1024)),
 ]
+#: Its number, and how many times smaller outputs and output tiles are both ways.
+CASES = [(3, 8), (5, 8), *((number, 1) for number in range(len(PLANTED)))]
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize("number", range(len(PLANTED)))
-def test_planted_ways_are_found(number: int, rng: Random) -> None:
-    """The planted way, or a way with the same sums, is found. A flipped bit is reported, and no way is exact."""
-    dealing, words, shape = PLANTED[number]
-    check_planted(dealing, words, shape, rng, workers=dealing["workers"] if number else None)
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("number", [1, 3, 5])
-def test_planted_ways_of_small_tiles_are_found(number: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted ways are also found if output tiles, M and N are eight times smaller."""
-    small = tuple((rows // 8, columns // 8) for rows, columns in _OUTPUT_TILES)
-    monkeypatch.setattr("sptc.gemm.candidates._OUTPUT_TILES", small)
-    monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 700)
-    dealing, words, (rows, columns, k) = PLANTED[number]
-    dealing = {**dealing, "rows": dealing["rows"] // 8, "columns": dealing["columns"] // 8}
-    check_planted(dealing, words, (rows // 8, columns // 8, k), rng, workers=dealing["workers"])
-
-
-def check_planted(
-    dealing: dict[str, Any], words: dict[str, Any], shape: tuple[int, int, int], rng: Random, workers: int | None
-) -> None:
+@pytest.mark.parametrize(
+    ("number", "scale"), [(1, 8), *(pytest.param(*case, marks=pytest.mark.regression) for case in CASES)]
+)
+def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way, or one that forms the same sums, is found; of a result with a flipped bit none is, and that is seen."""
+    dealing, words, (m, n, k) = PLANTED[number]
+    workers, shape = (dealing["workers"] if number else None), (m // scale, n // scale, k)
+    if scale > 1:
+        tiles = tuple((rows // scale, columns // scale) for rows, columns in _OUTPUT_TILES)
+        monkeypatch.setattr("sptc.gemm.candidates._OUTPUT_TILES", tiles)
+        monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 700)
+    dealing = {**dealing, "rows": dealing["rows"] // scale, "columns": dealing["columns"] // scale}
     a, b = drawn(rng, shape)
     way = replace(F32, stream_k=StreamK(**dealing), **words)
     y = sptc.gemm(a, b, way=way, backend="native")
@@ -191,7 +182,7 @@ def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> No
     assert [*streams([integer], Way(instruction=str(integer), result="s32"), expressions)] == []
 
 
-def test_what_is_no_stream_k() -> None:
+def test_what_is_no_stream_k_records_and_words() -> None:
     words = {"workers": 4, "rows": 8, "columns": 8}
     for change, message in (
         ({"workers": 0}, r"^workers of stream-K must be an integer of 1 or more, not 0$"),
@@ -212,9 +203,6 @@ def test_what_is_no_stream_k() -> None:
     a, b = drawn(np.random.default_rng(0), (4, 4, 64))
     with pytest.raises(OperandError, match=r"^workers must be an integer of 1 or more, not 0$"):
         sptc.identify(a, b, np.zeros((4, 4), np.float32), format="f16", result="f32", workers=0)
-
-
-def test_a_record_comes_back() -> None:
     dealing = StreamK(workers=132, rows=128, columns=256, streamed="two waves", first=False, least=8)
     for way in (replace(F32, stream_k=dealing), replace(F32, split_k=(1, 2), workspace="f16"), F32):
         assert Way.of_record(json.loads(json.dumps(asdict(way)))) == way
@@ -226,10 +214,6 @@ def test_a_record_comes_back() -> None:
     ):
         with pytest.raises(OperandError, match=message):
             Way.of_record(record)
-
-
-def test_in_words() -> None:
-    dealing = StreamK(workers=132, rows=128, columns=256, streamed="two waves", first=False, least=8)
     assert str(replace(F32, stream_k=replace(dealing, raster="column-major"), tile=2, promote=4)) == (
         f"{I} on sm_90; stream-K of 132 workers for the last two waves, the last tiles, output tiles of 128 x 256, "
         "column-major, 8 K tiles at least, tiles of 2 instructions, balanced, added in order; partial sums promoted to "

@@ -140,9 +140,8 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
     assert (found.exact, found.way and found.way.interleave) == (True, bits)
     with pytest.raises(OperandError, match=r"^K has 5 instructions, an odd number, which cannot be interleaved$"):
         sptc.gemm(a[:, :80], b[:80], way=way)
-    with pytest.raises(
-        OperandError, match=r"^K is interleaved only for dense instructions and without scales, not for w"
-    ):
+    message = r"^K is interleaved only for dense instructions and without scales, not for w"
+    with pytest.raises(OperandError, match=message):
         sptc.gemm(np.zeros((64, 64), np.float16), b[:64], instruction=WGMMA, interleave=bits)
 
 
@@ -161,10 +160,8 @@ def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
 
 def test_what_is_no_way() -> None:
     for words, message in (
-        (
-            {"order": "random"},
-            r"^order must be 'in order' or 'reverse' or .* or a tree over bits such as 'tree 1 0', not 'random'$",
-        ),
+        ({"order": "random"},
+         r"^order must be 'in order' or 'reverse' or .* or a tree over bits such as 'tree 1 0', not 'random'$"),
         ({"order": "tree 2 0"}, r"^order must be 'in order' or .*, not 'tree 2 0'$"),
         ({"interleave": 16}, r"^interleave must be 0, 32 or 64 bits, not 16$"),
         ({"interleave": np.zeros(2)}, r"^interleave must be 0, 32 or 64 bits, not "),
@@ -174,7 +171,7 @@ def test_what_is_no_way() -> None:
         ({"tile": True}, r"^tile must be an integer of 1 or more, not True$"),
         ({"arch": None}, r"^arch must be a text, not None$"),
         ({"swapped": 1}, r"^swapped must be True or False, not 1$"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(OperandError, match=message):
             Way(instruction=WGMMA, **words)
     with pytest.raises(OperandError, match=r"^K has 3 tiles of 1 instructions, too few for 4 slices$"):
@@ -187,12 +184,10 @@ def test_what_is_no_way() -> None:
         combine([1, 2, 3], "any", lambda one, other: one + other)
     for text, message in (
         ("tcgen05.mma.sp.kind::f16", r"is no tcgen05.mma with shape and types in brackets"),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16 (m256n64k16.f32.f16.f16)",
-            r"is no shape with types of tcgen05.mma.cta_group",
-        ),
+        ("tcgen05.mma.cta_group::1.kind::f16 (m256n64k16.f32.f16.f16)",
+         r"is no shape with types of tcgen05.mma.cta_group"),
         ("tcgen05.mma.ws.cta_group::1.kind::f16 (m64n64k16.f32.f16.f16)", r"is not used for products of matrices"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(InstructionError, match=message):
             instruction_named(text, "sm_100")
     pair = instruction_named("tcgen05.mma.kind::f16 (m256n64k16.f32.f16.f16)", "sm_100")
@@ -206,9 +201,8 @@ def test_a_way_in_words() -> None:
         "f32 every 4 instructions; slices rounded to f16; running sum in f16; result f32 (RNE)"
     )
     assert str(Way(instruction=FP8)) == f"{FP8} on sm_90; one chain along K; result f32 (RNE)"
-    assert "slices of 1, 3 K tiles, tiles of 2 instructions, added in order" in str(
-        Way(instruction=FP8, split_k=(1, 3), tile=2)
-    )
+    unequal = str(Way(instruction=FP8, split_k=(1, 3), tile=2))
+    assert "slices of 1, 3 K tiles, tiles of 2 instructions, added in order" in unequal
 
 
 def test_what_float32_does_not_hold_is_no_operand_of_an_epilogue() -> None:
