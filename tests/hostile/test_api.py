@@ -1,14 +1,112 @@
 """Random calls of public functions with wrong arguments: each returns a result or raises :class:`sptc.Error`."""
 
 import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import sptc
 from sptc.gemm.unpack import Matrices
-from sptc.tests.hostile.api_calls import Call, calls
+from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from sptc.isa.memory import encode_descriptor
+from sptc.isa.tcgen05 import build_instruction, parse_opcode
 from sptc.tests.hostile.mutation import mutated_value
+
+
+@dataclass(frozen=True)
+class Call:
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+def _words(*shape: int) -> np.ndarray:
+    return np.full(shape, 0x44444444, np.uint32)
+
+
+def _mma(instruction: str, a: int, b: int, c: int, **more: Any) -> Call:
+    given = {"instruction": instruction, "a": _words(32, a), "b": _words(32, b), "c": _words(32, c)}
+    return Call(sptc.mma, given | {"arch": "sm_90", "backend": "golden", "metadata": "strict"} | more)
+
+
+def _wgmma(instruction: str, **more: Any) -> Call:
+    given = {"instruction": instruction, "d": _words(128, 4), "a": _words(128, 4), "e": _words(128), "selector": 0}
+    given |= {"b": encode_descriptor(0, 256, 128), "smem": np.zeros(2048, np.uint8), "scale_d": True}
+    given |= {"imm_scale_a": 1, "imm_scale_b": -1, "imm_trans_a": 0, "imm_trans_b": 0, "metadata": "software"}
+    return Call(sptc.wgmma, given | more)
+
+
+def _tcgen05() -> Call:
+    text = "tcgen05.mma.sp.cta_group::1.kind::f16"
+    opcode = parse_opcode(text)
+    shape = build_instruction(opcode, m=64, n=8, d="f32", a="f16", b="f16")
+    idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=shape))
+    tmem = np.zeros((128, 512), np.uint32)
+    tmem[:, 48:52] = 0x44444444
+    b = encode_descriptor(0, 256, 128, family="tcgen05")
+    given = {"instruction": text, "tmem": tmem, "d": 0, "a": 32, "b": b, "idesc": idesc, "e": 48}
+    more = {"enable_input_d": True, "scale_input_d": 0, "disable_output_lane": (0, 0, 1, 0), "arch": "sm_100"}
+    return Call(sptc.tcgen05_mma, given | more | {"smem": np.zeros(4096, np.uint8), "metadata": "silicon"})
+
+
+def _packing() -> list[Call]:
+    """Return calls that pack matrices into registers and memory, and unpack them."""
+    found = []
+    for text in (
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16",
+        "tcgen05.mma.sp.cta_group::1.kind::f16 (m64n8k32.f32.f16.f16)",
+    ):
+        rows, k = (16, 16) if text.startswith("mma") else (64, 16 if "wgmma" in text else 32)
+        a, b = np.zeros((rows, k), np.float32), np.ones((k, 8), np.float16)
+        held = sptc.pack(text, a, b)
+        given = {"instruction": text, "a": a, "b": b, "c": np.ones((rows, 8), np.float32), "selector": 0}
+        found += [Call(sptc.pack, given | {"metadata": "strict"}), Call(sptc.unpack, held)]
+    ordered = found[0].arguments["instruction"]
+    stored = {"a": np.zeros((2, 16, 8), np.uint16), "nibbles": np.full((2, 16, 4), 4, np.uint8)}
+    found.append(Call(sptc.pack, {"instruction": ordered, "b": np.zeros((2, 16, 8)), **stored, "metadata": "software"}))
+    found.append(Call(sptc.random_metadata, {"instruction": ordered, "rng": 3, "tiles": 2, "selector": 1}))
+    return found
+
+
+def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
+    """Run a sequence of ``wgmma`` from its first fence to its end."""
+    sequence = sptc.WgmmaSequence()
+    sequence.write(register)
+    sequence.fence()
+    sequence.mma_async(instruction, d, a)
+    sequence.commit_group()
+    sequence.wait_group(groups)
+    sequence.read(register)
+    sequence.end()
+
+
+def calls() -> list[Call]:
+    sparse = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    scaled = "mma.sp::ordered_metadata.sync.aligned.kind::mxf4.block_scale.scale_vec::2X.m16n8k128.row.col"
+    scaled += ".f32.e2m1.e2m1.f32.ue8m0"
+    wgmma = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+    move = {"smem": np.zeros(512, np.uint8), "addresses": np.arange(0, 512, 16)}
+    stored = {"registers": _words(32, 2), **move}
+    scales = {"scale_a": (_words(32), 0, 1), "scale_b": (_words(32), 2, 3)}
+    registers = [f"d{number}" for number in range(4)]
+    sequence = {"instruction": wgmma, "d": registers, "a": None, "groups": 0, "register": "d0"}
+    return [
+        _mma(sparse, 2, 2, 4, e=_words(32), selector=1),
+        _mma("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, 2, 4),
+        _mma("mma.sp.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32", 2, 2, 4, e=_words(32), selector=0),
+        _mma(scaled, 4, 4, 4, e=_words(32), selector=0, arch="sm_120", **scales),
+        _wgmma(wgmma),
+        _wgmma(wgmma, a=encode_descriptor(0, 256, 128), smem=np.zeros(8192, np.uint8), imm_trans_a=1),
+        _tcgen05(),
+        Call(sptc.ldmatrix, {"instruction": "ldmatrix.sync.aligned.m8n8.x2.shared.b16"} | move),
+        Call(sptc.stmatrix, {"instruction": "stmatrix.sync.aligned.m8n8.x2.shared.b16", **stored}),
+        Call(sptc.evidence, {"instruction": wgmma, "arch": "sm_90", "a_from": "shared"}),
+        Call(_sequence, sequence),
+        *_packing(),
+    ]
+
 
 CALLS = calls()
 #: Calls per share, and number of shares. The regression runs all shares (200,000 calls), the quick tier a few calls.
@@ -62,16 +160,11 @@ def _fuzz(count: int, rng: np.random.Generator) -> None:
     assert 0.1 * count < taken < 0.5 * count, "nearly everything is taken, or nearly nothing"
 
 
-def test_some(rng: np.random.Generator) -> None:
-    for call in CALLS:  # unchanged calls
+@pytest.mark.parametrize("count", [QUICK, *[pytest.param(SHARE, marks=pytest.mark.regression)] * SHARES])
+def test_calls(count: int, rng: np.random.Generator) -> None:
+    for call in CALLS:  # as they stand
         call.function(**call.arguments)
-    _fuzz(QUICK, rng)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("share", range(SHARES))
-def test_every_share(share: int, rng: np.random.Generator) -> None:
-    _fuzz(SHARE, rng)
+    _fuzz(count, rng)
 
 
 def test_a_mistake_is_seen(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:

@@ -68,7 +68,8 @@ def test_names_are_checked_where_they_are_read(nasty: str, tmp_path: Path) -> No
     assert NAME.fullmatch(fitted_name(nasty))
 
 
-def test_names_that_are_taken(tmp_path: Path) -> None:
+def test_names_and_comments(tmp_path: Path) -> None:
+    """A good name is taken, none of a configuration stands in a package, and a comment ends at its line."""
     path = tmp_path / "8 bits$.json"
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "_8_bits_"
@@ -76,6 +77,11 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
     assert NAME.fullmatch("x" * 64)
     assert not NAME.fullmatch("x" * 65)
     assert not NAME.fullmatch("x\n")
+    plain, nasty = (dataclasses.replace(PRESETS["tiny"], name=name) for name in ("plain", NASTY[0]))
+    assert package(nasty, "unit", "top") == package(plain, "unit", "top")
+    assert comment("x\\") == "x\\."
+    assert plot_text("$x$\n") == r"\$x\$\n"
+    assert comment("a\nb") == "a\\nb"
 
 
 def test_verilog(nasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +97,6 @@ def test_verilog(nasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table: Any = SimpleNamespace(name="inputs", bits=8, count=1)
     plain = dataclasses.replace(config, name=name.removeprefix("sptc_").removesuffix("_row"))
     assert bench_files(config, "row", (table, table), 0) == bench_files(plain, "row", (table, table), 0)
-
-
-def test_a_package_has_no_name_of_a_configuration() -> None:
-    plain, nasty = (dataclasses.replace(PRESETS["tiny"], name=name) for name in ("plain", NASTY[0]))
-    assert package(nasty, "unit", "top") == package(plain, "unit", "top")
 
 
 LIBRARY = """library (l) {{
@@ -124,14 +125,13 @@ def test_yosys_scripts(nasty: str, tmp_path: Path) -> None:
     assert recipes[0].script(netlist) == recipes[1].script(netlist)
 
 
-def test_svg(nasty: str, tmp_path: Path) -> None:
+def test_svg(nasty: str) -> None:
     drawing = Diagram(100, 100, nasty, nasty)
     drawing.heading(0, nasty, nasty)
     drawing.box((0, 0, 9, 9), [nasty], "logic")
     tree = ElementTree.fromstring(drawing.svg())
-    assert {element.tag.partition("}")[2] for element in tree.iter()} == {
-        "svg", "title", "desc", "style", "rect", "text",
-    }  # fmt: skip
+    tags = {element.tag.partition("}")[2] for element in tree.iter()}
+    assert tags == {"svg", "title", "desc", "style", "rect", "text"}
 
 
 @pytest.mark.regression
@@ -166,9 +166,3 @@ def test_terminals(nasty: str) -> None:
     """A coverage file from an untrusted source sends no control character to the terminal."""
     group = Group(nasty, nasty, nasty, (Axis(nasty, (nasty,)),))
     assert all(line.isprintable() for line in Coverage([group]).table(3).split("\n"))
-
-
-def test_comments_end_at_their_line() -> None:
-    assert comment("x\\") == "x\\."
-    assert plot_text("$x$\n") == r"\$x\$\n"
-    assert comment("a\nb") == "a\\nb"

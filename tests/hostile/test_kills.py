@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import numpy as np
 import pytest
 
 _SPTC = (sys.executable, "-m", "sptc")
+_GEMM = "gemm --random 900 700 768 --backend golden --jobs 2 --output d.npy"
+_CAMPAIGN = "campaign --arch sm_80 --tiles 2 --seed 11 --shards 400 --state state"
+_PROVE = "prove metadata --preset tiny --jobs 2 --json"
 _SWEEP = "sweep --formats s8 f16 --step-bytes 4 8 --cuts none --jobs 2 --json"
 BUILD = """
 import numpy as np
@@ -63,31 +67,21 @@ def _entries(folder: Path) -> list[tuple[int, str]]:
 
 
 WORKS = {
-    "gemm": Work(
-        (*_SPTC, "gemm", "--random", "900", "700", "768", "--backend", "golden", "--jobs", "2", "--output", "d.npy"),
-        lambda printed, folder: (folder / "d.npy").read_bytes(),
-        22,
-        "d.npy",
-    ),
-    "campaign": Work(
-        (*_SPTC, "campaign", "--arch", "sm_80", "--tiles", "2", "--seed", "11", "--shards", "400", "--state", "state"),
-        lambda printed, folder: _entries(folder),
-        15,
-    ),
-    "prove": Work(
-        (*_SPTC, "prove", "metadata", "--preset", "tiny", "--jobs", "2", "--json"),
-        lambda printed, folder: _rows(printed, "proofs"),
-        4,
-    ),
+    "gemm": Work((*_SPTC, *_GEMM.split()), lambda _, folder: (folder / "d.npy").read_bytes(), 22, "d.npy"),
+    "campaign": Work((*_SPTC, *_CAMPAIGN.split()), lambda _, folder: _entries(folder), 15),
+    "prove": Work((*_SPTC, *_PROVE.split()), lambda printed, _: _rows(printed, "proofs"), 4),
     "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 4, fills_cache=True),
     "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 5, fills_cache=True),
 }
 
 
+def _command(*words: str, **options: Any) -> "subprocess.Popen[str]":
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
 def _started(work: Work, folder: Path) -> "subprocess.Popen[str]":
     environment = {**os.environ, **({"SPTC_CACHE": str(folder / "cache")} if work.fills_cache else {})}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(work.words, cwd=folder, env=environment, start_new_session=True, **pipes)
+    return _command(*work.words, cwd=folder, env=environment, start_new_session=True)
 
 
 def _ended(work: Work, folder: Path) -> object:
@@ -153,19 +147,8 @@ def test_kills(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     survives(WORKS[name], tmp_path, WORKS[name].kills, rng)
 
 
-#: Number of elements that a command writes. They need more bytes than the limit allows.
+#: Bytes of room for each file, fewer than the commands write.
 _ROOM = 50_000
-
-
-def _command(*words: str, room: int | None = None, **environment: str) -> "subprocess.Popen[str]":
-    """Run a command with a limit in bytes for the size of each file."""
-
-    def limit() -> None:
-        if room is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, *words], env=os.environ | environment, preexec_fn=limit, **pipes)
 
 
 @pytest.mark.regression
@@ -186,7 +169,8 @@ def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Gene
     source = tmp_path / "IN.npy"
     np.save(source, rng.standard_normal((512, 512)))
     given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]
-    process = _command("-m", "sptc", *given, room=_ROOM)
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (_ROOM, _ROOM))
+    process = _command(*_SPTC, *given, preexec_fn=limit)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 2, errors
     assert len(errors.splitlines()) == 1, errors
@@ -196,8 +180,8 @@ def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Gene
 
 
 @pytest.mark.regression
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    process = _command("-c", BUILD, SPTC_CACHE="/dev/null/cache")
+def test_a_cache_that_cannot_be_written() -> None:
+    process = _command(sys.executable, "-c", BUILD, env=os.environ | {"SPTC_CACHE": "/dev/null/cache"})
     printed, errors = process.communicate(timeout=300)
     assert process.returncode == 0
     assert re.fullmatch("sptc: building .*: a model is compiled at its first use and kept in the cache\n", errors)
