@@ -48,7 +48,10 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
     shutil.copytree(ROOT, here / "sources", ignore=ignored)
     (here / "empty").mkdir()
-    major = int(importlib.metadata.version("setuptools").split(".")[0]) if has_setuptools() else 0
+    try:
+        major = int(importlib.metadata.version("setuptools").split(".")[0])
+    except importlib.metadata.PackageNotFoundError:
+        major = 0
     build = (sys.executable, "-m", "build", *(["--no-isolation"] if major >= 77 else []), "--outdir", here)
     call(*build, "--sdist", here / "sources", cwd=here / "empty")
     (source,) = here.glob("*.tar.gz")
@@ -60,28 +63,27 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return source, wheel
 
 
-def has_setuptools() -> bool:
-    try:
-        importlib.metadata.version("setuptools")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def names_in(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
-def test_names_carry_the_version(archives: tuple[Path, Path]) -> None:
+def test_names_and_metadata(archives: tuple[Path, Path]) -> None:
+    """Names carry the version, and the wheel says what it needs."""
     source, wheel = archives
     assert source.name == f"sptc-{sptc.__version__}.tar.gz"
     assert wheel.name == f"sptc-{sptc.__version__}-py3-none-any.whl"
     assert {name.split("/")[0] for name in names_in(wheel)} == {"sptc", f"sptc-{sptc.__version__}.dist-info"}
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"sptc-{sptc.__version__}.dist-info/METADATA").decode()
+    metadata = HeaderParser().parsestr(text)
+    assert metadata["Version"] == sptc.__version__
+    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert sorted(needed) == sorted(PROJECT["project"]["dependencies"])
 
 
 def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
-    """The wheel contains every module, C++ drivers, recordings and the type marker, but no tests."""
+    """Every module, the C++ around compiled models, the recordings, the type marker, what FuseSoC finds; no tests."""
     names = names_in(archives[1])
     for package in packages():
         folder = Path(*package.split(".")[1:])
@@ -100,24 +102,11 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
     assert recordings <= names
     assert {"sptc/py.typed", f"sptc-{sptc.__version__}.dist-info/licenses/LICENSE"} <= names
     assert not any(name.startswith(("sptc/tests", "sptc/benchmarks")) for name in names)
-
-
-def test_the_wheel_holds_what_fusesoc_finds(archives: tuple[Path, Path]) -> None:
-    """The wheel contains generator, cores and example for FuseSoC, and an executable `verilator`."""
     kept = [path for path in (ROOT / "fusesoc").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     expected = {f"sptc/{path.relative_to(ROOT).as_posix()}" for path in kept}
-    assert expected == {name for name in names_in(archives[1]) if name.startswith("sptc/fusesoc/")}
+    assert expected == {name for name in names if name.startswith("sptc/fusesoc/")}
     with zipfile.ZipFile(archives[1]) as wheel:
         assert wheel.getinfo("sptc/fusesoc/bin/verilator").external_attr >> 16 & 0o111 == 0o111
-
-
-def test_the_wheel_says_what_it_needs(archives: tuple[Path, Path]) -> None:
-    with zipfile.ZipFile(archives[1]) as archive:
-        text = archive.read(f"sptc-{sptc.__version__}.dist-info/METADATA").decode()
-    metadata = HeaderParser().parsestr(text)
-    assert metadata["Version"] == sptc.__version__
-    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert sorted(needed) == sorted(PROJECT["project"]["dependencies"])
 
 
 @pytest.mark.regression
@@ -176,17 +165,11 @@ def test_the_installed_command_runs_elsewhere(archives: tuple[Path, Path], tmp_p
     assert (total[0], total[1], total[3], total[6]) == ("total", str(files + dot_products + words), "0", str(files + 2))
 
 
-def test_the_package_list_is_whole() -> None:
+def test_packages_the_version_and_reasons_of_dependencies() -> None:
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages()
-
-
-def test_the_version_is_the_package_s() -> None:
     assert "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "sptc.__version__"}
     assert importlib.metadata.version("sptc") == sptc.__version__
-
-
-def test_every_dependency_has_its_reason() -> None:
     required = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
     for extra in PROJECT["project"]["optional-dependencies"].values():
         required += extra
