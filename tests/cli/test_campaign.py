@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sptc.cli import main
 from sptc.sim.coverage.groups import Coverage
 from sptc.sim.engine.engine import Engine
-from sptc.tests.cli.command_line import FORKS, CommandLine, cluster, on_a_terminal
+from sptc.tests.cli.command_line import FORKS, CommandLine, cluster, complaints, on_a_terminal
 from sptc.verify import campaign
 from sptc.verify.register_file import read
 from sptc.verify.shards import Plan, Shard, ShardResult, run_shard

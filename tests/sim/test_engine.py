@@ -1,7 +1,6 @@
 """The hardware as a back end, in both simulators: equal to the golden model, with models that are built only once."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
