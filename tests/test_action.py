@@ -151,7 +151,7 @@ def test_bad_inputs(tmp_path: Path) -> None:
     right = dict(runner.values)
     for name, value, said in (
         ("preset", "hopper volta", "invalid choice: 'volta'"),
-        ("instruction", "mma.sp $(touch injected)", "mma.sp $(touch injected)"),
+        ("instruction", "mma.sp $(touch injected)", "no instruction has the word '$'"),
     ):
         runner.values = right | {f"inputs.{name}": value}
         done = runner.run("Campaign")

@@ -48,7 +48,7 @@ def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> No
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["tiny", "rtx-blackwell", "hopper"])
 def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None:
-    """A few hundred tiles reach almost all bins of rounding and legality, in at most a few thousand steps."""
+    """About a thousand tiles reach almost all bins of rounding and legality, in at most a few thousand steps."""
     config = PRESETS[name]
     words = step_words(config)
     coverage = StepCoverage(config)
@@ -56,7 +56,7 @@ def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None
     floats = [i for i in instructions if not i.a.is_integer]
     chosen = floats[:: -(-len(floats) // 12)]
     for i in chosen:
-        drawn = directed_matrices(i, rng, (600 if i.m < 64 else 144) // len(chosen))
+        drawn = directed_matrices(i, rng, (1200 if i.m < 64 else 288) // len(chosen))
         (step,) = steps_of(config, i, drawn)
         step[..., words.c] = drawn.c[..., None]
         sampled(config, step.reshape(-1, words.total), coverage)
