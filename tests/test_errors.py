@@ -14,9 +14,9 @@ def test_metadata_error() -> None:
     """The message names the place; copies keep every field."""
     for column, place in PLACES:
         nibble = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
-        given = sptc.MetadataError(nibble, 0b0101, "plain", "which wants two different indices")
+        given = sptc.MetadataError(nibble, 0b0101, "plain", "which requires two different indices")
         message = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
-        assert str(given) == message + "which wants two different indices"
+        assert str(given) == message + "which requires two different indices"
         assert given.column == column
         sent, moved = pickle.loads(pickle.dumps(given)), given.at((1, 2))
         assert str(sent) == str(given)

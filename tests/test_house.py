@@ -61,7 +61,7 @@ PUBLIC_FUNCTIONS = {
 
 
 def python_files(folder: Path) -> list[Path]:
-    """Python files below a folder, without hidden folders, environments and build products."""
+    """Return the Python files below a folder, without hidden folders, environments and build results."""
 
     def is_ours(part: str) -> bool:
         return not part.startswith(".") and part not in ("build", "dist", "__pycache__")
@@ -190,7 +190,7 @@ def test_no_file_imports_itself_in_a_circle() -> None:
 
 
 def test_imports_are_relative_and_of_no_test() -> None:
-    """Readers, type checkers and tools can follow a relative import whatever the folder is called."""
+    """Readers, type checkers and tools can follow a relative import, whatever the name of the checkout folder is."""
     for path in python_files(ROOT):
         if path.relative_to(ROOT).parts[0] != "tests":
             names = imports_of(path)

@@ -66,7 +66,7 @@ class Case:
         return sptc.tcgen05_mma(**given)
 
     def matrix(self, c: NDArray | None = None) -> NDArray:
-        """Return D as the matrices alone give it, (CTAs, rows of a CTA, n)."""
+        """Return D computed from the operand matrices, shape (CTAs, rows of a CTA, n)."""
         rows = (self.a, self.c if c is None else c, self.nibbles, self.scale_a)
         a, c, nibbles, scale_a = (None if each is None else cut(each, self.ctas) for each in rows)
         operands = MatrixOperands(a, np.stack([self.b] * self.ctas), c, nibbles, scale_a, self.scale_b)

@@ -89,7 +89,7 @@ def test_wrong_addresses(rng: np.random.Generator) -> None:
             sptc.stmatrix(STORE, smem, np.stack([_addresses(rng), addresses]), _registers(rng, 32, 2))
     smem, addresses = _image(rng), _addresses(rng)
     addresses[9] = addresses[4]
-    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row remains is undefined"
+    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row is stored is undefined"
     with pytest.raises(OperandError) as caught:
         sptc.stmatrix(STORE, smem, addresses, _registers(rng, 32, 2))
     assert str(caught.value) == message

@@ -46,7 +46,7 @@ def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0)
 
 
 def refusal(kind: type[sptc.Error], function: Callable[..., object], operands: dict[str, Any]) -> str:
-    """Return the message of the error that a call raises, which is one line."""
+    """Return the message of the error that a call raises. The message must have one line."""
     with pytest.raises(sptc.Error) as caught:
         function(**operands)
     assert type(caught.value) is kind

@@ -151,7 +151,7 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 @pytest.mark.parametrize("in_registers", [True, False])
 @pytest.mark.parametrize("scale_d", [True, False])
 def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d: bool, rng: Random) -> None:
-    """Models compute it as one product; a back end that is no model executes each instruction."""
+    """Software models compute a chain as one product. Other back ends execute each instruction."""
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
     sizes = (8, 4, 4, 4)

@@ -37,7 +37,7 @@ FEW = 200
 
 @pytest.mark.regression
 def test_on_verilator_whole_and_one_test(bench: Callable, seed: int) -> None:
-    """One test case of JUnit XML for each component, which a continuous-integration server can read."""
+    """The JUnit XML has one test case for each component, which a continuous-integration server can read."""
     built = bench("tiny", "components", FEW)
     assert built.run(seed) == []
     names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}

@@ -295,7 +295,7 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
-    """Return what :data:`ABSORBED` answers by Yosys, for each way to select a fault to all that may matter."""
+    """Return the outputs of :data:`ABSORBED` by Yosys, for all inputs that matter and each selected fault."""
     every = product(selected, range(16), (0, 6, 9))
     evaluated = "".join(f"eval -set a {a} -set b {b} {select} -show y\n" for select, a, b in every)
     result = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")

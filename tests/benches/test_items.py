@@ -126,7 +126,7 @@ def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("recipe", "least"), [("_enlarge", 2), ("_bring_near", 20)])
 def test_some_blocks_are_made_so(recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
-    """Of 300, one in twenty of the largest products, of floats one in five of what is nearly special."""
+    """Of 300 blocks, one in twenty has the largest products, and one in five of floats has nearly special elements."""
     made = 0
 
     def counted(*_: object) -> None:

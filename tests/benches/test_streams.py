@@ -67,7 +67,7 @@ def test_what_is_offered_stays(top: Any) -> None:
 
 
 def test_draining_and_what_happened_decide_before_the_pattern(top: Any) -> None:
-    """Nothing new is offered, everything is taken, nothing resets; what was offered before still is."""
+    """While draining, no new item is offered, all results are accepted, and no reset occurs. A pending item stays."""
     driver = StreamDriver(top, items(), repeat(STALL), lambda _: None)
     driver.drive()
     driver.update(cycle(ready=False))

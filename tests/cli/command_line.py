@@ -46,7 +46,7 @@ class CommandLine:
         return output, errors
 
     def text(self, *words: object, status: int = 0) -> str:
-        """Return what a call prints that has nothing to complain of."""
+        """Return the standard output of a call that must write nothing to standard error."""
         output, errors = self.streams(*words, status=status)
         assert errors == "", f"{words}: {errors}{output}"
         return output

@@ -22,7 +22,7 @@ def test_the_table(liberty: Path, cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_a_cluster(tmp_path: Path, liberty: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library goes there with the work: its workers cannot see the file."""
+    """The liberty file is sent with the work, because workers on other machines cannot read it."""
     here = cli.json(*SMALL, "--liberty", liberty)["points"]
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache of the cluster"))
     hidden = tmp_path / "hidden.lib"

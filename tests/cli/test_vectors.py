@@ -243,7 +243,7 @@ def test_other_benches(simulator: str, level: str, preset: str, tiles: int, tmp_
 
 @pytest.mark.regression
 def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
-    """Vectors of three instructions through one program; a rounding at fault is seen in one step of some 40,000."""
+    """Vectors of three instructions run in one program, because only one step in 40,000 detects some rounding fault."""
     texts = enumerate((F32, F16, S8))
     folders = [write_bench(tmp_path / str(place), "unit", "tiny", 1000, seed, text) for place, text in texts]
     netlist = faulty(folders[0], FAULTS, 2)

@@ -34,7 +34,7 @@ _SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILI
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page, or code before one that no reader sees."""
+    """A code block of a page, or hidden code in front of a block."""
 
     language: str  #: Word behind the opening fence
     text: str  #: Text between the fences
@@ -82,7 +82,7 @@ def _run(block: Block, page: Path, names: dict[str, Any]) -> str:
 
 
 def _call(line: str) -> None:
-    """Run a command of a page; behind it may stand where its output goes, or its exit status."""
+    """Run a command of a page. A redirection of its output, or its exit status, may follow the command."""
     command, _, remark = line.partition("  # ")
     command, _, target = command.partition(" > ")
     word, *words = shlex.split(command)
@@ -97,7 +97,7 @@ def _call(line: str) -> None:
 
 
 def _is_printed(line: str, printed: str) -> bool:
-    """Tell whether a line was printed, up to dots that stand for the rest of it."""
+    """Return whether a line was printed. Dots in the line stand for any text."""
     start, dots, _ = line.strip().partition("...")
     return any(of.strip().startswith(start) if dots else of.strip() == line.strip() for of in printed.splitlines())
 

@@ -96,7 +96,7 @@ def test_the_check_finds(tmp_path: Path) -> None:
     for name, content, said in (  # names of their own, since what was read is kept
         ("page", '<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
         ("anchor", '<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
-        ("picture", '<img src="picture.svg">', "picture picture.svg has no words"),
+        ("picture", '<img src="picture.svg">', "picture picture.svg has no alternative text"),
         ("script", '<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
         ("level", "<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
         ("titles", "<h1>Another</h1>", "has 2 titles"),

@@ -70,7 +70,7 @@ def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str
 
 
 def unplaced(text: str, selector: int) -> bool:
-    """Tell of a form of ``tcgen05`` whether no public source places its operands."""
+    """Return whether no public source states the operand layout of a ``tcgen05`` form."""
     try:
         if text.startswith("tcgen05"):
             arrangement(*parse_shaped(text), selector)

@@ -134,7 +134,7 @@ CASES = [(3, 8), (5, 8), *((number, 1) for number in range(len(PLANTED)))]
     ("number", "scale"), [(1, 8), *(pytest.param(*case, marks=pytest.mark.regression) for case in CASES)]
 )
 def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way, or one that forms the same sums, is found; of a result with a flipped bit none is, and that is seen."""
+    """The planted way, or a way with the same sums, is found. A flipped bit is reported, and no way is exact."""
     dealing, words, (m, n, k) = PLANTED[number]
     workers, shape = (dealing["workers"] if number else None), (m // scale, n // scale, k)
     if scale > 1:

@@ -60,7 +60,7 @@ def code(i: Instruction, value: float) -> int:
 
 
 def operands(i: Instruction, products: tuple[tuple[int, int], ...], c: int) -> MatrixOperands:
-    """Put the products into every output, at the first elements."""
+    """Return operands in which the first elements of every output have the given products."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
     # One of two 32-bit elements is kept.

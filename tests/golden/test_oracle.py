@@ -84,7 +84,7 @@ QUICK, LONG = _matrices(8), _matrices(80)
 @pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("i", [*QUICK, *(pytest.param(i, marks=pytest.mark.regression) for i in LONG)], ids=str)
 def test_matrices(i: Instruction, rng: np.random.Generator) -> None:
-    """Compare a tile of every distribution, in turns with legal nibbles and with all sixteen."""
+    """Compare a tile of every distribution, alternately with legal nibbles and with all sixteen nibbles."""
     (arch,) = i.architectures
     oracle, outputs = oracle_of(i, arch), 0
     for number, name in enumerate(FLOAT_DISTRIBUTIONS):

@@ -34,7 +34,7 @@ PLAIN, SMALL_WGMMA = str(SPARSE).replace("::ordered_metadata", ""), str(WGMMA).r
 @pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    """Two dozen, drawn; instructions of ``wgmma`` overlap, which the assembler says if they cannot."""
+    """Two dozen random kernels are assembled. The assembler would warn if ``wgmma`` instructions could not overlap."""
     instructions = [*chosen(arch)]
     alone = [[loop] for i in instructions for loop in arrangements(i, arch)]
     given = [[loop] for work in works(arch) for loop in (work.loop, replace(work.loop, group=0))]

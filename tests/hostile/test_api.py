@@ -51,7 +51,7 @@ def _tcgen05() -> Call:
 
 
 def _packing() -> list[Call]:
-    """Return calls that pack matrices into registers and memory, and unpack them."""
+    """Return calls that pack matrices into registers and memory, and calls that unpack them."""
     found = []
     for text in (
         "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -71,7 +71,7 @@ def _packing() -> list[Call]:
 
 
 def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
-    """Run a sequence of ``wgmma`` from its first fence to its end."""
+    """Check a sequence of ``wgmma`` calls, from its first fence to its end."""
     sequence = sptc.WgmmaSequence()
     sequence.write(register)
     sequence.fence()

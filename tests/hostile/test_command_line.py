@@ -222,7 +222,7 @@ def test_no_pickle_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 class Trap:
-    """A pickled object that creates a file when it is loaded; that file must never exist."""
+    """Pickled object that creates a file when it is loaded. The test fails if this file exists."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -234,7 +234,7 @@ class Trap:
 def good_files(
     folder: Path, rng: np.random.Generator, liberty: Path, tensor_memory_file: Callable[..., object]
 ) -> dict[str, bytes]:
-    """Return valid files by name; some command reads each."""
+    """Return valid files by name. For each file, there is a command that reads it."""
     for family, name in (("mma.sp", "mma.npz"), ("wgmma", "wgmma.npz")):
         write(folder / name, next(read(path) for path in shipped() if path.name.startswith(family)))
     mma = subject_named("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -261,7 +261,7 @@ def good_files(
 
 
 def spoiled(name: str, content: bytes, rng: np.random.Generator) -> bytes:
-    """Return the damaged bytes of a file, with or without corrected checksums."""
+    """Return the damaged content of a file. Checksums are corrected in some cases."""
     draw = rng.random()
     if name.endswith(".npz") and draw < 0.7:
         return _spoiled_archive(content, rng)
@@ -271,7 +271,7 @@ def spoiled(name: str, content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _spoiled_archive(content: bytes, rng: np.random.Generator) -> bytes:
-    """Return an archive with one array exchanged, damaged, missing, doubled, or in place of another."""
+    """Return an archive in which one array is exchanged, damaged, missing, duplicated, or stored under another name."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     names = sorted(members)
@@ -308,7 +308,7 @@ def _array(rng: np.random.Generator) -> bytes:
 
 
 def traps(folder: Path, mark: Path) -> list[Path]:
-    """Write files that make `mark` if the pickle in them is loaded."""
+    """Write files whose pickle creates the file `mark` when it is loaded."""
     trap = np.array([Trap(mark)], dtype=object)
     np.save(folder / "trap.npy", trap, allow_pickle=True)
     np.savez(folder / "trap.npz", instruction=trap, A=trap, selector=trap)

@@ -117,7 +117,7 @@ def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pyte
 @root_only
 @pytest.mark.parametrize("way", ["ancestor", "link to a folder", "link to a file", "library", "lax ancestor"])
 def test_planted_library(way: str, commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Libraries planted where another user can write to the victim's cache."""
+    """Libraries that another user could have planted in the victim's cache are not loaded."""
     place = commons / "above" / "cache"
     evil = commons / "evil"
     as_user(OTHER, lambda: planted(evil, libraries[2]))
@@ -151,7 +151,7 @@ def test_planted_library(way: str, commons: Path, libraries: dict[int, bytes], m
 
 
 def test_a_checked_file_is_loaded(tmp_path: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that takes the library's place after the check is not loaded."""
+    """A file that replaces the library after the check is not loaded."""
     path = tmp_path / "x.so"
     path.write_bytes(libraries[1])
     load = ctypes.CDLL

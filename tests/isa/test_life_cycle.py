@@ -29,7 +29,7 @@ def test_the_example() -> None:
 
 
 def test_sequences_that_are_defined() -> None:
-    """Two groups in flight on two accumulators; registers may be read once their own group is complete."""
+    """Two groups are in flight on two accumulators. Registers may be read once their own group is complete."""
     first, second = D, [f"e{index}" for index in range(4)]
     sequence = Sequence()
     sequence.write(*first, *second)

@@ -116,7 +116,7 @@ def test_fields_and_values_that_are_no_descriptor() -> None:
 
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
 def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
-    """The least byte, at the end of the image or behind it, that any bit of an element lies in."""
+    """The map returns the lowest byte at or above the image size that contains a bit of an element."""
     descriptor = SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"])
     where = shared_map(descriptor, 16, 48, bits, major="k", unit_elements=unit_elements)
     touched = {

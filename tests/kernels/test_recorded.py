@@ -69,7 +69,7 @@ def test_what_ptx_forbids_or_nobody_modelled() -> None:
 
 
 def test_cycles_of_wgmma_by_loop() -> None:
-    """64 of m64n64k16 with both operands in shared memory: 32 columns pairs, and 32 cycles of reads each."""
+    """64 instructions m64n64k16 with both operands in shared memory: 32 cycles each of multiplication and of reads."""
     run = recorded("triton.f16.128").run()[1]
     whole, loop = run.loops
     assert run.cycles == 64 * 32

@@ -332,7 +332,7 @@ def test_what_a_launch_refuses() -> None:
         ({"cluster": 32, "grid": 32}, r"a cluster has at most 16 CTAs, not \(32, 1, 1\)"),
         ({"entry": []}, "the module has no kernel \\[\\]; it has kernel"),
         ({"ptx": program.replace(".visible", ".shared .b8 w[999999]; .visible")},
-         "999999 bytes of shared memory; at most 232448"),
+         "declares 999999 bytes of shared memory, more than 232448"),
         ({"ptx": program.replace(".visible", ".shared .b8 w[many]; .visible")}, "'many' is no number of elements"),
         ({"grid": 1 << 31}, r"a grid has at most 2147483647 x 65535 x 65535 CTAs, not \(2147483648, 1, 1\)"),
         ({"grid": (1, 65536)}, "a grid has at most"),

@@ -68,7 +68,7 @@ def offer(ctx, payload, operation, config: CoreConfig, one: Any) -> None:
 def shared_octets(
     memory: NDArray[np.uint8], bits: int, descriptor: int, lines: int, line_bytes: int, *, mn_major: int, family: str
 ) -> NDArray[np.uint8]:
-    """Return the bytes of rows of A or of columns of B in shared memory, K ascending, by the index map."""
+    """Return bytes of rows of A or of columns of B in shared memory, with ascending K, by the index map."""
     k, major = 8 * line_bytes // bits, "mn" if mn_major else "k"
     addresses = shared_map(decode_descriptor(descriptor, family), lines, k, bits, major=major).addresses
     if bits < 8:

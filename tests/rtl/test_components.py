@@ -45,7 +45,7 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
 
 
 def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
-    """Return every code of the formats of few bits in the first slot, and many of those of 16 bits and more."""
+    """Return all codes of the narrow formats in the first slot, and many codes of formats with 16 bits or more."""
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits
@@ -73,7 +73,7 @@ def test_every_component_answers_as_its_reference(simulate: Callable, rng: Rando
 
 
 def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
-    """All products 36, both scale significands 15/8, all of one sign."""
+    """All products are 36, both scales have the significand 15/8, and all signs are equal."""
     values = {"signs": [0, 0xFFFF], "products": np.full((2, 16), 144), "scale_a": 0x77, "scale_b": 0x0F}
     answers = simulate(ProductGroup(CONFIGURATIONS["scaled"]), scale=ScaleCode.UE4M3.value, **values)
     assert answers["magnitude"].tolist() == [MAXIMUM_SCALED_GROUP] * 2

@@ -50,7 +50,7 @@ def emitted(config: CoreConfig, top: str) -> str:
 
 
 def lint(config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | None = None) -> Done:
-    """Lint a top with its package, or with the package of another configuration."""
+    """Lint a top-level module with its package, or with the package of another configuration."""
     (folder / "style.vlt").write_text(_STYLE)
     (folder / "emitted.v").write_text(emitted(config, top))
     (folder / "it_pkg.sv").write_text(package(of_package or config, top, "it"))

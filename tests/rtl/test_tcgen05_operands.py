@@ -121,7 +121,7 @@ class Work:
 
 
 def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: Random) -> Work:
-    """Draw an instruction; what A and B both have, such as majors and byte ids, differs wherever it can."""
+    """Draw an instruction. Properties that A and B share, such as majors and byte ids, differ where possible."""
     kind = KINDS[number % len(KINDS)]
     _, i = parse_shaped(kind.format(48 if "block_scale" in kind else 16))
     bits, layout = i.container_bits, LAYOUTS["D"]
@@ -197,7 +197,7 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
 
 
 def test_every_array_gets_what_the_maps_say(rng: Random) -> None:
-    """Operands from both memories, alone and as either CTA of a pair, whose other one the bench is."""
+    """Operands from both memories, for a CTA alone and for either CTA of a pair. The bench acts as the other CTA."""
     warps: list[Inverting] = []
     dut = Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)

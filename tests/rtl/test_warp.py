@@ -156,7 +156,7 @@ class Stamp(Unit):
 
 
 def stamp_case(config: CoreConfig, long: bool, rng: Random) -> Case:
-    """Return an instruction of stand-ins."""
+    """Return a random instruction for stand-ins, with its expected result."""
     a, c = rng.integers(0, 1 << 32, (2, LANES, 4), np.uint32)
     control = control_layout().const({"result": ResultCode.S32})
     payload = LAYOUT.const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
@@ -191,7 +191,7 @@ ARRAYS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), ARRAYS)
 def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: Random) -> None:
-    """Intervals and latencies, of instructions behind each other and of lone ones; results under gaps and stalls."""
+    """Intervals and latencies of consecutive and of single instructions, and results with gaps and stalls."""
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     cases = [stamp_case(config, long, rng) for long in (True, False, False, True, True, False)]
     blocks = 128 // (rows * columns)
@@ -215,7 +215,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
 
 
 def test_a_reset_forgets_the_instruction(rng: Random) -> None:
-    """At any point of the first instruction, the next result after a reset is the second's."""
+    """A reset at any point of the first instruction removes it: the next result belongs to the second instruction."""
     config = replace(TINY, rows=4, columns=8, cuts=CUTS)
     warp = Warp(config, Stamp)
     given = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(40)]

@@ -113,7 +113,7 @@ def bits_of(codes: NDArray, bits: int) -> int:
 
 
 def draw(rng: Random, number: int) -> Case:
-    """Draw registers of noise; of A and B byte ids and thread ids differ wherever they can."""
+    """Draw random registers. Byte ids and thread ids of A and B differ where possible."""
     kinds = instructions()
     i = kinds[number] if number < len(kinds) else kinds[int(rng.integers(len(kinds)))]
     shapes = dict.fromkeys("abc", (LANES, REGISTERS)) | dict.fromkeys(("e", "scale_a", "scale_b"), (LANES,))
@@ -171,7 +171,7 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("step_bytes", [32, 16])
 def test_every_row_and_column_has_its_own(step_bytes: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of A, B, metadata, block scales and accumulators, of instructions that fill a step and of shorter ones."""
+    """All of A, B, metadata, block scales and accumulators, for instructions that fill a step and for shorter ones."""
     config = replace(CONFIG, step_bytes=step_bytes)
     cores: list[OpenCore] = []
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))

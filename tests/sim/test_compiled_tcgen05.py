@@ -139,7 +139,7 @@ def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> N
 
 
 def rows() -> list[tuple[Opcode, str, str, float]]:
-    """Return measurements with 128 rows a CTA: opcode, shape and types, place of A, and interval."""
+    """Return measurements with 128 rows per CTA: opcode, shape and types, location of A, and interval."""
     results = []
     for row in recorded_cycles("tcgen05-b200-2026-03-06.csv"):
         opcode = parse_opcode(row["instruction"])

@@ -132,7 +132,7 @@ def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
 
 
 def test_a_wait_is_taken_a_cycle_after_its_groups_are_done(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Waits for any number of groups that are pending, groups of some multiplications and of none."""
+    """Waits for any number of pending groups. Groups have several multiplications or none."""
     for _ in range(4):
         commands: list[Command] = []
         for _ in range(8):
@@ -186,7 +186,7 @@ def operands_of(instruction: Instruction, rng: Random) -> Operands:
 
 
 def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]:
-    """An instruction, and the registers of D that the golden model gives."""
+    """Return an instruction, and the registers of D from the golden model."""
     operands = operands_of(instruction, rng)
     codes = multiply(instruction, "sm_90", gather_warp(instruction, operands.held))
     d = to_registers(codes, accumulator_fragment(instruction))
@@ -210,7 +210,7 @@ def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Rand
 
 
 def measured_mma() -> dict[str, dict[tuple[int, int], float]]:
-    """Cycles of an instruction alone on an SM, by warps and accumulators of each."""
+    """Return measured cycles of an mma alone on an SM, by number of warps and of accumulators per warp."""
     found: dict[str, dict[tuple[int, int], float]] = {}
     for row in recorded_cycles("h200-2026-11-24.csv"):
         if row["instruction"].startswith("mma") and not row["beside"] and row["operands"] == "1":
@@ -224,7 +224,7 @@ ROWS = measured_mma()
 
 @pytest.mark.parametrize("top", ["echoing_warpgroup", "hardware"])
 def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, rng: Random) -> None:
-    """Independent instructions of one array, and each on the result of the one before; eight warps fill an SM."""
+    """Independent and dependent instructions on one array, and eight warps on an SM, take the measured cycles."""
     hardware = request.getfixturevalue(top)
     assert len(ROWS) >= 10
     assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}

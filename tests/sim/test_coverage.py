@@ -28,7 +28,7 @@ def test_selection() -> None:
 
 
 def test_operations_and_legality() -> None:
-    """Every chunk in use is sampled; chunks beyond the instruction hold nibble 0."""
+    """Every chunk of an instruction is sampled. Chunks that it does not use have nibble 0."""
     assert reached(sample(Case(SPARSE, {0: 1.0}, {0: 1.0})), "operations") == {"f16 x f16 to f32, sparse"}
     assert reached(sample(Case(HALF, {0: 1.0}, {0: 1.0})), "operations") == {"f16 x f16 to f16, dense"}
     events = reached(sample(Case(SPARSE, nibbles={0: 0b0001, 3: 0b1111})), "legality")

@@ -34,7 +34,7 @@ FOUR_BIT = [i for i in MMA if i.a.name in ("s4", "u4")]
 
 @pytest.mark.parametrize("i", [*FP8, *FOUR_BIT], ids=str)
 def test_two_instructions_of_wider_elements(rng: Random, i: Instruction) -> None:
-    """Equal to the golden model, which chains the steps itself; with special values and any nibble."""
+    """The emulation equals the golden model, which computes the steps itself, with special values and any nibbles."""
     wider = ["f16", "f16"] if i in FP8 else [fmt.name.replace("4", "8") for fmt in (i.a, i.b)]
     for kind in distributions(i):
         calls: list[Instruction] = []

@@ -92,7 +92,7 @@ def of_output(load: float) -> float:
 
 
 def test_what_toggles_take() -> None:
-    """Pins in a box count where they are driven, and those around it where the box drives them."""
+    """Pins inside a box load the nets around it, and pins around a box load the nets that the box drives."""
     box = Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})
     ends = {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})}
     around = MappedNetlist(ends, {"step": [0]}, {"result": [3]}, {"unit": box})

@@ -224,7 +224,7 @@ def test_layouts_of_scales(rng: np.random.Generator) -> None:
 
 
 def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]) -> NDArray:
-    """Evaluate a CuTe layout of two modes; the first part of a mode runs fastest."""
+    """Evaluate a CuTe layout with two modes. The first digit of a mode varies fastest."""
     table = np.zeros([int(np.prod(mode)) for mode in shape], int)
     for place in np.ndindex(*table.shape):
         for coordinate, mode, stride in zip(place, shape, strides, strict=True):
@@ -235,7 +235,7 @@ def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], .
 
 
 def ordered(shape: tuple[tuple[int, ...], ...], steps: tuple[tuple[int, ...], ...]) -> NDArray:
-    """CuTe's ``make_ordered_layout``: strides grow in the order of the steps."""
+    """Return the layout of CuTe's ``make_ordered_layout``: strides increase in the order of the steps."""
     sizes, order = list(itertools.chain(*shape)), list(itertools.chain(*steps))
     strides = [int(np.prod([size for size, other in zip(sizes, order, strict=True) if other < own])) for own in order]
     return layout(shape, (tuple(strides[: len(shape[0])]), tuple(strides[len(shape[0]) :])))
@@ -273,7 +273,7 @@ def test_atoms() -> None:
     "atom", [atom_sm90(8, 64), atom_sm90(16, 96), atom_sm90(32, 64), *map(atom_sm100, SM100)], ids=range(7)
 )
 def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
-    """Bits are padded with zeros, atoms lie along M first, and each nibble is where the map says."""
+    """Padding is zero, atoms follow each other along M first, and each nibble is at its position in the map."""
     rows, chunks = atom.rows * 2 - 5, atom.chunks * 3 - 1
     nibbles = rng.integers(0, 16, (rows, chunks), dtype=np.uint8)
     octets = to_atoms(nibbles, atom)
@@ -292,7 +292,7 @@ def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("word_bits", "rows"), [(16, 96), (32, 48)])
 def test_interleaved(word_bits: int, rows: int) -> None:
-    """CUTLASS's host_reorder.h, word by word, then a column-major layout of two interleaved columns."""
+    """CUTLASS's host_reorder.h word by word, followed by a column-major layout of two interleaved columns."""
     group, interweave = (32, 4) if word_bits == 16 else (16, 2)
     columns = 6
     positions = interleaved_positions(rows, columns, word_bits)

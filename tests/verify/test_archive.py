@@ -189,7 +189,7 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: path.write_bytes(single_array()), "single array, not an .npz register file"),
     (lambda path, _: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
     (lambda path, _: np.savez(path, **{"two\nlines": 0}), "lacks the key 'instruction'"),
-    (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .its member 'notes.txt' is no array.$"),
+    (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .the member 'notes.txt' is not an array.$"),
     (lambda path, _: archive(path, "A.npy", b"hello"), UNREADABLE + r" \(EOF"),
     (lambda path, _: archive(path, "A.npy", header(b"{'descr': '<u4', 'shape': (3,")), "readable"),
     (lambda path, _: archive(path, "A.npy", header(ENORMOUS)), "readable"),

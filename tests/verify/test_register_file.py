@@ -130,7 +130,7 @@ def test_the_policy_reaches_the_instruction(tensor_memory_file: MakeTensorMemory
 
 
 def test_d_and_what_is_beside_it(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    """D and the rest together are all bits of tensor memory, without overlap."""
+    """The masks of D and of the rest of tensor memory cover all bits without overlap."""
     for text in (TCGEN05, PAIR, samples.STATIONARY):
         file = tensor_memory_file(text, rng)
         i, ctas = file.instruction, file.opcode.cta_group

@@ -65,7 +65,7 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
 
 
 def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Any]) -> None:
-    """Only and all legal nibbles, or all sixteen if any nibble is allowed."""
+    """Metadata uses all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
             drawn = draw({"sparsity_selector": sparsity_selector, "any_nibble": any_nibble})

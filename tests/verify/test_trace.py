@@ -123,7 +123,7 @@ def test_the_hardware_has_the_same_fields(small_ampere: None, rng: np.random.Gen
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.Generator) -> None:
-    """Three forms of each architecture, drawn anew in every run: Amaranth's simulator takes half a minute for each."""
+    """Three random forms per architecture, because Amaranth's simulator takes half a minute for each."""
     forms = {}  # one instruction of every set of types, granularity and scales
     for i in every_instruction():
         form = (i.a, i.b, i.d, i.container_bits, i.granularity, i.scale_format, i.satfinite, i.rule)
