@@ -94,8 +94,7 @@ void check_overlap(const TensorInstruction &placed) {
         for (int32_t copy : where->copies)
             for (int32_t word : where->words)
                 if (taken[size_t(word + copy * TENSOR_COLUMNS)])
-                    refuse_value(name, " of ", spelled(placed.opcode),
-                                 " must not overlap d in tensor memory.");
+                    refuse_value(name, " of ", spelled(placed.opcode), " must not overlap d in tensor memory.");
 }
 
 void place_images(const sptc_tcgen05_operands &arguments, TensorInstruction &placed) {
