@@ -98,7 +98,7 @@ def test_a_line_with_operands(cli: CommandLine) -> None:
     text = cli.text(line, "--operand", "metadata")
     head = f"{F16}\nexecuted if %p1 is true; operands of the line:\n"
     assert text.startswith(f"{head}  d  {vector}  D, 16 x 8 of f32: 4 ")
-    assert "\n  f  0x1                   sparsity selector f, which chooses" in text
+    assert "\n  f  0x1                   sparsity selector f, which selects" in text
     assert "shown is f = 1" in text
     report = cli.json(line)
     assert report["sparsity"]["selector"] == 1

@@ -52,12 +52,13 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_and_json(cli: CommandLine) -> None:
-    lines = cli.text("metadata.legal", "rounding.specials", "--preset", "tiny", "hopper").splitlines()
+    lines = cli.text("metadata.legal", "rounding.specials", "--preset", "tiny", "hopper", "--verbose").splitlines()
     assert lines[0].split() == ["property", "of", "presets", "engine", "depth", "result", "seconds"]
     row = r"metadata\.legal +mux4 +tiny hopper +Bitwuzla +all inputs +proved +\d+\.\d"
     assert sum(re.fullmatch(row, line) is not None for line in lines) == 1
-    assert len(lines) == 1 + 1 + 5 + 1
-    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-1])
+    assert len(lines) == 1 + 1 + 5 + 2
+    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-2])
+    assert lines[-1] == "all 6 proofs of 2 properties succeeded"
     report = cli.json("core.order", "--preset", "tiny")
     assert (report["proved"], report["failed"]) == (1, 0)
     (row,) = report["proofs"]

@@ -12,7 +12,7 @@ from sptc.errors import InstructionError, MetadataError, OperandError
 from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of, parse_opcode
 from sptc.native.library import Input, Output, Tcgen05Operands
 
-from ..api.tcgen05_case import D_AT, DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, SP2, WS, Case, case
+from ..api.tcgen05_case import AT, DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, SP2, WS, Case, case
 from .held import RefusedError, opened, refuses, run_tensor, tensor_operands
 from .products import available
 
@@ -190,8 +190,8 @@ def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: i
     for scale, field, fraction in product((1, 8), (0, 1), (0, 1)):
         tmem = one.arguments["tmem"].copy()
         sign = int(rng.integers(2)) << (15 if d == "f16" else 31)
-        tmem[5, D_AT + 3] = sign | scale + field << fraction_bits | fraction
-        assert agree(one, {"tmem": tmem, "scale_input_d": scale}) == bool(field), hex(tmem[5, D_AT + 3])
+        tmem[5, AT.d + 3] = sign | scale + field << fraction_bits | fraction
+        assert agree(one, {"tmem": tmem, "scale_input_d": scale}) == bool(field), hex(tmem[5, AT.d + 3])
 
 
 @pytest.mark.parametrize("text", [F16, F16_2])

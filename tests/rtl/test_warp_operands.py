@@ -112,9 +112,9 @@ def bits_of(codes: NDArray, bits: int) -> int:
     return sum(int(code) << bits * place for place, code in enumerate(codes.tolist()))
 
 
-def draw(rng: Random, number: int) -> Case:
+def draw(config: CoreConfig, rng: Random, number: int) -> Case:
     """Draw random registers. Byte ids and thread ids of A and B differ where possible."""
-    kinds = instructions()
+    kinds = instructions(config)
     i = kinds[number] if number < len(kinds) else kinds[int(rng.integers(len(kinds)))]
     shapes = dict.fromkeys("abc", (LANES, REGISTERS)) | dict.fromkeys(("e", "scale_a", "scale_b"), (LANES,))
     registers = {name: rng.integers(0, 1 << 32, shape, np.uint32) for name, shape in shapes.items()}
@@ -169,10 +169,10 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("step_bytes", [32, 16])
+@pytest.mark.parametrize("step_bytes", CONFIGS)
 def test_every_row_and_column_has_its_own(step_bytes: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of A, B, metadata, block scales and accumulators, for instructions that fill a step and for shorter ones."""
-    config = replace(CONFIG, step_bytes=step_bytes)
+    config = CONFIGS[step_bytes]
     cores: list[OpenCore] = []
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))
     warp = Warp(config)

@@ -125,9 +125,9 @@ def test_what_is_not_as_large_as_it_says(tmp_path: Path) -> None:
 def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path, trap = tmp_path / "x.pt", Trap(tmp_path / "sprung")
     for program, compression, message in (
-        (lambda program: program, zipfile.ZIP_DEFLATED, "the members of its archive are compressed"),
+        (lambda program: program, zipfile.ZIP_DEFLATED, "the members of the archive are compressed"),
         (lambda _: pickle.dumps(trap, 4), zipfile.ZIP_STORED,
-         "its pickle has the opcode STACK_GLOBAL, which is not accepted"),
+         "the pickle has the opcode STACK_GLOBAL, which is not accepted"),
     ):  # fmt: skip
         forged(path, program, bytes(128), compression)
         with pytest.raises(FileError, match=rf"x\.pt is no whole \.pt file \({message}\)$"):
