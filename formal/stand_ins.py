@@ -274,7 +274,7 @@ def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value,
 
 
 def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
-    """Return the labelled word of a lane in a column of tensor memory."""
+    """Return the word of a lane in a column of tensor memory: a mark, the column number and the lane number."""
     return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
 
 

@@ -58,7 +58,7 @@ class ThreadGroups:
         )
 
     def commit(self, mask: Mask) -> None:
-        """Close the open groups of the threads in a mask."""
+        """Commit the copies that each thread in a mask has started as one group of that thread."""
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:

@@ -119,7 +119,7 @@ class Accumulators(wiring.Component):
         return m
 
     def _buffer(self, m: Module, requested: Value, taken: Value, kept: Signal) -> None:
-        """Build the buffers for panels of accumulators. A panel stays in its buffer until it is multiplied."""
+        """Build the buffers that keep accumulators of a panel (eight columns) until products are added to them."""
         arriving, half = Signal(), Signal(reset_less=True)
         stored = Signal(range(_BUFFERS + 1))
         behind = stored - taken

@@ -138,7 +138,7 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
 
 
 def row_result_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the result of a row."""
+    """Return the layout of the result of a row: a metadata decoder and the unit that it feeds."""
     illegal = (
         "Flags of undefined metadata: bit c is 1 if control.rule does not define the nibble of chunk c. They are 0 in "
         "a dense step. The result d does not depend on them."
