@@ -38,12 +38,12 @@ class CommandLine:
             return end.code
 
     def streams(self, *words: object, status: int = 0) -> tuple[str, str]:
-        """Return what a call prints, and its errors."""
+        """Return what a call prints, and its errors without the line about the first build."""
         self.capsys.readouterr()
         left = self.status(*words)
         output, errors = self.capsys.readouterr()
         assert left == status, f"{words} ended with {left}: {errors}{output}"
-        return output, errors
+        return output, complaints(errors)
 
     def text(self, *words: object, status: int = 0) -> str:
         """Return the standard output of a call that must write nothing to standard error."""
