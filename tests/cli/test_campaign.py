@@ -280,6 +280,7 @@ def test_an_interrupted_campaign_resumes(
     assert records(tmp_path) == whole
     assert len(whole) == 400
     assert re.search(r"^all [0-9,]+ outputs of 400 shards ", cli.text(*words), re.MULTILINE)
+    assert re.search(r"^total +400 ", cli.text(*words, "--verbose"), re.MULTILINE)
     assert len(records(tmp_path)) == 400
 
 

@@ -41,6 +41,7 @@ def test_golden_model_and_hardware(cli: CommandLine, rng: np.random.Generator) -
     assert [line.split()[-1] for line in lines if line.endswith("=")] == ["="] * 17
     saved_matrices(rng)
     text = cli.text(F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--row", 5, "--column", 7)
+    assert text.splitlines()[0].endswith("; golden model and hardware are equal in 3 instructions")
     assert text.count("which agree in every field") == 3
 
 

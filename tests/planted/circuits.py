@@ -1,18 +1,13 @@
-"""Faulty variants of hardware components: assignments are added to a component, or its inputs are replaced.
-
-Functions import Amaranth when called, since files with faults of hardware also have faults of other rooms.
-"""
-
-from __future__ import annotations
+"""Faulty variants of hardware components: assignments are added to a component, or its inputs are replaced."""
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data
 
 from . import Change, fault, instead
-
-if TYPE_CHECKING:
-    from amaranth.hdl import Module, Signal, Value
 
 __all__ = ["amended", "drives", "exchanged", "named", "read_otherwise", "reads"]
 
@@ -90,9 +85,6 @@ def named(m: Module, name: str) -> Signal:
 
 def exchanged(view: Any, **values: Value) -> Any:
     """Return a view of a structure in which some fields have other values."""
-    from amaranth.hdl import Cat, Value
-    from amaranth.lib import data
-
     layout = view.shape()
     parts = {name: values.get(name, Value.cast(view[name])) for name in layout.members}
     assert values.keys() <= parts.keys()

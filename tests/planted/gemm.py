@@ -1,11 +1,11 @@
-"""Faults of whole matrix products."""
+"""Faults of whole matrix products and of compressed tensors."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from . import instead
+from . import Change, computes, fault, instead
 
 
 @instead("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks")
@@ -41,3 +41,59 @@ def _(stream_k: Any, right: Any, dealing: Any, shape: Any, k_tiles: int, cut: st
     """The slices of an output tile of stream-K are in reverse order."""
     numbers, cuts = right(dealing, shape, k_tiles, cut)
     return numbers, [of_tile[::-1] for of_tile in cuts]
+
+
+@fault("gemm.sums.start", "gemm.sums")
+def _(sums: Any, change: Change) -> None:
+    """A last chain that is shorter than the others also starts from C."""
+    chains = sums.Chains
+    results, computed = chains.results, chains._computed
+
+    def begun(self: Any, chains: Any, first: bool = False) -> Any:
+        self._begins = first
+        return results(self, chains, first)
+
+    change(chains, "results", begun)
+    change(chains, "_computed", lambda self, chains, first: computed(self, chains, self._begins))
+
+
+@instead("gemm.sums.kept", "gemm.sums", "Chains.results")
+def _(sums: Any, right: Any, self: Any, chains: Any, first: bool = False) -> Any:
+    """The stored result of a chain from C is used for the same chain from zero, and the reverse."""
+    for number, chain in enumerate(chains if self._is_cleared else ()):
+        this, other = (chain.tobytes() + bytes([begins]) for begins in (first and not number, not first or number > 0))
+        if other in self._kept:
+            self._kept.setdefault(this, self._kept[other])
+    return right(self, chains, first)
+
+
+@fault("tensors.quantise.scale", "tensors.quantise")
+def _(quantise: Any, change: Change) -> None:
+    """mx block scales above the largest ue8m0 wrap around."""
+
+    def mx(values: Any, fmt: Any, recipe: Any, saturate: bool, nan: str, progress: Any) -> Any:
+        bias = quantise.FORMATS["ue8m0"].bias
+
+        def scaler(largest: Any) -> Any:
+            exponent = np.where(largest == 0, -bias, np.frexp(largest)[1] - 1 - fmt.maximum_exponent)
+            return (exponent.clip(-bias, None) + bias).astype(np.uint8)
+
+        return quantise._scaled(values, fmt, recipe, nan, progress, scaler, None)
+
+    change(quantise, "_SCHEMES", quantise._SCHEMES | {"mx": mx})
+
+
+@instead("tensors.encode.tie", "tensors.encode", "_magnitude_codes")
+def _(encode: Any, right: Any, magnitudes: Any, fmt: Any) -> Any:
+    """A value midway between two ue8m0 is rounded down."""
+    halfway = np.frexp(magnitudes)[0] == 0.75
+    return right(magnitudes if fmt.subnormals else np.where(halfway, np.nextafter(magnitudes, 0), magnitudes), fmt)
+
+
+computes(
+    "gemm.block_scales.swapped",
+    "gemm.block_scales",
+    "BlockScales.checked",
+    "Block scales are not exchanged, although the factors of the product are.",
+    lambda block_scales, right, self, i, shape, k, *, swapped: right(self, i, shape, k, swapped=False),
+)

@@ -9,8 +9,6 @@ from typing import Any
 
 from . import Change, fault
 
-__all__ = ["otherwise"]
-
 #: Name, description, file, text and replacement of each fault.
 _LINES = [
     ("raw.subnormal", "Subnormals of formats with at most 8 bits have the exponent 0 of their field, not 1.",
@@ -54,10 +52,20 @@ _LINES = [
      "tcgen05.cpp", "if (placed_.disabled[TensorMap::lane(word)]) continue;", ""),
     ("tcgen05.scales", "Both CTAs of a pair use the block scales of B of the first CTA.",
      "tcgen05.cpp", "part(tile.scale_b)", "tile.scale_b.data()"),
+    ("registers.nibble", "Only the lower of the two nibbles in a byte is checked.",
+     "registers.cpp", " & instruction.rule().legal >> (byte >> 4) & 1", " & 1"),
+    ("tcgen05.copies", "Copies of operands are compared only in the first CTA of a pair.",
+     "tcgen05.cpp", "check_copies(name, *where, tensor(image, cta));", "check_copies(name, *where, tensor(image, 0));"),
+    ("tcgen05.subnormal", "Scaling D to the exponent below the smallest normal number is accepted.",
+     "tcgen05.cpp", "if (field <= uint32_t(exponent)) return false;", "if (field < uint32_t(exponent)) return false;"),
+    ("product.nan", "A NaN block scale of A is recognised only beside other special values.",
+     "product.cpp", "special |= is_special(scale.exponent);", ""),
+    ("interface.major", "B in shared memory has the major of A.",
+     "interface.cpp", 'form.unit_b, wgmma.imm_trans_b, "b"', 'form.unit_b, wgmma.imm_trans_a, "b"'),
 ]  # fmt: skip
 
 
-def otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
+def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
     """Return a function that builds the library from a copy of its sources, with a text replaced."""
 
     def plant(library: Any, change: Change) -> None:
@@ -74,7 +82,7 @@ def otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None
 
 
 for _name, _mistake, *_texts in _LINES:
-    _plant = otherwise(*_texts)
+    _plant = _otherwise(*_texts)
     _plant.__doc__ = _mistake
     fault(f"native.{_name}", "native.library")(_plant)
 

@@ -188,6 +188,17 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05",
      "A is also read from tensor memory if it is in shared memory, and overwrites the right A.",
      lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)]),
+    ("rtl.stored_a.complete", "rtl.stored_a", "StoredA",
+     "A from shared memory counts as complete after the first half of its last panel.",
+     lambda self, m: [
+         self.complete[slot].eq(
+             self.arriving & (self.core_matrix.tag == slot) & (self.core_matrix.panel == self._panels - 1)
+         )
+         for slot in range(len(self.complete))
+     ]),
+    ("rtl.tcgen05.pair", "rtl.tcgen05", "Tcgen05",
+     "The CTAs of a pair read block scales of B in the order of multiplication instead of the order of columns.",
+     lambda self, m: [m.submodules["words"].panel.eq(m.submodules["slots"].panel)]),
 ]  # fmt: skip
 for _row in DRIVES:
     drives(*_row)
@@ -205,6 +216,94 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda tensor_core, right: right(of_mma={**right().of_mma, (False, False): 6})),
     ("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles",
      "The register file is one cycle faster than measured.", lambda tensor_cores, right: right(wide=17)),
+    ("rtl.accumulators.overlap", "rtl.accumulators", "_overlap",
+     "The overlap of results with a read of accumulators is tested on one side only.",
+     lambda accumulators, right, a, b: (a - b)[: accumulators.COLUMN_BITS] < accumulators.COLUMNS),
+    ("rtl.warp.byte", "rtl.warp", "Warp._scales", "Rows 8 to 15 ignore the byte id of their block scales.",
+     lambda warp, right, self, held, operand, index: right(
+         self, exchanged(held, byte_a=warp.Const(0, 2)) if index >= 8 else held, operand, index)),
+    ("rtl.warp.short", "rtl.warp", "Warp._b_column",
+     "The upper half of B of a short sparse instruction has the content of unused registers instead of zeros.",
+     lambda warp, right, self, held, column, step: warp.Mux(
+         held.control.sparse, right(self, exchanged(held, long=warp.Const(1, 1)), column, step),
+         right(self, held, column, step))),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)
+
+
+@amended("rtl.warpgroup.early_wait", "rtl.warpgroup", "Commands")
+def _(warpgroup: Any, self: Any, m: Any) -> Any:
+    """A wait that may leave groups pending ends one group too early."""
+    allowed = self.i.payload.pending
+    with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
+        yield self.i.ready.eq(m.submodules["commits"].pending <= allowed + (allowed != 0))
+
+
+@instead("rtl.life_cycle.groups", "rtl.life_cycle", "LifeCycle.elaborate")
+def _(life_cycle: Any, right: Any, self: Any, platform: object) -> Any:
+    """A group that nothing has waited for is forgotten after eight later commits."""
+    m = right(self, platform)
+    groups = named(m, "groups")
+    with m.If(self.taken & (self.operation == life_cycle.Operation.COMMIT)):
+        m.d.sync += groups[-1].eq(groups[-2])
+    return m
+
+
+@amended("rtl.tensor_cores.delivery", "rtl.tensor_cores", "RegisterDelivery")
+def _(tensor_cores: Any, self: Any, m: Any) -> Any:
+    """A reset does not clear the cycle counter of a register delivery, so the next delivery starts in its middle."""
+    named(m, "cycle")._reset_less = True
+    yield from ()
+
+
+@instead("rtl.operand_fetch.major", "rtl.operand_fetch", "OperandFetch.elaborate")
+def _(operand_fetch: Any, right: Any, self: Any, platform: object) -> Any:
+    """Core matrices of A are transposed if the requested panel of B is MN-major."""
+    m = right(self, platform)
+    m.d.sync += named(m, "arriving_mn_major").eq(self.b.payload.mn_major)
+    return m
+
+
+@instead("rtl.tensor_operands.first", "rtl.tensor_operands", "TensorOperands.elaborate")
+def _(tensor_operands: Any, right: Any, self: Any, platform: object) -> Any:
+    """The reads of an instruction begin after the last operand of the previous instruction instead of with metadata."""
+    m = right(self, platform)
+    with m.If(self.memory.read & self.i.ready):
+        m.d.sync += named(m, "first").eq(named(m, "operand") + 1)
+    return m
+
+
+@fault("rtl.slots.shift_amount", "rtl.slots")
+def _(slots: Any, change: Change) -> None:
+    """The shift amount of a product is one bit too narrow."""
+    right = slots.Slot.shift_amount_bits.fget
+    change(slots.Slot, "shift_amount_bits", property(lambda self: right(self) - bool(self.floats)))
+
+
+@instead("rtl.round.parity", "rtl.round", "RoundStage._float")
+def _(rounding: Any, right: Any, self: Any, m: Any, i: Any, normalised: Any) -> Any:
+    """Ties of negative sums are rounded to an odd f16."""
+    result = right(self, m, i, normalised)
+    if rounding.ResultCode.F16 in self.results:
+        m.d.comb += named(m, "odd").eq(normalised.shifted[-1 - rounding._F16.fraction_bits])
+    return result
+
+
+@amended("rtl.scale.nan", "rtl.scale", "ExponentOffset", preset="blackwell")
+def _(scale: Any, self: Any, m: Any) -> Any:
+    """A NaN ue8m0 scale of B is ignored."""
+    if "ue8m0" in self.config.scales:
+        yield self.nan.eq(self.enable & self.scale_a.all())
+
+
+reads("rtl.tensor_words.wide", "rtl.tensor_words", "TensorWords",
+      "The second half of a quad uses the wide-metadata flag of the other slot.",
+      lambda self: {"wide": self.wide.rotate_left(1)})  # fmt: skip
+
+
+@instead("rtl.order.nibbles", "rtl.order", "nibble_order")
+def _(order: Any, right: Any, config: Any, *, wide: bool) -> Any:
+    """The decoders of two interleaved chunks get the metadata of two wide chunks instead of one."""
+    result = right(config, wide=wide)
+    return [lane % (config.chunks // 2) for lane in range(len(result))] if wide and config.interleaved else result

@@ -23,9 +23,8 @@ __all__ = ["NAME", "ROOMS", "room_of"]
 NAME = os.environ.get("SPTC_PLANT", "")
 #: Files with the faults of each room.
 ROOMS = {
-    "rtl": ("proven", "proven_streams", "rtl", "drawn"), "gemm": ("gemm", "drawn"), "native": ("native", "drawn"),
-    "formal": ("formal",), "sim": ("sim", "drawn"), "golden": ("drawn",), "isa": ("drawn",), "tensors": ("drawn",),
-    "verify": ("drawn",),
+    "rtl": ("proven", "proven_streams", "rtl"), "gemm": ("gemm",), "tensors": ("gemm",), "native": ("native",),
+    "formal": ("formal",), "sim": ("sim",), "verify": ("sim",), "golden": ("models",), "isa": ("models",),
 }  # fmt: skip
 #: Rooms from which compiled models are made. The cache cannot distinguish faults, so each fault needs its own cache.
 _COMPILED = ("rtl", "isa")

@@ -1,0 +1,83 @@
+"""Faults of the golden model and of the records in ``isa/``."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from . import Change, computes, fault, instead
+
+#: Functions with one expression that run in place of another: name of the fault, function and description.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("golden.accumulator.subnormal", "golden.accumulator", "accumulator_exponents",
+     "A subnormal f16 accumulator has the exponent of its leading digit instead of the smallest exponent.",
+     lambda accumulator, right, c, fmt, zero_exponent: right(c, replace(fmt, bias=127), zero_exponent)),
+    ("golden.grouped.zero_scale", "golden.grouped", "grouped_step",
+     "A group with a block scale of zero counts in the largest exponent.",
+     lambda grouped, right, a, b, c, accumulator, numerics, scales, traces=None: right(
+         a, b, c, accumulator, numerics,
+         replace(scales, significands=np.where(scales.significands == 0, 2.0**-300, scales.significands)), traces)),
+    ("isa.column_mask.shift", "isa.column_mask", "largest_shift", "B can also be shifted by 32 columns if M is 32.",
+     lambda column_mask, right, m: 32),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)
+
+
+@instead("golden.rounding.overflow", "golden.rounding", "toward_zero_f32")
+def _(rounding: Any, right: Any, exact: Any) -> Any:
+    """A sum above the largest f32 is truncated to the largest f32 instead of infinity."""
+    result = right(exact)
+    over = np.isinf(result)
+    result[over] = np.copysign(np.finfo(np.float32).max, result[over])
+    return result
+
+
+@fault("golden.select.whole", "golden.select")
+def _(select: Any, change: Change) -> None:
+    """The nibble 0b0001, which exchanges the halves of a tf32, is treated as the nibble of a whole tf32."""
+    change(select, "WHOLE_ELEMENT_NIBBLES", (0b0001, *select.WHOLE_ELEMENT_NIBBLES))
+
+
+@fault("golden.decode.nan", "golden.decode")
+def _(decode: Any, change: Change) -> None:
+    """NaN block scales are recognised only in the first group."""
+    change(decode.Scales, "nan", property(lambda self: np.isnan(self.significands[0])))
+
+
+@instead("golden.matrix.scales", "golden.matrix", "_scales")
+def _(matrix: Any, right: Any, *arguments: Any) -> Any:
+    """The sum of the exponents of two block scales wraps at eight bits."""
+    result = right(*arguments)
+    return replace(result, exponents=result.exponents.astype(np.int8).astype(np.int32))
+
+
+@instead("isa.life_cycle.committed", "isa.life_cycle", "WgmmaSequence._access")
+def _(life_cycle: Any, right: Any, self: Any, kind: str, words: str, names: Any) -> None:
+    """An access is compared only with the last committed group, not with all pending groups."""
+    pending, self._committed = self._committed, self._committed[-1:]
+    try:
+        right(self, kind, words, names)
+    finally:
+        self._committed = pending
+
+
+@instead("isa.tensor_memory.parts", "isa.tensor_memory", "scale_map")
+def _(memory: Any, right: Any, name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> Any:
+    """The block scales of parts of N are one partition apart, unlike the parts of D."""
+    where, part = right(name, lines, size, scale_id, address, parts), np.arange(lines)[:, None] // (lines // parts)
+    return replace(where, lanes=where.lanes - part * (memory.LANES // parts - memory.PARTITION))
+
+
+@instead("isa.memory.straddling", "isa.memory", "SharedMap.first_beyond")
+def _(memory: Any, right: Any, self: Any, size: int) -> int | None:
+    """Only the first byte of an element decides whether the element is beyond the end of the image."""
+    beyond = self.addresses[self.addresses >= size]
+    return int(beyond.min()) if beyond.size else None
+
+
+@fault("isa.kernel_timing.filled", "isa.kernel_timing")
+def _(kernel_timing: Any, change: Change) -> None:
+    """Loading the metadata of a tile takes no cycles."""
+    change(kernel_timing, "_METADATA_BYTES", 0)
