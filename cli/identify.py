@@ -129,15 +129,15 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     if not (options.a and options.b and options.y):
         raise OperandError("name the files of A, B and their product with --a, --b and --y")
-    found = diagnose(**_search_arguments(options))
-    differing = found.differing if found.differing.ndim == 2 else np.atleast_2d(found.differing).T
+    diagnosis = diagnose(**_search_arguments(options))
+    differing = diagnosis.differing if diagnosis.differing.ndim == 2 else np.atleast_2d(diagnosis.differing).T
     picture = DifferenceMap(differing)
     if options.svg:
-        write_whole(options.svg, picture.svg(found.text))
-    chain = None if found.explained or not found.nearest else chain_of(found.nearest)
-    text = "\n".join(map(str, [found, *([picture] if differing.any() else []), *([chain] if chain else [])]))
-    values = found.record() | {"chain": chain and chain.as_dict()}
-    return print_result(options, values, text, good=found.explained)
+        write_whole(options.svg, picture.svg(diagnosis.text))
+    chain = None if diagnosis.explained or not diagnosis.nearest else chain_of(diagnosis.nearest)
+    text = "\n".join(map(str, [diagnosis, *([picture] if differing.any() else []), *([chain] if chain else [])]))
+    values = diagnosis.record() | {"chain": chain and chain.as_dict()}
+    return print_result(options, values, text, good=diagnosis.explained)
 
 
 def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -192,7 +192,7 @@ class Identification:
 
 def diagnosis_of(problem: Problem) -> Diagnosis:
     """Search for the fault that explains a result that no way of summation reproduces."""
-    (fault, extent), result, way = explain(problem), problem.wanted, problem.ways[0]
+    (fault, extent), result, way = explain(problem), problem.target, problem.ways[0]
     correct = problem.setting.codes(way) if fault is None else fault.correct
     expected = correct if fault is None else fault.codes
     differs, left = correct != result, expected != result

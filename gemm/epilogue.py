@@ -190,12 +190,12 @@ def rounded_values(values: NDArray[np.float32], result: str) -> NDArray[np.float
     """Round float32 numbers to a type (RNE) and return them as float32."""
     codes = to_codes(values, result)
     if result == "f16":
-        found = codes.view(np.float16).astype(np.float32)
+        stored = codes.view(np.float16).astype(np.float32)
     elif result == "bf16":
-        found = (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        stored = (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
     else:
-        found = decode_codes(codes, FORMATS[result]).astype(np.float32)
-    return np.where(np.isnan(values), np.float32(np.nan), found)
+        stored = decode_codes(codes, FORMATS[result]).astype(np.float32)
+    return np.where(np.isnan(values), np.float32(np.nan), stored)
 
 
 def result_dtype(result: str) -> np.dtype:

@@ -64,7 +64,7 @@ class _Examination:
     """State of a search for the fault of a kernel."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.setting, self.wanted = problem, problem.setting, problem.wanted
+        self.problem, self.setting, self.target = problem, problem.setting, problem.target
         self.fmt = FORMATS[problem.ways[0].result]
         self._correct: dict[Way, NDArray] = {}
         self.best: Explanation | None = None
@@ -76,7 +76,7 @@ class _Examination:
         self._conversions = [*dict.fromkeys((way.convert_a, way.convert_b) for way in problem.ways)]
         self._orders = min(_MOST_ORDERS, len({(way.scale_order, way.group_scaling) for way in problem.ways}))
         self._near: list[Fault] = []  # faults that nearly reproduce the sample of outputs, nearest first
-        self.values = decode_codes(self.wanted, self.fmt)
+        self.values = decode_codes(self.target, self.fmt)
 
     def correct(self, way: Way) -> NDArray:
         """Return the codes of the correct product by a way of summation."""
@@ -89,7 +89,7 @@ class _Examination:
     def run(self) -> Explanation | None:
         """Try all kinds of faults until one fault explains every bit of the result."""
         way = self.problem.ways[0]
-        self.differs = self.correct(way) != self.wanted
+        self.differs = self.correct(way) != self.target
         if self.differs.sum() < LEAST:
             return None
         correct = decode_codes(self.correct(way), self.fmt)
@@ -103,11 +103,11 @@ class _Examination:
                 self._lines,
                 self._by_all_ways,
             ):
-                for found in search():
-                    if self.best is None or found.remaining(self.wanted) < self.best.remaining(self.wanted):
-                        self.best = found
-                    if found.is_exact:
-                        return found
+                for explanation in search():
+                    if self.best is None or explanation.remaining(self.target) < self.best.remaining(self.target):
+                        self.best = explanation
+                    if explanation.is_exact:
+                        return explanation
         return self.best
 
     def extent(self) -> str:
@@ -123,8 +123,8 @@ class _Examination:
         `codes` is the product with the fault, `way` computes the correct product, and `bits` is the information content
         of the fault's free parameters.
         """
-        correct, wanted = self.correct(way), self.wanted
-        before = correct != wanted
+        correct, target = self.correct(way), self.target
+        before = correct != target
         candidates = [(codes, text, bits)]
         rows, columns = np.flatnonzero(before.any(1)), np.flatnonzero(before.any(0))
         if len(rows) and (len(rows) < len(before) or len(columns) < before.shape[1]):
@@ -134,18 +134,18 @@ class _Examination:
             names = [describe_set(rows, len(before), "rows"), describe_set(columns, before.shape[1], "columns")]
             where = f"{text}; in {names[0][0]}, {names[1][0]}"
             candidates.append((joined, where, bits + names[0][1] + names[1][1]))
-        for given, words, parameters in sorted(candidates, key=lambda one: int((one[0] != wanted).sum())):
-            left = int((given != wanted).sum())
-            gained = before & (given == wanted)
+        for given, words, parameters in sorted(candidates, key=lambda one: int((one[0] != target).sum())):
+            left = int((given != target).sum())
+            gained = before & (given == target)
             if left >= before.sum() or gained.sum() < LEAST:
                 continue
-            convinces = self._evidence(correct[gained], wanted[gained]) >= _FACTOR * (_CHOICE + parameters) + _MARGIN
+            convinces = self._evidence(correct[gained], target[gained]) >= _FACTOR * (_CHOICE + parameters) + _MARGIN
             if left and not convinces:
                 continue
             return Explanation(kind, words, way, given, correct, parameters, left == 0 and convinces)
         return None
 
-    def _evidence(self, correct: NDArray, wanted: NDArray) -> float:
+    def _evidence(self, correct: NDArray, target: NDArray) -> float:
         """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
         sign = 1 << self.fmt.bits - 1
 
@@ -153,7 +153,7 @@ class _Examination:
             wide = codes.astype(np.int64)
             return np.where(wide & sign, wide - 2 * sign if self.fmt.is_integer else -(wide & sign - 1), wide)
 
-        return float(np.log2(1 + np.abs(ordinals(correct) - ordinals(wanted))).sum())
+        return float(np.log2(1 + np.abs(ordinals(correct) - ordinals(target))).sum())
 
     # Faults of the stored result: other roundings, and outputs stored at other places.
 
@@ -164,13 +164,13 @@ class _Examination:
     def _stored(self) -> Iterator[Explanation]:
         """Try faults by which the result is rounded differently or special values have other codes."""
         places = [chosen(self.differs, *PROBE), self._sample()]
-        grids = [(Grid(self.setting, *place), self.wanted[np.ix_(*place)]) for place in places]
+        grids = [(Grid(self.setting, *place), self.target[np.ix_(*place)]) for place in places]
         for way in self._ways() if self._is_fine else islice(self._every_way(), _STORED_WAYS * self._orders):
             likely = list(finishes(way.result))
-            for grid, wanted in grids:
+            for grid, target in grids:
                 values = grid.values(way)
                 is_stored = values.dtype == np.float32 or way.result == "s8"
-                likely = [one for one in likely if is_stored and np.array_equal(one[2](values, way), wanted)]
+                likely = [one for one in likely if is_stored and np.array_equal(one[2](values, way), target)]
                 if not likely:
                     break
             for kind, text, finish in likely:
@@ -181,7 +181,7 @@ class _Examination:
     def _moved(self) -> Iterator[Explanation]:
         """Try faults by which outputs of the correct product are stored at other rows and columns."""
         rows, columns = self._sample()
-        grid, known = Grid(self.setting, rows, columns), np.unique(self.wanted)
+        grid, known = Grid(self.setting, rows, columns), np.unique(self.target)
 
         def elsewhere(way: Way) -> float:
             return float(np.isin(grid.codes(way), known).mean())
@@ -194,7 +194,7 @@ class _Examination:
         ways: Iterable[Way] = self.problem.ways if len(present) == 1 else self._ways()
         tried = islice((way for way in ways if variant(way) in likely), _STORED_WAYS)
         ranked = sorted(tried, key=elsewhere, reverse=True)[:_MOVED_WAYS]
-        result = Outputs(self.wanted, self.values)
+        result = Outputs(self.target, self.values)
         for number, way in enumerate(dict.fromkeys([ranked[0], self.problem.ways[0], *ranked[1:]])):
             correct = self.correct(way)
             for change in moved(Outputs(correct, decode_codes(correct, self.fmt)), result):
@@ -209,17 +209,17 @@ class _Examination:
 
     def _by_other_ways(self, change: Moved, nearest: Explanation) -> Iterator[Explanation]:
         """Try a permutation of outputs with more ways of summation, to explain the outputs that still differ."""
-        left = np.flatnonzero(nearest.codes.ravel() != self.wanted.ravel())
-        if not 0 < 4 * len(left) < self.wanted.size:
+        left = np.flatnonzero(nearest.codes.ravel() != self.target.ravel())
+        if not 0 < 4 * len(left) < self.target.size:
             return
         left = left[change.index[left] >= 0][:: max(1, len(left) // 16)]
-        places = np.divmod(change.index[left], self.wanted.shape[1])
+        places = np.divmod(change.index[left], self.target.shape[1])
         rows, columns = (np.unique(part) for part in places)
         grid = Grid(self.setting, rows, columns)
         where = np.searchsorted(rows, places[0]), np.searchsorted(columns, places[1])
         tried = 0
         for way in self._ways():
-            if (grid.codes(way)[where] == self.wanted.ravel()[left]).all():
+            if (grid.codes(way)[where] == self.target.ravel()[left]).all():
                 if explanation := self._moved_by(change, way):
                     yield explanation
                 if (tried := tried + 1) == _TRIED:
@@ -256,8 +256,8 @@ class _Examination:
                 score, far = probe.distance(fault, self.problem.ways[0])
             except OperandError:  # Chains of the way of summation cross the scale groups of the fault.
                 continue
-            if far == 0 and (found := self._whole(fault, self.problem.ways[0])):
-                yield found
+            if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
+                yield explanation
             if score >= _CLOSE:
                 close.append((far, number, fault))
         self._near = [fault for _, _, fault in sorted(close, key=lambda one: one[:2])]
@@ -299,7 +299,7 @@ class _Examination:
 
     def _by_ways(self, fault: Fault, probe: Probe, few: bool = False) -> Iterator[Explanation]:
         """Yield explanations by a fault, with the ways of summation that reproduce the most outputs of a sample."""
-        grid, wanted, differs = probe.grid(fault), probe.wanted, probe.differs
+        grid, target, differs = probe.grid(fault), probe.target, probe.differs
         best, most, tried = None, 0, 0
         rest: tuple[Grid, NDArray] | None = None
         seen = set()
@@ -309,22 +309,22 @@ class _Examination:
                 continue
             seen.add(changed)
             try:
-                equal = int((grid.codes(changed) == wanted)[differs].sum())
+                equal = int((grid.codes(changed) == target)[differs].sum())
             except OperandError:  # chains do not fit the K or the scale groups of the fault
                 continue
             if equal > most:
                 best, most = way, equal
             if equal < differs.sum() or (rest and not np.array_equal(rest[0].codes(changed), rest[1])):
                 continue
-            if found := self._whole(fault, way):
-                yield found
+            if explanation := self._whole(fault, way):
+                yield explanation
                 # A further way of summation is useful only if it reproduces some outputs that the present way does not.
-                rows, columns = chosen(found.codes != self.wanted, *PROBE)
-                rest = Grid(fault.setting, rows, columns), self.wanted[np.ix_(rows, columns)]
+                rows, columns = chosen(explanation.codes != self.target, *PROBE)
+                rest = Grid(fault.setting, rows, columns), self.target[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
                 return
-        if best and not tried and 2 * most > differs.sum() and (found := self._whole(fault, best)):
-            yield found
+        if best and not tried and 2 * most > differs.sum() and (explanation := self._whole(fault, best)):
+            yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
         """Explain the whole product by a fault; None if the fault's way of summation gives the correct product."""
@@ -338,13 +338,13 @@ class _Examination:
 
     def _slices(self) -> Iterator[Explanation]:
         """Fit how many times a kernel added each slice of K to the sum, and try that as a fault."""
-        target = sums_before(self.setting.epilogue, self.values)
-        if target is None:
+        sums = sums_before(self.setting.epilogue, self.values)
+        if sums is None:
             return
         rows, columns = self._sample()
         unit, i = min(i.k for i in self.problem.instructions), self.problem.instructions[0]
         parts = slice_sums(self.setting.in_blocks(unit).take(rows, columns), unit, i)
-        fitted = weights(parts, target[np.ix_(rows, columns)].ravel())
+        fitted = weights(parts, sums[np.ix_(rows, columns)].ravel())
         if fitted is not None:
             probe = Probe(self.problem, self.differs)
             for fault in slices_of_k(self.setting, unit, fitted):
@@ -358,7 +358,7 @@ class _Examination:
         if way is None:
             return
         product = decode_codes(self.correct(way), self.fmt)
-        for text, tiles, size in not_cleared(self.wanted.shape):
+        for text, tiles, size in not_cleared(self.target.shape):
             predicted, total = np.empty_like(product), np.zeros(tuple(size))
             for row, column in tiles:
                 part = slice(row, row + size[0]), slice(column, column + size[1])
@@ -368,12 +368,12 @@ class _Examination:
             for one in [way for way in self.problem.ways[:_STORED_WAYS] if _is_one_chain(way)]:
                 codes = self._carried(one, tiles, size)
                 words = f"the accumulator is not cleared between output tiles: {text}"
-                if found := self.judged("accumulator", words, one, codes, 4):
-                    yield found
+                if explanation := self.judged("accumulator", words, one, codes, 4):
+                    yield explanation
 
     def _carried(self, way: Way, tiles: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray:
         """Return the product of a kernel whose output tiles begin from the accumulator of the previous tile."""
-        i, codes = way.parsed, np.empty_like(self.wanted)
+        i, codes = way.parsed, np.empty_like(self.target)
         raw = replace(way, result=i.d.name)
         start = None
         for row, column in tiles:
@@ -388,7 +388,7 @@ class _Examination:
     def _lines(self) -> Iterator[Explanation]:
         """Search, for each row or column, the other row or column whose metadata, scales, C or bias the kernel used."""
         for array in line_arrays(self.setting):
-            if self.wanted.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
+            if self.target.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
                 nearest = self.problem.ways[0]
                 yield from self._solved(array, nearest)
                 # The way of summation of the best explanation can distinguish similar rows.
@@ -396,7 +396,7 @@ class _Examination:
                     yield from self._solved(array, self.best.way)
 
     def _solved(self, array: LineArray, way: Way) -> Iterator[Explanation]:
-        index = np.arange(self.wanted.shape[array.axis])
+        index = np.arange(self.target.shape[array.axis])
         differs, values = (one.T if array.axis else one for one in (self.differs, self.values))
         for line in np.flatnonzero(differs.any(1)):
             others = np.flatnonzero(differs[line])[:_LINE]

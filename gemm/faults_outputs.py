@@ -76,8 +76,8 @@ def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
 def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
     """Match whole rows, or whole columns, of the result with rows or columns of the correct product."""
     for axis, noun in enumerate(("rows", "columns")):
-        present, given = (part.map(np.transpose) if axis else part for part in (correct, y))
-        if (index := _matched(present, given)) is not None:
+        present, result = (part.map(np.transpose) if axis else part for part in (correct, y))
+        if (index := _matched(present, result)) is not None:
             text, bits = describe_map(index, noun)
             yield Moved(f"{before}{text}", every.take(index, axis).ravel(), bits)
 

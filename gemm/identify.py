@@ -123,7 +123,7 @@ def identify(
     Error
         The input is invalid.
     """
-    wanted = _result_codes(as_array("y", y), result)
+    target = _result_codes(as_array("y", y), result)
     left, right = as_factor("a", a), as_array("b", b)
     scales, vector = block_scales_of(block_scale_a, block_scale_b), right.ndim == 1
     fmt = format or (None if instruction else format_of(left, right))
@@ -136,13 +136,13 @@ def identify(
     check_result(plain)
     if vector:
         scales = scales and scales.of_vector()
-        right, wanted = right[:, None], wanted[:, None] if wanted.ndim == 1 else wanted
+        right, target = right[:, None], target[:, None] if target.ndim == 1 else target
     operands = Operands(left, right, families[0][0], prune, nan)
     if operands.swapped and fmt and len({*formats_of(fmt)}) == 2:
         families = _families(",".join(reversed(formats_of(fmt))), instruction, named, dense, scales, k)
     shape = operands.shape
-    if wanted.shape != shape:
-        raise OperandError(f"y of shape {wanted.shape} is not that of the product, {shape}")
+    if target.shape != shape:
+        raise OperandError(f"y of shape {target.shape} is not that of the product, {shape}")
     epilogue = epilogue_of(alpha=alpha, beta=beta, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu)
     if vector:
         epilogue = epilogue.mapped(along_m)
@@ -151,11 +151,11 @@ def identify(
     groups, epilogue = grouped(promoted, epilogue, group_scale_a, group_scale_b, shape, operands.k)
     has_both_scales = epilogue.scale_a is not None and epilogue.scale_b is not None
     epilogue, _ = oriented(plain, shape, epilogue, None)
-    wanted = wanted.T if operands.swapped else wanted
+    target = target.T if operands.swapped else target
     operands.scale(scales, groups)
     operands.of(plain)  # The call checks the shapes of block scales.
     computes = with_numerics(fastest(backend, arch), numerics, plain.parsed if instruction else None, arch)
-    search = Search(operands, np.ascontiguousarray(wanted), computes, arch, epilogue)
+    search = Search(operands, np.ascontiguousarray(target), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
         raise OperandError(f"workers must be an integer of 1 or more, not {shown(workers)}")
     conversions, notes = _conversions(search, plain, left, right, families[0][0])
@@ -176,19 +176,22 @@ def identify(
             yield text, replace(setting, a=changed.a, nibbles=changed.nibbles, b=changed.b)
 
     def problem() -> Problem:
-        expressions = Expressions(search.instructions, search.wanted.shape)
+        expressions = Expressions(search.instructions, search.target.shape)
         ways = [way for way in search.nearest_ways() if way.parsed.a is i.a] or [grouped_way(plain, groups)]
         return Problem(
-            setting=setting, wanted=search.wanted, ways=ways, instructions=own[0],
+            setting=setting, target=search.target, ways=ways, instructions=own[0],
             rounded=rounded, more_ways=lambda: candidates(own, plain, expressions, variants, group),
         )  # fmt: skip
 
-    found = searched(search, families, plain, variants, problem, group, None if workers is None else int(workers))
-    near = found.nearest
+    identification = searched(
+        search, families, plain, variants, problem, group, None if workers is None else int(workers)
+    )
+    near = identification.nearest
     if near is not None and near.way.swapped:
         near = replace(near, row=near.column, column=near.row)
-    others = instructions_alike(found.way.parsed, found.way.arch) if found.way and numerics is None else ()
-    return replace(found, nearest=near, notes=notes, instructions_alike=tuple(map(str, others)))
+    way = identification.way
+    others = instructions_alike(way.parsed, way.arch) if way and numerics is None else ()
+    return replace(identification, nearest=near, notes=notes, instructions_alike=tuple(map(str, others)))
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:

@@ -149,28 +149,28 @@ class Outputs:
         return Outputs(np.ascontiguousarray(change(self.codes)), np.ascontiguousarray(change(self.values)))
 
 
-def sources(present: Outputs, wanted: Outputs) -> Index:
-    """Return for each row of `wanted` the index of an equal or near row of `present`; -1 if no row is near.
+def sources(present: Outputs, target: Outputs) -> Index:
+    """Return for each row of `target` the index of an equal or near row of `present`; -1 if no row is near.
 
     The own index is preferred. Rows that are near are equal but for the rounding of another way of summation.
     """
     places: dict[bytes, int] = {}
     for place, row in enumerate(present.codes):
         places.setdefault(row.tobytes(), place)
-    found = np.array([places.get(row.tobytes(), -1) for row in wanted.codes], np.intp)
-    shared = min(len(present.codes), len(wanted.codes))
-    same = (present.codes[:shared] == wanted.codes[:shared]).reshape(shared, -1).all(1)
-    found[:shared] = np.where(same, np.arange(shared), found[:shared])
-    missing = np.flatnonzero(found < 0)
-    few = _nearest(present.values, wanted.values[missing[:_FIRST]])
+    index = np.array([places.get(row.tobytes(), -1) for row in target.codes], np.intp)
+    shared = min(len(present.codes), len(target.codes))
+    same = (present.codes[:shared] == target.codes[:shared]).reshape(shared, -1).all(1)
+    index[:shared] = np.where(same, np.arange(shared), index[:shared])
+    missing = np.flatnonzero(index < 0)
+    few = _nearest(present.values, target.values[missing[:_FIRST]])
     if 2 * (few >= 0).sum() > len(few) and len(missing) * len(present.codes) <= _MOST_DISTANCES:
-        found[missing] = _nearest(present.values, wanted.values[missing])
-    return found
+        index[missing] = _nearest(present.values, target.values[missing])
+    return index
 
 
-def _nearest(present: NDArray[np.float64], wanted: NDArray[np.float64]) -> Index:
-    """Return for each row of `wanted` the index of the nearest row of `present`; -1 if that row is not near."""
-    one, other = np.nan_to_num(present), np.nan_to_num(wanted)
+def _nearest(present: NDArray[np.float64], target: NDArray[np.float64]) -> Index:
+    """Return for each row of `target` the index of the nearest row of `present`; -1 if that row is not near."""
+    one, other = np.nan_to_num(present), np.nan_to_num(target)
     size = (other**2).sum(1)
     distances = (one**2).sum(1) + size[:, None] - 2 * other @ one.T
     nearest: Index = distances.argmin(1) if len(other) else np.zeros(0, np.intp)

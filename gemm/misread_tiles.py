@@ -47,11 +47,11 @@ def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
         yield from _cores(rows, width, bits)
         yield from _descriptors(rows, width, bits)
 
-    for found in every():
-        key = (found.rows, found.width, found.index.tobytes())
-        if key not in seen and (found.index != np.arange(len(found.index))).any():
+    for misreading in every():
+        key = (misreading.rows, misreading.width, misreading.index.tobytes())
+        if key not in seen and (misreading.index != np.arange(len(misreading.index))).any():
             seen.add(key)
-            yield found
+            yield misreading
 
 
 def regathered(matrix: NDArray, misreading: Misreading) -> NDArray:
@@ -76,8 +76,8 @@ def _read(written: NDArray[np.intp], read: NDArray[np.intp], size: int) -> NDArr
     at[written // UNIT_BYTES] = np.arange(len(written))
     if read.max() >= size:
         return None
-    found = at[read // UNIT_BYTES]
-    return None if (found < 0).any() else found
+    units = at[read // UNIT_BYTES]
+    return None if (units < 0).any() else units
 
 
 def _swizzles(width: int, bits: int) -> Iterator[Misreading]:
@@ -89,10 +89,10 @@ def _swizzles(width: int, bits: int) -> Iterator[Misreading]:
             continue
         for writer in _SWIZZLED[::-1]:
             for reader in _SWIZZLED[::-1]:
-                found = _read(SWIZZLES[writer].apply(addresses), SWIZZLES[reader].apply(addresses), _PERIOD)
-                if found is not None:
+                units = _read(SWIZZLES[writer].apply(addresses), SWIZZLES[reader].apply(addresses), _PERIOD)
+                if units is not None:
                     text = f"swizzle {writer} is read as {reader}, rows of {pitch} bytes"
-                    yield Misreading(text, _PERIOD // pitch, elements, _elements(found, bits))
+                    yield Misreading(text, _PERIOD // pitch, elements, _elements(units, bits))
 
 
 def _majors(rows: int, width: int) -> Iterator[Misreading]:
@@ -139,9 +139,9 @@ def _cores(rows: int, width: int, bits: int) -> Iterator[Misreading]:
                 text = f"{writer}, read with leading and stride offsets exchanged"
                 readers[text] = _core_address(row, unit, *offsets[writer][::-1])
             for text, read in readers.items():
-                found = _read(written, read, height * pitch)
-                if found is not None:
-                    yield Misreading(f"{text}, {tile}", height, 8 * pitch // bits, _elements(found, bits))
+                units = _read(written, read, height * pitch)
+                if units is not None:
+                    yield Misreading(f"{text}, {tile}", height, 8 * pitch // bits, _elements(units, bits))
 
 
 def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
@@ -154,9 +154,9 @@ def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
                 inside = unit // 2 == step
                 descriptor = SharedDescriptor(step * _STEP, leading, stride, 0, swizzle)
                 read[inside] = unit_address(descriptor, row[inside], unit[inside] % 2, "k")
-            if (found := _read(written, read, height * pitch)) is not None:
+            if (units := _read(written, read, height * pitch)) is not None:
                 where = f"swizzle {pitch}B is read by a descriptor of {text}, tiles of {height} rows"
-                yield Misreading(where, height, 8 * pitch // bits, _elements(found, bits))
+                yield Misreading(where, height, 8 * pitch // bits, _elements(units, bits))
 
 
 def _fields(pitch: int) -> Iterator[tuple[str, Swizzle, int, int]]:

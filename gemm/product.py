@@ -199,13 +199,13 @@ class Block:
         return cls(record["index"], record["outputs"], record["mismatches"], first, errors)
 
 
-def save_factors(folder: Path, found: Factors, kind: str = "") -> None:
+def save_factors(folder: Path, factors: Factors, kind: str = "") -> None:
     """Write operands into a folder; `kind`, a prefix of the file names, is ``dense_`` for the dense instruction."""
     for name in _OPERANDS:
-        if (array := getattr(found, name)) is not None:
+        if (array := getattr(factors, name)) is not None:
             np.save(folder / f"{kind}{name}.npy", array)
-    if found.groups:
-        for name, array in zip(_GROUPS, (found.groups.a, found.groups.b), strict=True):
+    if factors.groups:
+        for name, array in zip(_GROUPS, (factors.groups.a, factors.groups.b), strict=True):
             np.save(folder / f"{name}.npy", array)
 
 

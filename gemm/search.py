@@ -127,21 +127,21 @@ class Operands:
 class Search:
     """State of a search: operands of each instruction, the given result, and differences of each way of summation."""
 
-    def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
-        self.operands, self.wanted = operands, wanted
+    def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
+        self.operands, self.target = operands, target
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
         #: Cached chain results of the sample of outputs, of the first part of the sample, and of a small product.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
-        rows, columns = wanted.shape
+        rows, columns = target.shape
         count = min(columns, _SAMPLE_COLUMNS)
         self._columns = np.unique(np.linspace(0, columns - 1, count).astype(np.intp))
         count = max(1, min(rows, _SAMPLE_ROWS, _SAMPLE // (count * operands.k)))
         self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
         row_step, column_step = -(-len(self._rows) // _GLANCE_ROWS), -(-len(self._columns) // _GLANCE_COLUMNS)
         self._few = self._rows[::row_step], self._columns[::column_step]
-        self.size = wanted.size * operands.k
+        self.size = target.size * operands.k
         self.counts: dict[Way, int] = {}
         self.tried = 0
 
@@ -153,8 +153,8 @@ class Search:
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
         """Return the chain results of some outputs. Results for the sample and for small products are cached."""
-        size = self.wanted[rows][:, columns].size
-        if not isinstance(rows, np.ndarray) and size != self.wanted.size:
+        size = self.target[rows][:, columns].size
+        if not isinstance(rows, np.ndarray) and size != self.target.size:
             return self._chains(way, rows, columns)
         name = (size if isinstance(rows, np.ndarray) else -1), *way.operands
         if name not in self._kept:
@@ -162,12 +162,12 @@ class Search:
         return self._kept[name]
 
     def _chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        place = Place.of(rows, columns, self.wanted.shape)
+        place = Place.of(rows, columns, self.target.shape)
         return Chains(self.operands.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
         """Return the sums of some outputs. If only the order of the scales differs, the previous sums are reused."""
-        plain, size = replace(way, scale_order="a then b"), self.wanted[rows][:, columns].size
+        plain, size = replace(way, scale_order="a then b"), self.target[rows][:, columns].size
         if not isinstance(rows, np.ndarray):
             return sums(way, self.chains(way, rows, columns))
         if self._last is None or self._last[:2] != (plain, size):
@@ -176,7 +176,7 @@ class Search:
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
         """Return the codes of some outputs as a way of summation gives them."""
-        epilogue = self._epilogue.take(self.wanted.shape, rows, columns)
+        epilogue = self._epilogue.take(self.target.shape, rows, columns)
         return stored(way, epilogue, self._sums(way, rows, columns))
 
     def sample(self, way: Way) -> int:
@@ -189,7 +189,7 @@ class Search:
         return self.counts[way]
 
     def _differing(self, way: Way, rows: NDArray, columns: NDArray) -> int:
-        return int((self.codes(way, rows, columns) != self.wanted[rows][:, columns]).sum())
+        return int((self.codes(way, rows, columns) != self.target[rows][:, columns]).sum())
 
     def _glance(self, way: Way) -> int:
         """Count differing outputs in a small part of the sample; return 0 unless more than half of them differ."""
@@ -200,8 +200,8 @@ class Search:
     def error(self, way: Way) -> float:
         """Return the median absolute error of the given result on the sample, against a float64 product."""
         exact = exact_product(self.operands.of(way).take(self._rows, self._columns))
-        exact = self._epilogue.take(self.wanted.shape, self._rows, self._columns).exactly(exact)
-        values = decode_codes(np.ascontiguousarray(self.wanted[self._rows][:, self._columns]), FORMATS[way.result])
+        exact = self._epilogue.take(self.target.shape, self._rows, self._columns).exactly(exact)
+        values = decode_codes(np.ascontiguousarray(self.target[self._rows][:, self._columns]), FORMATS[way.result])
         with np.errstate(invalid="ignore"):
             errors = np.abs(values - exact)
         finite = np.isfinite(errors)
@@ -214,17 +214,17 @@ class Search:
 
     def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
         """Yield blocks of rows and columns that together cover all outputs."""
-        return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.operands.of(way).count))
+        return blocks(self.target.shape, way.chains(self.target.shape, self.operands.of(way).count))
 
     def equals(self, way: Way) -> bool:
         """Return whether a way of summation gives every output of the result."""
-        return all(np.array_equal(self.codes(way, *part), self.wanted[part]) for part in self.parts(way))
+        return all(np.array_equal(self.codes(way, *part), self.target[part]) for part in self.parts(way))
 
     def miss(self, way: Way) -> Miss | None:
         """Compare every output of a way of summation with the result; None if all outputs are equal."""
         total, first = 0, None
         for rows, columns in self.parts(way):
-            computed, expected = self.codes(way, rows, columns), self.wanted[rows, columns]
+            computed, expected = self.codes(way, rows, columns), self.target[rows, columns]
             differing = np.argwhere(computed != expected)
             total += len(differing)
             for row, column in differing[:1]:
@@ -235,7 +235,7 @@ class Search:
 
     def _output(self, way: Way, row: int, column: int) -> Output:
         """Return one output with its operands, oriented as the product is computed."""
-        shape, all_factors = self.wanted.shape, self.operands.of(way)
+        shape, all_factors = self.target.shape, self.operands.of(way)
         tiles, ways = way.of_tiles(shape, all_factors.count)
         dealing = way.stream_k
         tile_way = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
@@ -246,8 +246,8 @@ class Search:
         """Return whether, for each output, some order of adding the slices of K gives the output."""
 
         def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
-            expected = self.wanted[rows][:, columns]
-            epilogue = self._epilogue.take(self.wanted.shape, rows, columns)
+            expected = self.target[rows][:, columns]
+            epilogue = self._epilogue.take(self.target.shape, rows, columns)
             parts = slices(way, self.chains(way, rows, columns))
             in_order = stored(way, epilogue, reduce(partial(added, way), parts))
             places = np.argwhere(in_order != expected)  # Outputs that differ if the slices are added in order.
@@ -309,12 +309,12 @@ def searched(
     problem whose fault is searched, with the ways tried so far. Raise an `OperandError` if no chain ends with the
     groups.
     """
-    expressions = Expressions(search.instructions, search.wanted.shape)
+    expressions = Expressions(search.instructions, search.target.shape)
     every = candidates(families, plain, expressions, variants, group)
     if not group:
         streamed = streams(families[0], replace(plain, **variants[0]), expressions, workers)
         every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
-    outputs = search.wanted.size
+    outputs = search.target.size
     for number, way in enumerate(every):
         if number == _BEFORE_FAULTS and is_gross(problem()) and (diagnosis := diagnosis_of(problem())).explained:
             return Identification(False, None, outputs, _nearest(search)[0], tried=search.tried, diagnosis=diagnosis)

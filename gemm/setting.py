@@ -218,7 +218,7 @@ class Problem:
     """A result that no way of summation reproduces, with the data to search its fault."""
 
     setting: Setting  #: Operands and epilogue, in the orientation in which the product is computed
-    wanted: NDArray  #: Codes of the result, in the orientation in which the product is computed
+    target: NDArray  #: Codes of the result, in the orientation in which the product is computed
     ways: Sequence[Way]  #: Ways of summation that were tried, the nearest first
     instructions: Sequence[Instruction]
     #: Yields the operands with the caller's numbers rounded in another way, and a text for each rounding.
@@ -238,16 +238,16 @@ class Explanation:
     bits: float  #: Information content in bits of the free parameters of the fault
     is_exact: bool  #: Whether the fault explains every bit and has few free parameters
 
-    def remaining(self, wanted: NDArray) -> int:
+    def remaining(self, target: NDArray) -> int:
         """Return the number of outputs that the fault does not explain."""
-        return int((self.codes != wanted).sum())
+        return int((self.codes != target).sum())
 
 
 def is_gross(problem: Problem) -> bool:
     """Return whether some outputs are further from the nearest way of summation than rounding errors can explain."""
     way = problem.ways[0]
     fmt = FORMATS[way.result]
-    correct, values = (decode_codes(codes, fmt) for codes in (problem.setting.codes(way), problem.wanted))
+    correct, values = (decode_codes(codes, fmt) for codes in (problem.setting.codes(way), problem.target))
     with np.errstate(invalid="ignore", over="ignore"):
         return bool((~near(correct, values, values)).sum() >= LEAST)
 
@@ -259,8 +259,8 @@ class Probe:
         self._problem, self._fmt = problem, FORMATS[problem.ways[0].result]
         self._rows, self._columns = chosen(differs, *PROBE)
         place = np.ix_(self._rows, self._columns)
-        self.wanted, self.differs = problem.wanted[place], differs[place]
-        self._all = decode_codes(problem.wanted, self._fmt)
+        self.target, self.differs = problem.target[place], differs[place]
+        self._all = decode_codes(problem.target, self._fmt)
         self._values = self._all[place]
 
     def grid(self, fault: Fault) -> Grid:
@@ -270,9 +270,9 @@ class Probe:
     def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
         """Return the fraction of sample outputs that a fault nearly reproduces, and the sum of its distances."""
         way = fault.change_way(way) if fault.change_way else way
-        found = decode_codes(self.grid(fault).codes(way), self._fmt)
-        close = near(found, self._values, self._all)[self.differs]
-        far = np.abs(found - self._values)[self.differs]
+        computed = decode_codes(self.grid(fault).codes(way), self._fmt)
+        close = near(computed, self._values, self._all)[self.differs]
+        far = np.abs(computed - self._values)[self.differs]
         return float(close.mean()), float(np.where(np.isfinite(far), far, 0).sum())
 
 
@@ -287,9 +287,9 @@ def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray
     return down, spread(differs[down].sum(0), columns)
 
 
-def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
+def near(computed: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return a mask of numbers that are so near to given values that rounding can explain the difference."""
     finite = np.abs(every[np.isfinite(every)])
     typical = float(np.median(finite)) if finite.size else 0.0
     tolerance = np.maximum(np.abs(values) / 8, typical / 24)
-    return (np.abs(found - values) <= tolerance) | (found == values) | (np.isnan(found) & np.isnan(values))
+    return (np.abs(computed - values) <= tolerance) | (computed == values) | (np.isnan(computed) & np.isnan(values))

@@ -105,13 +105,13 @@ class Chains:
         self._keep(results)
         return np.stack(every)
 
-    def _keep(self, found: dict[bytes, NDArray]) -> None:
-        size = sum(result.nbytes for result in found.values())
+    def _keep(self, results: dict[bytes, NDArray]) -> None:
+        size = sum(result.nbytes for result in results.values())
         if self._bytes + size > _KEPT_BYTES:
             self._kept.clear()
             self._bytes = 0
         if size <= _KEPT_BYTES:
-            self._kept |= found
+            self._kept |= results
             self._bytes += size
 
     def _computed(self, chains: list[_Chain], first: bool) -> NDArray:
@@ -120,7 +120,7 @@ class Chains:
         where = np.stack(chains)
         number, length = where.shape
 
-        def of_rows(array: NDArray | None, width: int) -> Any:
+        def chains_of(array: NDArray | None, width: int) -> Any:
             if array is None:
                 return None
             taken = array.reshape(len(array), factors.count, width)[:, where.ravel()]
@@ -130,12 +130,12 @@ class Chains:
         if first and self._c is not None:
             c[0] = self._c
         operands = MatrixOperands(
-            of_rows(factors.a, i.stored_k),
+            chains_of(factors.a, i.stored_k),
             factors.b.reshape(factors.count, i.k, columns)[where.ravel()].reshape(number, length * i.k, columns),
             c,
-            of_rows(factors.nibbles, i.chunks),
-            of_rows(factors.scale_a, i.scale_size or 0),
-            of_rows(factors.scale_b, i.scale_size or 0),
+            chains_of(factors.nibbles, i.chunks),
+            chains_of(factors.scale_a, i.scale_size or 0),
+            chains_of(factors.scale_b, i.scale_size or 0),
         )
         d = self._computes.multiply(i, self._arch, operands).d
         return d.view(np.int32) if i.d.is_integer else decode_accumulator(d)

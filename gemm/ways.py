@@ -154,11 +154,11 @@ class Way:
             raise OperandError(f"the record of a way of summation must be an object of attributes, not {shown(record)}")
         words = dict(record)
         dealing = words.get("stream_k")
-        for name, found, kind in (("a way of summation", words, cls), ("stream-K", dealing, StreamK)):
-            if isinstance(found, dict):
+        for name, values, kind in (("a way of summation", words, cls), ("stream-K", dealing, StreamK)):
+            if isinstance(values, dict):
                 known = {field.name: field.default is MISSING for field in fields(kind)}
-                unknown = [word for word in found if word not in known]
-                missing = [word for word, is_needed in known.items() if is_needed and word not in found]
+                unknown = [word for word in values if word not in known]
+                missing = [word for word, is_needed in known.items() if is_needed and word not in values]
                 if unknown or missing:
                     what = f"has no attribute {shown(unknown[0])}" if unknown else f"lacks {missing[0]!r}"
                     raise OperandError(f"the record of {name} {what}")

@@ -88,9 +88,9 @@ class OutputChain:
             lines.append(f"  slices {results}{more}, in the order {way.order!r}")
         codes = self.miss.got, self.miss.wanted
         values = decode_codes(np.array(codes, np.uint32), FORMATS[way.result]).tolist()
-        got, wanted = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
+        stored, expected = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
         after = "" if self.miss.output.epilogue.is_empty else ", before what is done to it"
-        lines.append(f"  stored {got}, wanted {wanted}; exact sum of all products {_number(self.exact)}{after}")
+        lines.append(f"  stored {stored}, wanted {expected}; exact sum of all products {_number(self.exact)}{after}")
         return "\n".join(lines)
 
 
