@@ -25,8 +25,10 @@ __all__ = [
     "ACCUMULATOR_BITS",
     "ALIGNED_EXPONENT",
     "EXPONENT_BITS",
+    "LARGEST_PACKED_EXPONENT",
     "LARGEST_SCALED_GROUP",
     "SCALED_GROUP_FRACTION_BITS",
+    "c_excess_bits",
     "float_slots",
     "grid_bits",
     "groups",
@@ -35,6 +37,7 @@ __all__ = [
     "kept_bits",
     "largest_product",
     "multiplier",
+    "parts",
     "point",
     "product_bits",
     "product_place",
@@ -54,6 +57,8 @@ SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
 #: Largest magnitude of a scaled group in units of its lowest bit: 16 products of 6 * 6, with two scales of significand
 #: 15/8.
 LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
+#: Largest exponent of a product of two packed e2m1: each is at most 6.
+LARGEST_PACKED_EXPONENT = 2 + 2
 
 
 def is_floating(config: CoreConfig) -> bool:
@@ -102,6 +107,20 @@ def groups(config: CoreConfig) -> int:
     """Return the number of groups of 16 products of 4-bit elements."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     return max(map(config.slots_of, narrow), default=0) // BLOCK_GROUP
+
+
+def parts(config: CoreConfig) -> int:
+    """Return the number of sums of a group that a datapath can truncate separately; 1 if it truncates whole groups."""
+    return BLOCK_GROUP // config.group
+
+
+def c_excess_bits(config: CoreConfig) -> int:
+    """Return by how many bits the accumulator's exponent can exceed the largest exponent of a step.
+
+    It can if parts of groups are truncated separately. Some product then has a larger exponent than the accumulator,
+    but only the exponent of its block scales counts.
+    """
+    return LARGEST_PACKED_EXPONENT - 1 if parts(config) > 1 else 0
 
 
 def product_place(config: CoreConfig, index: int) -> int:

@@ -17,11 +17,13 @@ from .harness import Harness, opened
 from .numerics import (
     LARGEST_SCALED_GROUP,
     SCALED_GROUP_FRACTION_BITS,
+    c_excess_bits,
     groups,
     integer_place,
     is_floating,
     kept_bits,
     largest_product,
+    parts,
     product_bits,
     product_place,
     total_bits,
@@ -37,9 +39,18 @@ _SPARE_BITS = 8
 _ROUNDED_BITS = FORMATS["f32"].bits - 1
 #: Largest magnitude of a product of two 4-bit integers, and of a product of two packed e2m1 (in units of 1/4).
 _PRODUCT_BOUND, _PACKED_BOUND = 15 * 15, 12 * 12
-#: Width in bits, with sign, of a product of 4-bit elements, and of the sum of a group of 16 products.
+#: Width in bits, with sign, of a product of 4-bit elements.
 _GROUP_PRODUCT_BITS = _PRODUCT_BOUND.bit_length() + 1
-_GROUP_SUM_BITS = _GROUP_PRODUCT_BITS + (BLOCK_GROUP - 1).bit_length()
+
+
+def _sum_bits(count: int) -> int:
+    """Return the width in bits, with sign, of a sum of products of 4-bit elements."""
+    return _GROUP_PRODUCT_BITS + (count - 1).bit_length()
+
+
+def _counts(config: CoreConfig) -> list[int]:
+    """Return how many products the groups of a datapath sum exactly: 16, and those of parts that it can truncate."""
+    return list(dict.fromkeys((BLOCK_GROUP, config.group))) if groups(config) else []
 
 
 class _SeenRows(CarrySaveTree):
@@ -95,8 +106,8 @@ def _step_terms(config: CoreConfig) -> list[int]:
     of_group = LARGEST_SCALED_GROUP.bit_length() + config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
     return [
         *(_term_bits(config, slot) for slot in range(config.term_slots)),
-        *[_GROUP_SUM_BITS + integer_place(config)] * (groups(config) * any(e.format.is_integer for e in narrow)),
-        *[of_group + 1] * (groups(config) * any(e.packed_float for e in narrow)),
+        *[_sum_bits(BLOCK_GROUP) + integer_place(config)] * (groups(config) * any(e.format.is_integer for e in narrow)),
+        *[of_group + 1] * (groups(config) * parts(config) * any(e.packed_float for e in narrow)),
         total_bits(config),
     ]
 
@@ -111,7 +122,8 @@ def _trees(config: CoreConfig) -> Iterator[Parameters]:
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
-        yield (f"{BLOCK_GROUP}x{_GROUP_PRODUCT_BITS}",), _GROUP_SUM_BITS
+        for count in _counts(config):
+            yield (f"{count}x{_GROUP_PRODUCT_BITS}",), _sum_bits(count)
 
 
 @REDUCTION.property("tree", _trees)
@@ -185,15 +197,15 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
     h.assume(words[: tree.total_bits] == total[: tree.total_bits])
 
 
-@REDUCTION.property("group", lambda config: [(anonymous(config),)] if groups(config) else [])
-def _group(h: Harness, config: CoreConfig) -> None:
+@REDUCTION.property("group", lambda config: [(anonymous(config), count) for count in _counts(config)])
+def _group(h: Harness, config: CoreConfig, count: int) -> None:
     """The total of a group is the sum of its signed products. The scales' significand multiplies its magnitude.
 
     The group participates unless all its products or its scales are zero; it does participate if the sum cancels. Its
     tree is assumed to keep the sum, as `reduction.tree` proves.
     """
-    group = h.add("group", opened(ProductGroup)(config), signs=h.free("signs", BLOCK_GROUP))
-    _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * BLOCK_GROUP, _GROUP_SUM_BITS)
+    group = h.add("group", opened(ProductGroup)(config, count), signs=h.free("signs", count))
+    _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * count, _sum_bits(count))
     products, terms = [], []
     for index, port in enumerate(group.products):
         product = h.free(f"product{index}", port.shape())
@@ -204,14 +216,14 @@ def _group(h: Harness, config: CoreConfig) -> None:
     total = h.named("total", _sum(terms))
     h.claim("total", group.total == total)
     h.cover("cancels", (total == 0) & Cat(term != 0 for term in terms).any())
-    h.cover("largest", total == BLOCK_GROUP * _PRODUCT_BOUND)
+    h.cover("largest", total == count * _PRODUCT_BOUND)
     if not config.scales:
         return
     scale, codes = h.free("scale", ScaleCode), [h.free(f"scale_{name}", 8) for name in ("a", "b")]
     scales = h.add("scales", GroupScale(config), scale=scale, scale_a=codes[0], scale_b=codes[1])
     h.m.d.comb += [group.scale.eq(scale), group.scale_a.eq(codes[0]), group.scale_b.eq(codes[1])]
     packed = Cat((product >= 0) & (product <= _PACKED_BOUND) for product in products).all()
-    magnitude = Mux(group.total < 0, -group.total, group.total)[: _GROUP_SUM_BITS - 1]
+    magnitude = Mux(group.total < 0, -group.total, group.total)[: _sum_bits(count) - 1]
     h.claim("magnitude", ~packed | (group.magnitude == magnitude * scales.significand))
     h.claim("sign", group.sign == (group.total < 0))
     h.claim("exponent", group.exponent == scales.exponent)
@@ -235,7 +247,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
     c_smallest, c_largest = -(1 << 32) << unit, ((1 << 32) - 1) << unit
     if element.packed_float:
         place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-        used["group_terms"] = slots // BLOCK_GROUP, LARGEST_SCALED_GROUP << place
+        used["group_terms"] = slots // BLOCK_GROUP * parts(config), LARGEST_SCALED_GROUP << place
     elif element.container_bits == 4:
         used["group_sums"] = slots // BLOCK_GROUP, BLOCK_GROUP * product
     elif element.fixed_point:
@@ -243,7 +255,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
     else:
         used["terms"] = slots, product << kept_bits(config, element) - 2 * element.format.fraction_bits
     if not element.format.is_integer:
-        c_largest = (2 << kept_bits(config, element)) - 1
+        c_largest = (2 << kept_bits(config, element) + element.packed_float * c_excess_bits(config)) - 1
         c_smallest = -c_largest
     stage = h.add("accumulate", opened(ReduceStage)(config))
     tree, adder = stage.parts.tree, stage.parts.adder
@@ -252,7 +264,9 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
     h.assume(adder.total == (adder.word0 + adder.word1 + adder.carry)[: adder.bits])
     integers = element.format.is_integer and element.container_bits == 4
     h.m.d.comb += stage.integer_groups.eq(integers)
-    extremes, addends = [], []
+    extremes: list[Value] = []
+    addends: list[Value] = []
+    bounded: list[Value] = []
     for name, (count, bound) in used.items():
         ports = getattr(stage.i, name)
         increments = {"terms": stage.i.increments, "group_terms": stage.i.group_increments}.get(name)
@@ -268,9 +282,14 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
                 increment = h.free(f"{name}_increment{index}")
                 h.m.d.comb += increments[index].eq(increment)
                 addend = term + increment
-            h.assume((addend >= -bound) & (addend <= bound))
-            extremes.append(addend == bound)
-            addends.append(addend << (unit if name == "group_sums" else 0))
+            bounded.append(addend)
+            if len(bounded) == (parts(config) if name == "group_terms" else 1):
+                # The bound holds for all parts of a group together.
+                whole = _sum(bounded)
+                h.assume((whole >= -bound) & (whole <= bound))
+                extremes.append(whole == bound)
+                addends.append(whole << (unit if name == "group_sums" else 0))
+                bounded = []
     c, c_increment = h.free("c", signed(adder.bits)), h.free("c_increment")
     h.m.d.comb += [stage.i.c_term.eq(c), stage.i.c_increment.eq(c_increment)]
     h.assume((c + c_increment >= c_smallest) & (c + c_increment <= c_largest))

@@ -19,6 +19,7 @@ __all__ = [
     "DATAPATHS",
     "NO_FLOOR",
     "OPEN_RULES",
+    "PART_OF_GROUP",
     "Alignment",
     "Datapath",
     "Method",
@@ -32,6 +33,8 @@ __all__ = [
 #: Number of kept products per group of kinds mxf4 and mxf4nvf4. A group is summed exactly before the block scales are
 #: applied.
 BLOCK_GROUP = 16
+#: Number of products of a group that some models truncate separately (:data:`OPEN_RULES`).
+PART_OF_GROUP = 4
 #: Value of the exponent floor e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2
 #: elements with ue8m0 scales. No nonzero term has a smaller exponent.
 NO_FLOOR = -282
@@ -118,7 +121,7 @@ class Numerics:
             "rounding": {one.value: one for one in Rounding if one is not Rounding.EXACT and (one in _HALF) == half},
             "alignment": {one.value: one for one in Alignment},
             "zero_exponent": {floor: floor for floor in (self.zero_exponent, NO_FLOOR)},
-            **({"group": {size: size for size in (BLOCK_GROUP, 4)}} if grouped else {}),
+            **({"group": {size: size for size in (BLOCK_GROUP, PART_OF_GROUP)}} if grouped else {}),
         }
         for name, value in changes.items():
             if name not in accepted:
@@ -175,7 +178,7 @@ OPEN_RULES = {
     "group": OpenRule(
         name="sums of four products truncated under ue4m3 scales",
         field="group",
-        alternative=4,
+        alternative=PART_OF_GROUP,
         evidence="value in use, 16: MMA-Sim 2.1.1; alternative, 4: the model of sf-tensor/tcgen05 (commit 8fce64d), "
         "which its authors compared with a B200",
     ),

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..isa.numerics import BLOCK_GROUP
+from ..isa.numerics import BLOCK_GROUP, PART_OF_GROUP
 from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
 from .cells.raw import PRODUCT_EXPONENT_BITS
@@ -15,6 +15,7 @@ from .multiply import products_signature
 from .product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
 from .reduce import addends_signature
 from .round import SPECIAL_VALUES
+from .scale import ScaleCode
 from .slots import Slot
 from .step import control_layout
 from .unpack import ACCUMULATOR_SIGNIFICAND_BITS
@@ -78,28 +79,32 @@ class AlignStage(wiring.Component):
 
     def _groups(self, m: Module) -> list[ProductGroup]:
         """Sum the products of 4-bit elements in groups of 16."""
-        groups = []
-        for index in range(self.widths.groups):
-            m.submodules[f"group{index}"] = group = ProductGroup(self.config)
-            for position in range(BLOCK_GROUP):
-                slot = index * BLOCK_GROUP + position
-                m.d.comb += group.products[position].eq(self.i.significands[slot])
-                if self.widths.packed:
-                    m.d.comb += group.signs[position].eq(self.i.signs[slot])
-            if self.config.scales:
-                m.d.comb += [
-                    group.scale.eq(self.control.scale),
-                    group.scale_a.eq(self.scale_a.word_select(index, 8)),
-                    group.scale_b.eq(self.scale_b.word_select(index, 8)),
-                ]
-            groups.append(group)
-        return groups
+        return [self._group(m, f"group{index}", index) for index in range(self.widths.groups)]
+
+    def _group(self, m: Module, name: str, index: int, first: int = 0, count: int = BLOCK_GROUP) -> ProductGroup:
+        """Sum the products of a group, or `count` of them from the product `first` on."""
+        m.submodules[name] = group = ProductGroup(self.config, count)
+        for position in range(count):
+            slot = index * BLOCK_GROUP + first + position
+            m.d.comb += group.products[position].eq(self.i.significands[slot])
+            if self.widths.packed:
+                m.d.comb += group.signs[position].eq(self.i.signs[slot])
+        if self.config.scales:
+            m.d.comb += [
+                group.scale.eq(self.control.scale),
+                group.scale_a.eq(self.scale_a.word_select(index, 8)),
+                group.scale_b.eq(self.scale_b.word_select(index, 8)),
+            ]
+        return group
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
         """Find e_max (the largest exponent of all terms), align scaled groups to it, and drive outputs that need it."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
-        e_max, nan = self.i.e_max, self.i.nan
+        e_max, nan, apart = self.i.e_max, self.i.nan, Signal(name="parts_apart")
         if groups:
+            if self.widths.parts > 1:
+                m.d.comb += apart.eq(packed & self._parts_apart(groups))
+                e_max = Mux(apart, LEAST_EXPONENT, e_max)
             m.submodules.e_max = tree = MaxExponent(len(groups) + 1, _EXPONENT)
             exponents = [*(Mux(packed & group.participates, group.exponent, LEAST_EXPONENT) for group in groups), e_max]
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
@@ -111,16 +116,21 @@ class AlignStage(wiring.Component):
         #     bit of the term     45       35 34    27 26                       0
         #     magnitude           iiiiiiiiiii ffffffff ---------------------------
         padding = self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-        for index, group in enumerate(groups):
-            m.submodules[f"align_group{index}"] = align = AlignmentShifter(
+        terms = [
+            (index, sign, magnitude)
+            for index, group in enumerate(groups)
+            for sign, magnitude in self._parts(m, index, group, apart)
+        ]
+        for number, (index, sign, magnitude) in enumerate(terms):
+            m.submodules[f"align_group{number}"] = align = AlignmentShifter(
                 SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1
             )
-            negative = packed & group.sign
+            negative = packed & sign
             m.d.comb += [
-                align.magnitude.eq(Mux(packed, group.magnitude, 0)),
-                align.shift_amount.eq(e_max - group.exponent),
-                self.o.addends.group_terms[index].eq(_complement(align.output, negative)),
-                self.o.addends.group_increments[index].eq(negative),
+                align.magnitude.eq(Mux(packed, magnitude, 0)),
+                align.shift_amount.eq(e_max - groups[index].exponent),
+                self.o.addends.group_terms[number].eq(_complement(align.output, negative)),
+                self.o.addends.group_increments[number].eq(negative),
             ]
         m.d.comb += [
             self.o.headroom.eq(e_max + self.i.headroom_offset),
@@ -129,6 +139,27 @@ class AlignStage(wiring.Component):
             self.o.negative_inf.eq(self.i.negative_inf),
         ]
         return e_max
+
+    def _parts_apart(self, groups: list[ProductGroup]) -> Value:
+        """Return whether parts of groups are truncated separately: a product has a larger exponent than c."""
+        c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
+        larger = [
+            group.participates & (group.exponent + exponent > c_exponent)
+            for group, exponent in zip(groups, self.i.group_exponents, strict=True)
+        ]
+        return (self.control.scale == ScaleCode.UE4M3) & Cat(larger).any()
+
+    def _parts(self, m: Module, index: int, group: ProductGroup, apart: Value) -> list[tuple[Value, Value]]:
+        """Return signs and magnitudes of the terms of a group: itself, or while `apart` is set, its parts."""
+        if self.widths.parts == 1:
+            return [(group.sign, group.magnitude)]
+        firsts = range(0, BLOCK_GROUP, PART_OF_GROUP)
+        parts = [self._group(m, f"group{index}_part{first}", index, first, PART_OF_GROUP) for first in firsts]
+        whole = [(group.sign, group.magnitude)] + [(Const(0), Const(0))] * (len(parts) - 1)
+        return [
+            (Mux(apart, part.sign, sign), Mux(apart, part.magnitude, magnitude))
+            for part, (sign, magnitude) in zip(parts, whole, strict=True)
+        ]
 
     def _align_products(self, m: Module, integer: Value, e_max: Value) -> None:
         narrow = is_one_of(self.config, self.control.a, self.widths.narrow)
@@ -189,8 +220,9 @@ class AlignStage(wiring.Component):
         #     bit of the term      grid_bits               padding      0
         #     significand of c     1fffffffffffffffffffffff-------------
         # If the running format has a smaller F than the grid, `c_grid_exponent` is smaller by the difference of the
-        # two, which shifts the accumulator further right by the same number of bits.
-        padding = self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
+        # two, which shifts the accumulator further right by the same number of bits. It is also smaller by the number
+        # of bits above the grid, for an accumulator that does not count in e_max and has a larger exponent.
+        padding = self.widths.grid_bits + 1 + self.widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1
         )

@@ -8,7 +8,7 @@ from ..errors import Error
 from ..isa.formats import FORMATS, Format, low_bit
 from ..isa.instructions import Instruction
 from ..isa.metadata import MUX_OF_ARCHITECTURE, is_wide
-from ..isa.numerics import BLOCK_ALIGNMENT_BITS, DATAPATHS
+from ..isa.numerics import BLOCK_ALIGNMENT_BITS, BLOCK_GROUP, DATAPATHS, PART_OF_GROUP
 
 __all__ = [
     "BLOCK_SCALES",
@@ -120,6 +120,9 @@ class CoreConfig:
     #: Whether e_max, the largest exponent, is never below e_zero. No recording of a Blackwell GPU decides this rule
     #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
+    #: Products of packed e2m1 whose exact sum is truncated as one term: 16 or 4. The value 4 applies to steps with
+    #: ue4m3 scales, as :attr:`sptc.isa.numerics.Numerics.group` describes. No recording decides this rule either.
+    group: int = BLOCK_GROUP
     mux: str = "mux4"  #: Type of the operand multiplexers, ``mux4`` or ``mux3`` (see :data:`MUXES`)
     #: Number of rows and of columns of dot-product units in the array, at most 256 each.
     rows: int = 4
@@ -153,6 +156,8 @@ class CoreConfig:
         need(not packed or bool(self.scales), "scales", "given for packed e2m1, which has no unscaled instruction")
         narrow = any(element.container_bits == 4 for element in elements)
         need(not narrow or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
+        small = self.group == PART_OF_GROUP and "ue4m3" in self.scales
+        need(self.group == BLOCK_GROUP or small, "group", f"{BLOCK_GROUP}, or {PART_OF_GROUP} with ue4m3 scales")
         at_most = "at most 32, since a step carries scales for four groups"
         need(not packed or self.step_bytes <= 32, "step_bytes", at_most)
         floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)

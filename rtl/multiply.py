@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..isa.formats import FORMATS
-from ..isa.numerics import zero_exponent_for
+from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
 from .cells.pipeline import delayed
@@ -17,6 +17,7 @@ from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.slot_multiplier import SlotMultiplier
 from .codes import is_one_of
 from .config import CoreConfig
+from .product_group import GROUP_EXPONENT_BITS, GroupExponent
 from .round import SPECIAL_VALUES, ResultCode
 from .scale import ExponentOffset, ScaleCode
 from .slots import kept_bits
@@ -36,11 +37,14 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
     significands = "Exact products of significands, sign-extended to the widest."
     exponents = "Sums of biased exponents; zero where the product does not participate, two for integers."
     c_grid_exponent = (
-        "Exponent of the accumulator, biased like a product, less the grid bits that the running format does not have: "
-        "e_max less this is the shift amount of the accumulator."
+        "Exponent of the accumulator, biased like a product, less the grid bits that the running format does not have, "
+        "and less the bits by which it can exceed e_max: e_max less this is the shift amount of the accumulator."
     )
     e_max = "Largest exponent of products, accumulator and e_zero, biased like a product. Groups are not included."
     ports = {"significands": (Out(signed(product_bits)).array(config.slots), significands)}
+    if widths.parts > 1:
+        group_exponents = "Largest exponents of the products of each scaled group, without block scales."
+        ports["group_exponents"] = Out(GROUP_EXPONENT_BITS).array(widths.scaled_groups), group_exponents
     if widths.floating:
         ports |= {
             "signs": (Out(1).array(config.slots), "Signs of products of floats."),
@@ -98,14 +102,15 @@ class MultiplyStage(wiring.Component):
         return m
 
     def _multiply(self, m: Module) -> list[PureInterface]:
-        products, traits = [], {}
+        products, traits, raws = [], {}, []
         for name, code in (("a", self.control.a), ("b", self.control.b)):
             m.submodules[f"format_{name}"] = decoder = FormatDecoder(self.config)
             m.d.comb += decoder.element.eq(code)
             traits[name] = decoder.traits
         for slot in self.widths.slots:
             m.submodules[f"multiply{slot.index}"] = multiply = SlotMultiplier(slot.significand_bits, slot.factor)
-            for name, port in (("a", multiply.a), ("b", multiply.b)):
+            raws.append((multiply.a, multiply.b))
+            for name, port in zip("ab", raws[-1], strict=True):
                 m.submodules[f"unpack_{name}{slot.index}"] = unpack = Unpack(self.config, slot.index, name)
                 m.d.comb += [
                     unpack.operand.eq(getattr(self, name)),
@@ -114,7 +119,17 @@ class MultiplyStage(wiring.Component):
                 ]
                 wiring.connect(m, unpack.raw, port)
             products.append(multiply.product)
+        if self.widths.parts > 1:
+            self._find_group_exponents(m, raws)
         return products
+
+    def _find_group_exponents(self, m: Module, raws: list[tuple[PureInterface, PureInterface]]) -> None:
+        """Find the largest exponent of the products of each group of packed e2m1."""
+        for index, port in enumerate(self.o.group_exponents):
+            m.submodules[f"group_exponent{index}"] = group = GroupExponent()
+            for place, (a, b) in enumerate(raws[index * BLOCK_GROUP : (index + 1) * BLOCK_GROUP]):
+                m.d.comb += [group.a[place].eq(a.significand), group.b[place].eq(b.significand)]
+            self._hand_on(m, port, group.exponent)
 
     def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
         """Find e_max, the largest exponent, and the special values NaN and Inf."""
@@ -165,11 +180,14 @@ class MultiplyStage(wiring.Component):
         dropped = self._dropped_bits()
         top = self.widths.total_bits - 1 - self.widths.grid_bits
         headrooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}
+        c_grid_exponent = c_exponent - dropped
+        if self.widths.c_excess_bits:
+            c_grid_exponent = c_grid_exponent - self.widths.c_excess_bits
         m.d.comb += self.o.e_max.eq(e_max)
         handed_on = {
             "c_sign": accumulator.sign,
             "c_significand": accumulator.significand,
-            "c_grid_exponent": c_exponent - dropped,
+            "c_grid_exponent": c_grid_exponent,
             "headroom_offset": dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"]),
             # The sign of a NaN product does not matter, because the NaN determines the result.
             "nan": _any([product.nan for product in floats]) | accumulator.nan | offset.nan,

@@ -27,13 +27,17 @@ def addends_signature(config: CoreConfig) -> DescribedSignature:
     term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
     terms = "Aligned products in units of the grid, integers in units of 2**integer_bits, sign-extended to the widest."
     group_sums = "Exact sums of 16 products of 4-bit elements."
+    group_terms = "Aligned scaled groups in units of the grid, or their parts."
     return DescribedSignature(
         {
             "terms": (term.array(config.term_slots), terms),
             "increments": (Out(1).array(config.term_slots), "Ones to add: one for each term that is a complement."),
             "group_sums": (Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups), group_sums),
-            "group_terms": (group.array(widths.scaled_groups), "Aligned scaled groups in units of the grid."),
-            "group_increments": (Out(widths.scaled_groups), "Ones to add: one for each group that is a complement."),
+            "group_terms": (group.array(widths.scaled_groups * widths.parts), group_terms),
+            "group_increments": (
+                Out(widths.scaled_groups * widths.parts),
+                "Ones to add: one for each such term that is a complement.",
+            ),
             "c_term": (Out(signed(widths.total_bits)), "Aligned accumulator."),
             "c_increment": (Out(1), "One to add if the accumulator is a complement."),
         }

@@ -162,6 +162,19 @@ class Widths:
         return self.groups if self.packed else 0
 
     @property
+    def parts(self) -> int:
+        """Number of terms of a scaled group: one, or one for each part that can be truncated separately."""
+        return BLOCK_GROUP // self.config.group
+
+    @property
+    def c_excess_bits(self) -> int:
+        """Number of bits by which the accumulator can exceed ``2**(E + 1)``, if it does not count in E.
+
+        E is then the exponent of a scaled group, and the exponent of a product in it is at most four larger.
+        """
+        return 3 if self.parts > 1 else 0
+
+    @property
     def group_term_bits(self) -> int:
         """Width in bits, with sign, of a group sum after scaling and alignment."""
         return SCALED_GROUP_BITS + self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS + 1
@@ -178,7 +191,7 @@ class Widths:
             if element.packed_float:
                 grid = config.block_alignment_bits
                 groups = slots // BLOCK_GROUP * MAXIMUM_SCALED_GROUP
-                largest = (groups << grid - SCALED_GROUP_FRACTION_BITS) + (2 << grid)
+                largest = (groups << grid - SCALED_GROUP_FRACTION_BITS) + (2 << grid + self.c_excess_bits)
             elif element.format.is_integer:
                 largest = (slots * top * top + (1 << 32)) << self.integer_bits
             else:

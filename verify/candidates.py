@@ -14,7 +14,7 @@ from ..sim.benches.random_operands import distributions
 from .directed import Codes, Draft, directed_matrices, exponents_of, factor_exponents, power_code
 from .stimulus import Given, scaled_matrices
 
-__all__ = ["Candidates", "draw_candidates", "least_matrices"]
+__all__ = ["Candidates", "draw_candidates", "far_scales", "least_matrices"]
 
 #: Number of directed tiles, and of tiles with undefined nibbles, divided by the number of random tiles per
 #: distribution.
@@ -53,7 +53,7 @@ def draw_candidates(
     if i.scale_format:
         yield _with_metadata(i, _scaled_down(i, numerics, rng, _SHARE * cases), rng)
     if OPEN_RULES["group"].applies(i, numerics):
-        yield _with_metadata(i, _far_scales(i, rng, _SHARE * cases), rng)
+        yield _with_metadata(i, far_scales(i, rng, _SHARE * cases), rng)
 
 
 def _with_metadata(
@@ -139,7 +139,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
     )
 
 
-def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
+def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
     """Draw large and small ue4m3 scales: one group with large scales cancels, alone or with C; others lose bits.
 
     The largest scales are 2**8 each and the least 2**-6: with F = 35, the last bit of the other products, 2**-20, is

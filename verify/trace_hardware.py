@@ -292,9 +292,13 @@ class _View:
         magnitude = self.signals.unsigned(component, "magnitude")
         value = float(np.ldexp(float(sign * magnitude), exponent - SCALED_GROUP_FRACTION_BITS))
         counts = self.signals.unsigned(component, "participates")
-        shift = self.signals.unsigned(f"unit.align.align_group{number}", "shift_amount")
-        kept = self.signals.signed("unit.align", f"o__addends__group_terms__{number}")
-        kept += self.signals.unsigned("unit.align", "o__addends__group_increments") >> number & 1
+        first = number * self._widths.parts
+        shift = self.signals.unsigned(f"unit.align.align_group{first}", "shift_amount")
+        increments = self.signals.unsigned("unit.align", "o__addends__group_increments")
+        kept = sum(
+            self.signals.signed("unit.align", f"o__addends__group_terms__{part}") + (increments >> part & 1)
+            for part in range(first, first + self._widths.parts)
+        )
         return self._term(elements, value, exponent if counts else None, shift, kept)
 
     def _accumulator(self) -> Term:
@@ -303,7 +307,7 @@ class _View:
         exponent = self.signals.signed(component, "exponent")
         significand = self.signals.unsigned(component, "significand")
         value = float(np.ldexp(float(sign * significand), exponent - ACCUMULATOR_SIGNIFICAND_BITS + 1))
-        dropped = self._widths.grid_bits - self._operation.alignment_bits
+        dropped = self._widths.grid_bits - self._operation.alignment_bits + self._widths.c_excess_bits
         shift = self.signals.unsigned("unit.align.align_c", "shift_amount") - dropped
         kept = self.signals.signed("unit.align", "o__addends__c_term")
         kept += self.signals.unsigned("unit.align", "o__addends__c_increment")

@@ -157,7 +157,7 @@ def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]
             shifters[f"align{slot.index}"] = AlignmentShifter(
                 bits, slot.padding, slot.shift_amount_bits, slot.float_bits
             )
-    padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
+    padding = widths.grid_bits + 1 + widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
     shifters["align_c"] = AlignmentShifter(ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     if widths.packed:
         padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
@@ -321,7 +321,7 @@ def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> V
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],
         "group_sums": [GROUP_SUM_BITS] * widths.integer_groups,
-        "group_terms": [widths.group_term_bits] * widths.scaled_groups,
+        "group_terms": [widths.group_term_bits] * (widths.scaled_groups * widths.parts),
     }
     names = [f"i__{name}__{index}" for name, bits in members.items() for index in range(len(bits))] + ["i__c_term"]
     terms = _terms([bits for some in members.values() for bits in some] + [widths.total_bits], rng, count)

@@ -117,6 +117,7 @@ class Operation:
             alignment_bits=self.alignment_bits,
             zero_exponent=self.zero_exponent,
             rounding=_ROUNDINGS[self.result],
+            group=self.config.group if self.scale == "ue4m3" else BLOCK_GROUP,
             source=f"configuration {self.config.name}",
         )
 

@@ -128,7 +128,7 @@ def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLin
 def test_glitches_a_warp_and_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
     """A unit without registers takes nothing where all operands are zero, and nothing is compared with that."""
     printed = cli.text(*words, SPARSE, "--glitches")
-    assert "with glitches as if every gate took a unit of time" in printed
+    assert "with glitches of gates that have one unit of delay" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
     of_warp = ["--rows", "16", "--columns", "8", "--cuts", "multiply,round", "--top", "warp"]
     assert "warp registers" in cli.text(*words, DENSE, *of_warp)

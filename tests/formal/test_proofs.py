@@ -59,6 +59,27 @@ def test_units_of_integers_alone(formats: tuple[str, ...]) -> None:
     assert settle(case, None).result == "proved"
 
 
+#: Datapaths with the alternative of an open rule (:data:`sptc.isa.numerics.OPEN_RULES`), and the properties it affects.
+OPEN = {
+    "group": (
+        CoreConfig(name="group", formats=("e2m1/4",), scales=("ue8m0", "ue4m3"), step_bytes=16, group=4),
+        ("alignment", "reduction", "unit.stages"),
+    ),
+    "floor": (
+        CoreConfig(name="floor", formats=("bf16", "e5m2"), step_bytes=4, exponent_floor=False),
+        ("alignment", "reduction", "rounding"),
+    ),
+}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("rule", OPEN)
+def test_alternatives_of_open_rules(rule: str) -> None:
+    config, words = OPEN[rule]
+    for case in cases(chosen(words), [config]):
+        assert_proved(settle(case, None))
+
+
 EXPONENTS = (PRODUCT_EXPONENT_BITS, "unsigned"), (ALIGNED_EXPONENT_BITS, "signed")
 #: Parameters of cells that no preset has, by property: all small ones, neighbours of the presets' parameters, unusual
 #: ones.
@@ -135,7 +156,7 @@ UNSEEN = {"name": "other", "rows": 8, "columns": 8}
 SEEN = {
     "formats": ("f16", "e4m3", "s8", "e2m1/4"), "scales": ("ue8m0",), "step_bytes": 16, "alignment_bits": 26,
     "fp8_alignment_bits": 14, "block_alignment_bits": 36, "mux": "mux4", "cuts": ("select",), "sparse": False,
-    "exponent_floor": False,
+    "exponent_floor": False, "group": 4,
 }  # fmt: skip
 
 

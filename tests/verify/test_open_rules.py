@@ -6,6 +6,7 @@ the first of each path, with both results. Elements are codes; A of a sparse ins
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import CoreConfig
 from sptc.sim.engine.engine import Engine
 from sptc.tests.verify.test_conformance import results_of
+from sptc.verify.candidates import far_scales
 from sptc.verify.conformance import MOST_CASES, choose_pack, judge
 from sptc.verify.neighbours import neighbours_of
 
@@ -61,18 +63,39 @@ def test_one_rule_explains_each_published_difference(row: dict[str, str]) -> Non
     assert word(multiply(i, "sm_100", operands, numerics=other)) == row["alternative"]
 
 
+FEW = {
+    "formats": ("bf16", "e4m3", "e2m1/4"), "scales": ("ue8m0", "ue4m3"), "mux": "mux3", "rows": 1, "columns": 1,
+}  # fmt: skip
+HARDWARE = {
+    "built": CoreConfig(name="built", **FEW),
+    "alternative": CoreConfig(name="alternative", exponent_floor=False, group=4, **FEW),
+}
+
+
 @pytest.mark.regression
-@pytest.mark.parametrize("exponent_floor", [True, False])
-def test_the_hardware_has_both_floors(exponent_floor: bool) -> None:
-    """Sums of four products are not built in hardware."""
-    few = {"formats": ("bf16", "e4m3"), "scales": ("ue8m0",), "mux": "mux3", "rows": 1, "columns": 1}
-    engine = Engine(CoreConfig(name="few", exponent_floor=exponent_floor, **few))
-    rows = [row for row in DIFFERENCES if row["rule"] == "floor"]
-    assert len(rows) == 3
+@pytest.mark.parametrize("values", HARDWARE)
+def test_the_hardware_has_both_values_of_each_rule(values: str) -> None:
+    engine, rows = Engine(HARDWARE[values]), [row for row in DIFFERENCES if "tf32" not in row["instruction"]]
+    assert {row["rule"] for row in rows} == OPEN_RULES.keys()
     for row in rows:
         _, i = parse_shaped(row["instruction"])
-        result = engine.multiply(i, operands_of(i, row)).d
-        assert word(result) == row["built" if exponent_floor else "alternative"]
+        assert word(engine.multiply(i, operands_of(i, row)).d) == row[values]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("text", [NVFP4, NVFP4.replace("mma", "mma.sp").replace("k64", "k128")])
+def test_parts_of_groups_in_hardware(text: str, seed: int) -> None:
+    """With accumulators above and below the products, golden model, C++ and RTL truncate the same parts separately."""
+    rng, (_, i) = np.random.default_rng(seed), parse_shaped(text)
+    operands = far_scales(i, rng, 8)
+    exponents = rng.integers(12, 24, operands.c.shape)
+    near = np.ldexp(rng.uniform(-2, 2, operands.c.shape), exponents).astype(np.float32).view(np.uint32)
+    operands = replace(operands, c=np.where(rng.random(near.shape) < 0.5, near, operands.c))
+    parameters, mux = numerics(i, "sm_100", ["group"]), MUX_OF_ARCHITECTURE["sm_100"]
+    expected = multiply_by(i, parameters, mux, operands)
+    assert (expected != multiply_by(i, numerics(i, "sm_100"), mux, operands)).mean() > 0.1
+    np.testing.assert_array_equal(multiply(i, "sm_100", operands, numerics=parameters), expected)
+    np.testing.assert_array_equal(Engine(HARDWARE["alternative"]).multiply(i, operands).d, expected)
 
 
 def test_the_default_is_as_recorded_and_modelled() -> None:
