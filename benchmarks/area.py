@@ -1,23 +1,22 @@
 """Area and delay of units, compared with published units of equal numbers of products; and overhead of sparsity.
 
 ``python benchmarks/area.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) synthesises every unit
-with the recipe of ``sptc area --liberty``, several times with its ports in another order, since ABC's heuristics
-scatter: figures are medians. The other designs were measured with it too, registers taken for wires.
+with the recipe of ``sptc area --liberty osu018_stdcells.lib --orders 5``. Figures are medians over five orders of the
+ports, since the heuristics of ABC vary them. The other designs were measured by the same recipe, registers taken for
+wires.
 """
 
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.infra.pools import cores
 from sptc.rtl.config import PRESETS, STAGE_CUTS, CoreConfig
 from sptc.synth.liberty import Library
-from sptc.synth.netlist import Netlist, around_units, unit
+from sptc.synth.netlist import around_units, unit
 from sptc.synth.price import Measurement, Request, measure, measure_all
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
@@ -87,35 +86,29 @@ def products(config: CoreConfig) -> int:
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
-def measured(wanted: dict[str, tuple[Netlist, Recipe]], seeds: range) -> dict[str, list[Measurement]]:
-    """Measure each netlist once per seed of the port order, on all processor cores."""
-    requests: dict[str, Request] = {
-        f"{name} {seed}": (netlist, replace(recipe, seed=seed))
-        for name, (netlist, recipe) in wanted.items()
-        for seed in seeds
-    }
-    with tqdm(total=len(requests), unit="unit", disable=None, leave=False) as bar:
+def measured(requests: dict[str, Request]) -> dict[str, Measurement]:
+    """Measure each netlist with its ports in every order of the recipe, on all processor cores."""
+    with tqdm(unit="run", disable=None, leave=False) as bar:
 
-        def progress(done: int, _total: int) -> None:
+        def progress(done: int, total: int) -> None:
+            bar.total = total
             bar.update(done - bar.n)
 
-        measurements = measure_all(requests, cores(), progress=progress)
-    return {name: [measurements[f"{name} {seed}"] for seed in seeds] for name in wanted}
+        return measure_all(requests, cores(), progress=progress)
 
 
-def figures_of(units: dict[str, CoreConfig], library: Library, seeds: range) -> dict[str, Figures]:
+def figures_of(units: dict[str, CoreConfig], recipe: Recipe) -> dict[str, Figures]:
     """Measure every unit alone, with wires in place of its registers."""
-    wires = Recipe(library=library, combinational=True)
-    netlists = {}
+    wires, netlists = replace(recipe, combinational=True), {}
     for name, config in units.items():
         dense = unit(replace(config, sparse=False), combinational=True)
         netlists[f"{name} dense"] = dense, wires
         netlists[f"{name} sparse"] = unit(config, combinational=True), wires
         netlists[f"{name} adders"] = dense, replace(wires, full_adders=True)
-    results = measured(netlists, seeds)
+    results = measured(netlists)
 
     def area(name: str, config: CoreConfig) -> float:
-        return median(one.amounts["area"] for one in results[name]) / products(config) / 1000
+        return results[name].amounts["area"] / products(config) / 1000
 
     return {
         name: Figures(
@@ -130,31 +123,31 @@ def figures_of(units: dict[str, CoreConfig], library: Library, seeds: range) -> 
     }
 
 
-def nanoseconds(found: Iterable[Measurement]) -> float:
-    """Return the median delay of the longest paths of several synthesis runs, in ns."""
-    return median(one.longest for one in found if one.longest is not None) / 1000
+def nanoseconds(measurement: Measurement) -> float:
+    """Return the delay of the longest path in ns."""
+    assert measurement.longest is not None
+    return measurement.longest / 1000
 
 
-def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overheads:
+def overheads_of(config: CoreConfig, recipe: Recipe) -> Overheads:
     """Measure arrays of 4 x 4 units and of one unit, each with its pipeline registers, with and without sparsity."""
-    recipe, netlists = Recipe(library=library), {}
+    netlists = {}
     for sparse in (True, False):
         netlists[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
         for side in SIDES:
             sized = replace(config, rows=side, columns=side, sparse=sparse)
             netlists[f"around {side} {sparse}"] = around_units(sized, "core"), recipe
-    results = measured(netlists, seeds)
+    results = measured(netlists)
+    areas = {name: measurement.amounts["area"] for name, measurement in results.items()}
 
     def area(side: int, sparse: bool) -> float:
-        pairs = zip(results[f"unit {sparse}"], results[f"around {side} {sparse}"], strict=True)
-        return median(side * side * one.amounts["area"] + around.amounts["area"] for one, around in pairs)
+        return side * side * areas[f"unit {sparse}"] + areas[f"around {side} {sparse}"]
 
-    units = median(one.amounts["area"] for one in results["unit True"])
     stage_ns = nanoseconds(results["unit False"])
     return Overheads(
         area={side: area(side, False) / side / side / products(config) / 1000 for side in SIDES},
         added={side: 100 * (area(side, True) / area(side, False) - 1) for side in SIDES},
-        around={side: 100 * (1 - side * side * units / area(side, True)) for side in SIDES},
+        around={side: 100 * areas[f"around {side} True"] / area(side, True) for side in SIDES},
         stage_ns=stage_ns,
         delay=100 * (nanoseconds(results["unit True"]) / stage_ns - 1),
     )
@@ -223,25 +216,22 @@ def main() -> None:
     """Measure areas and delays, print the figures and, on request, write the tables of the guide."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
-    parser.add_argument(
-        "--seeds", type=int, default=5, metavar="N", help="number of random input orders, each of which is synthesised"
-    )
+    parser.add_argument("--orders", type=int, default=5, metavar="N", help="number of port orders (default 5)")
     parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
     chosen = parser.parse_args()
     if chosen.small and chosen.page:
         parser.error("--page cannot be combined with --small")
-    if chosen.seeds < 1:
-        parser.error("--seeds must be at least 1")
+    if chosen.orders < 1:
+        parser.error("--orders must be at least 1")
     units, arrays = (SMALL_UNITS, SMALL_ARRAYS) if chosen.small else (UNITS, ARRAYS)
-    seeds = range(1, 2 if chosen.small else chosen.seeds + 1)
     try:
-        library = Library.read(*chosen.liberty)
-        figures = figures_of(units, library, seeds)
-        overheads = {name: overheads_of(units[name], library, seeds) for name in arrays}
+        recipe = Recipe(library=Library.read(*chosen.liberty), orders=1 if chosen.small else chosen.orders)
+        figures = figures_of(units, recipe)
+        overheads = {name: overheads_of(units[name], recipe) for name in arrays}
         start = time.perf_counter()
         last = unit([*units.values()][-1])
         conversion = time.perf_counter() - start
-        seconds = conversion + measure(last, Recipe(library=library)).seconds
+        seconds = conversion + measure(last, replace(recipe, orders=1)).seconds
     except Error as error:
         sys.exit(str(error))
     show(rows_of(figures, overheads, seconds), chosen.json)

@@ -9,7 +9,7 @@ from ..errors import Error
 from ..infra.files import write_whole
 from ..infra.pools import cores
 from ..rtl.config import CoreConfig
-from .configuration import add_datapath, datapath, library_of
+from .configuration import add_datapath, datapath, library_of, orders_of
 from .options import Commands, add, flag, positive, switch
 from .progress import progress_bar
 from .terminal import print_result
@@ -52,6 +52,7 @@ def add_parser(commands: Commands) -> None:
     switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")
     add(parser, "combinational", note="; do not measure the array")
     switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
+    add(parser, "orders")
     add(parser, "plot", help="draw the area of the stages or of the array parts (extra: area)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
@@ -75,6 +76,7 @@ def _execute(options: argparse.Namespace) -> int:
         combinational=options.combinational,
         full_adders=options.full_adders,
         place=options.place,
+        orders=orders_of(options),
     )
     if options.for_frequency is not None:
         return _for_frequency(options, config, recipe)

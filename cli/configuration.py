@@ -15,7 +15,7 @@ from .options import add, integer, switch, words
 if TYPE_CHECKING:
     from ..synth.liberty import Library
 
-__all__ = ["DATAPATH_OPTIONS", "add_datapath", "datapath", "datapaths", "library_of", "read_configuration"]
+__all__ = ["DATAPATH_OPTIONS", "add_datapath", "datapath", "datapaths", "library_of", "orders_of", "read_configuration"]
 
 _TYPE_NAMES: dict[Any, str] = {
     str: "a string",
@@ -144,6 +144,13 @@ def _fits(value: object, expected: object) -> bool:
     if expected == tuple[str, ...]:
         return isinstance(value, list) and all(isinstance(word, str) for word in value)
     return type(value) is expected
+
+
+def orders_of(options: argparse.Namespace) -> int:
+    """Return the number of port orders that ``--orders`` chooses; raise an `Error` if it has no effect."""
+    if options.orders > 1 and not options.liberty:
+        raise Error("--orders permutes the ports before mapping to a library: add --liberty FILE")
+    return int(options.orders)
 
 
 def library_of(options: argparse.Namespace) -> "Library | None":

@@ -181,6 +181,12 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "names or shell patterns of cells not to use, or the word none (default: scan cells, ASAP7's cells "
         "below drive 1, and sky130's cells for power domains and delays)",
     },
+    "orders": {
+        "type": integer(1),
+        "default": 1,
+        "metavar": "N",
+        "help": "with --liberty: measure with the ports in N orders, and report medians and scatter (default 1)",
+    },
     "combinational": _switch("replace the pipeline registers of the unit by wires"),
     # Matrices
     "tensor": {"metavar": "NAME", "help": "tensor to read from FILE, if FILE holds several"},

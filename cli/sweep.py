@@ -4,7 +4,7 @@ import argparse
 
 from ..infra.pools import cores
 from ..rtl.config import PRESETS, CoreConfig
-from .configuration import library_of
+from .configuration import library_of, orders_of
 from .options import Commands, add, switch
 from .progress import progress_bar
 from .terminal import print_result
@@ -30,8 +30,10 @@ def add_parser(commands: Commands) -> None:
     ):
         text = ",".join(value) if isinstance(value, tuple) else value
         add(parser, name, nargs="+", default=[value], note=f" (default {text})")
-    switch(parser, "--dense", "for a dense A only: units without sparsity")
-    add(parser, "liberty", "dont_use", "combinational")
+    kinds = parser.add_mutually_exclusive_group()
+    switch(kinds, "--dense", "for a dense A only: units without sparsity")
+    switch(kinds, "--compare-dense", "measure each unit also without sparsity")
+    add(parser, "liberty", "dont_use", "combinational", "orders")
     add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")
     add(parser, "plot", help="draw area against throughput (extra: area)")
     add(parser, "json")
@@ -43,14 +45,14 @@ def _execute(options: argparse.Namespace) -> int:
     from ..synth.sweep import Grid, sweep
     from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 
-    recipe = Recipe(library=library_of(options), combinational=options.combinational)
+    recipe = Recipe(library=library_of(options), combinational=options.combinational, orders=orders_of(options))
     grid = Grid(
         formats=tuple(dict.fromkeys(options.formats)),
         alignments=tuple(dict.fromkeys(options.alignment)),
         step_bytes=tuple(dict.fromkeys(options.step_bytes)),
         muxes=tuple(dict.fromkeys(options.mux)),
         cuts=tuple(dict.fromkeys(options.cuts)),
-        sparse=not options.dense,
+        sparse=(True, False) if options.compare_dense else (not options.dense,),
     )
     with progress_bar("point") as progress:
         points = sweep(grid, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)

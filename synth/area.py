@@ -94,8 +94,7 @@ class Survey:
         """
         if not self.twin:
             return None
-        longest = [{"longest": each.longest} if each.longest else {} for each in (self.unit, self.twin)]
-        return _per_cent({**self.unit.amounts, **longest[0]}, {**self.twin.amounts, **longest[1]})
+        return _per_cent(self.unit.figures, self.twin.figures)
 
     @property
     def array_overhead(self) -> Amounts | None:
@@ -113,6 +112,17 @@ class Survey:
     def warpgroup_sum(self) -> Amounts | None:
         """Sum of the amounts of all parts of the warpgroup."""
         return summed(part.amounts for part in self.warpgroup) if self.warpgroup else None
+
+    @property
+    def overhead_scatter(self) -> dict[str, tuple[float, float]]:
+        """Least and largest overhead of sparsity in a unit over all orders of the ports, in per cent."""
+        pairs = zip(self.unit.orders, self.twin.orders, strict=True) if self.twin else ()
+        overheads = [_per_cent(sparse.figures, dense.figures) for sparse, dense in pairs]
+        return (
+            {name: (min(o[name] for o in overheads), max(o[name] for o in overheads)) for name in overheads[0]}
+            if overheads
+            else {}
+        )
 
     def _units_of(self, unit: Measurement) -> Amounts:
         number = self.config.rows * self.config.columns

@@ -1,6 +1,7 @@
 """Plots of area: bars for the parts of a datapath, and a scatter plot of area against throughput."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..infra.escapes import plot_text
@@ -8,7 +9,7 @@ from ..infra.figures import picture
 from .area import Survey
 from .recipe import Recipe
 
-__all__ = ["axis_of", "plot_survey", "scatter"]
+__all__ = ["Spot", "axis_of", "plot_spots", "plot_survey"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
 #: Maximum number of points in a scatter plot that get a label.
@@ -53,24 +54,44 @@ def plot_survey(survey: Survey, path: Path) -> None:
         axes.set_title(plot_text(f"{config.name}: {what}{_with(survey.recipe)}"), loc="left")
 
 
-def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, title: str, path: Path) -> None:
-    """Draw a scatter plot as SVG. A point is a tuple of its group, its name, and its x and y.
+@dataclass(frozen=True)
+class Spot:
+    """A point of a scatter plot."""
 
-    Errors are those of :func:`~sptc.infra.figures.picture`.
-    """
-    groups: dict[str, list[tuple[float, float]]] = {}
+    group: str  #: Text of the legend
+    name: str  #: Text beside the point
+    x: float
+    y: float
+    x_ends: tuple[float, float]  #: Least and largest x, in per cent more than `x`
+    y_ends: tuple[float, float]  #: Least and largest y, in per cent more than `y`
+
+
+def plot_spots(spots: Sequence[Spot], x: str, y: str, title: str, path: Path) -> None:
+    """Draw a scatter plot with error bars as SVG. Errors are those of :func:`~sptc.infra.figures.picture`."""
+    groups: dict[str, list[Spot]] = {}
     names: dict[tuple[float, float], list[str]] = {}
-    for group, name, across, up in points:
-        groups.setdefault(group, []).append((across, up))
-        names.setdefault((across, up), []).append(name)
-    middle = max(spot[0] for spot in names) / 2
+    for spot in spots:
+        groups.setdefault(spot.group, []).append(spot)
+        names.setdefault((spot.x, spot.y), []).append(spot.name)
+    middle = max(place[0] for place in names) / 2
     with picture(path, 8.0, 5.5) as axes:
-        for index, (group, places) in enumerate(groups.items()):
-            axes.scatter(*zip(*places, strict=True), label=group, marker=_MARKERS[index % len(_MARKERS)], zorder=3)
-        for spot, of_spot in names.items() if len(names) <= _NAMED else []:
-            side, shift = ("left", 6) if spot[0] < middle else ("right", -6)
-            text = "; ".join(dict.fromkeys(of_spot))
-            axes.annotate(text, spot, (shift, 5), textcoords="offset points", fontsize=7, ha=side)
+        for index, (group, of_group) in enumerate(groups.items()):
+            across, up = [spot.x for spot in of_group], [spot.y for spot in of_group]
+            axes.errorbar(
+                across,
+                up,
+                yerr=_bars(up, [spot.y_ends for spot in of_group]),
+                xerr=_bars(across, [spot.x_ends for spot in of_group]),
+                label=group,
+                marker=_MARKERS[index % len(_MARKERS)],
+                linestyle="none",
+                capsize=2,
+                zorder=3,
+            )
+        for place, of_place in names.items() if len(names) <= _NAMED else []:
+            side, shift = ("left", 6) if place[0] < middle else ("right", -6)
+            text = "; ".join(dict.fromkeys(of_place))
+            axes.annotate(text, place, (shift, 5), textcoords="offset points", fontsize=7, ha=side)
         axes.grid(alpha=0.3)
         axes.margins(0.12)
         axes.set_xlim(left=0)
@@ -83,6 +104,11 @@ def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, tit
         axes.figure.legend(
             title="formats", loc="outside lower center", ncols=max(1, min(len(groups), 90 // (widest + 8)))
         )
+
+
+def _bars(values: Sequence[float], ends: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """Return the lengths of error bars below and above values, whose ends are given in per cent."""
+    return [[abs(value * end[side]) / 100 for value, end in zip(values, ends, strict=True)] for side in (0, 1)]
 
 
 def _with(recipe: Recipe) -> str:

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .. import __version__
@@ -44,6 +45,23 @@ class Measurement:
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed
+    #: Single measurements, of which this one has the medians. Empty for a recipe with one order of the ports.
+    orders: tuple["Measurement", ...] = ()
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Amounts by name, and ``longest`` if it was measured."""
+        return self.amounts | ({} if self.longest is None else {"longest": self.longest})
+
+    @property
+    def scatter(self) -> dict[str, tuple[float, float]]:
+        """Least and largest value of each figure over all orders of the ports, in per cent more than the median."""
+        values = {name: [one.figures[name] for one in self.orders] for name in self.figures if self.orders}
+        return {
+            name: (100 * (min(of_name) / self.figures[name] - 1), 100 * (max(of_name) / self.figures[name] - 1))
+            for name, of_name in values.items()
+            if self.figures[name]
+        }
 
 
 def versions(*, place: bool = False) -> dict[str, str]:
@@ -77,6 +95,8 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
     `scratch` is an existing folder for the files of Yosys, by default a temporary one. Raise a `BackendError` if Yosys
     or nextpnr is not installed or fails, or the technology lacks a cell.
     """
+    if recipe.orders > 1:
+        return _medians([measure(netlist, one, scratch) for one in recipe.runs()])
     entry = f"synth/{_fingerprint(netlist, recipe)}.json"
     if earlier := _recall(entry):
         return earlier
@@ -101,8 +121,9 @@ def measure_all(
     `progress` is called with the number of finished and of all netlists. Errors are those of :func:`measure` and of
     :meth:`~sptc.infra.pools.Pool.collect`.
     """
-    keys = {name: _fingerprint(*request) for name, request in requests.items()}
-    distinct = {key: requests[name] for name, key in keys.items()}
+    runs = {name: [(netlist, one) for one in recipe.runs()] for name, (netlist, recipe) in requests.items()}
+    keys = {name: [_fingerprint(*run) for run in of_name] for name, of_name in runs.items()}
+    distinct = {key: run for name in runs for key, run in zip(keys[name], runs[name], strict=True)}
     # Synthesis starts with the largest netlists, so that no long run is left at the end.
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
     measurements: dict[str, Measurement] = {}
@@ -114,7 +135,17 @@ def measure_all(
         for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
             measurements[key] = measurement
             progress(len(measurements), len(order))
-    return {name: measurements[key] for name, key in keys.items()}
+    return {name: _medians([measurements[key] for key in of_name]) for name, of_name in keys.items()}
+
+
+def _medians(runs: Sequence[Measurement]) -> Measurement:
+    """Return the medians of measurements of one netlist with its ports in several orders, or the only measurement."""
+    if len(runs) == 1:
+        return runs[0]
+    figures = {name: median(one.figures[name] for one in runs) for name in runs[0].figures}
+    longest = figures.pop("longest", None)
+    seconds, cached = sum(one.seconds for one in runs), all(one.cached for one in runs)
+    return Measurement(figures, longest, runs[0].cells, seconds, cached, orders=tuple(runs))
 
 
 def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> tuple[str, Measurement]:
@@ -142,6 +173,6 @@ def _recall(name: str) -> Measurement | None:
         fields["amounts"] = {str(name): float(value) for name, value in fields["amounts"].items()}
         fields["longest"] = None if fields["longest"] is None else float(fields["longest"])
         fields["cells"] = {str(name): int(count) for name, count in fields["cells"].items()}
-        return Measurement(**fields | {"seconds": float(fields["seconds"]), "cached": True})
+        return Measurement(**fields | {"seconds": float(fields["seconds"]), "cached": True, "orders": ()})
     except (FileError, KeyError, ValueError, TypeError, AttributeError):
         return None

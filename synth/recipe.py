@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,17 @@ class Recipe:
     #: Whether to place and route the netlist, which measures the longest path between registers with its wires. For
     #: ECP5 only.
     place: bool = False
-    #: Seed of a permutation of inputs and outputs before mapping with a library. It varies the figures by a few per
-    #: cent. 0 means no permutation.
+    #: Number of orders of inputs and outputs. ABC permutes them before it maps to a library, which varies the figures
+    #: by a few per cent. Measurements are medians over all orders; a single order is that of the netlist.
+    orders: int = 1
+    #: Seed of the permutation of a single measurement. 0 means no permutation.
     seed: int = 0
+
+    def runs(self) -> list["Recipe"]:
+        """Return the recipe of each single measurement, one for each order of inputs and outputs."""
+        if self.orders == 1:
+            return [self]
+        return [replace(self, orders=1, seed=seed) for seed in range(1, self.orders + 1)]
 
     @property
     def amounts(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ __all__ = [
     "heading",
     "measured_as_dict",
     "number",
+    "scatter",
     "seconds",
     "table",
     "values",
@@ -44,6 +45,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
         },
         "fpga": recipe.fpga,
         "combinational": recipe.combinational,
+        "orders": recipe.orders,
         "units": {name: _UNITS.get(name, "cells") for name in (*recipe.amounts, recipe.longest) if name},
     }
 
@@ -64,6 +66,10 @@ def heading(recipe: Recipe) -> list[str]:
         lines.append(f"FPGA: {recipe.fpga}, cells before placement{placed if recipe.place else ''}")
     else:
         lines.append("gates: NAND2 of four transistors, static CMOS; depth: gates on the longest path")
+    if recipe.orders > 1:
+        lines.append(f"medians over {recipe.orders} orders of the ports; scatter: least and largest beside the median")
+    elif library:
+        lines.append("one order of the ports: --orders 5 gives medians and scatter")
     return [*lines, "pipeline registers replaced by wires"] if recipe.combinational else lines
 
 
@@ -95,7 +101,11 @@ def table(survey: Survey) -> str:
         lines.append(f"after routing: {1e6 / survey.unit.longest:.1f} MHz")
     for what, overhead in (("unit", survey.overhead), ("array", survey.array_overhead)):
         if overhead is not None:
-            shares = (f"{value:+.1f} % {_name(survey.recipe, name)}" for name, value in overhead.items())
+            ranges = survey.overhead_scatter if what == "unit" else {}
+            shares = (
+                f"{value:+.1f} % {_name(survey.recipe, name)}{_range(ranges.get(name))}"
+                for name, value in overhead.items()
+            )
             lines.append(f"sparsity, against the dense {what}: {', '.join(shares)}")
     if survey.refusal:
         lines.append(f"no warp: {survey.refusal}")
@@ -112,6 +122,17 @@ def table(survey: Survey) -> str:
 
 def _word(value: object) -> str:
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _range(ends: tuple[float, float] | None) -> str:
+    return f" ({ends[0]:+.1f} to {ends[1]:+.1f})" if ends else ""
+
+
+def scatter(measurement: Measurement, recipe: Recipe) -> list[str]:
+    """Return the table cells of a measurement's scatter: one for each column header of :func:`headers`, in per cent."""
+    names = [*recipe.amounts, *(["longest"] if recipe.longest else [])]
+    ends = [measurement.scatter.get(name) for name in names]
+    return ["-" if end is None else f"{end[0]:+.1f} to {end[1]:+.1f} %" for end in ends]
 
 
 def _name(recipe: Recipe, key: str) -> str:
@@ -137,16 +158,19 @@ def seconds(measurement: Measurement) -> str:
 def _parts(survey: Survey) -> list[list[str]]:
     """Return the table rows of the dot-product unit, of the array and of the warp around the array."""
     kind = "unit" if survey.config.sparse else "dense unit"
-    rows = [["part", "count", *headers(survey.recipe), "seconds"]]
+    recipe = survey.recipe
+    scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
+    rows = [["part", "count", *headers(recipe), *scatters, "seconds"]]
 
     def measured(name: str, measurement: Measurement | None, amounts: Amounts | None = None) -> None:
         if measurement:
-            words = values(survey.recipe, amounts or measurement.amounts, measurement.longest)
-            rows.append([name, "1", *words, seconds(measurement)])
+            words = values(recipe, amounts or measurement.amounts, measurement.longest)
+            ends = [] if not scatters else ["-"] * len(scatters) if amounts else scatter(measurement, recipe)
+            rows.append([name, "1", *words, *ends, seconds(measurement)])
 
     def added(name: str, count: int, amounts: Amounts | None) -> None:
         if amounts:
-            rows.append([name, str(count), *values(survey.recipe, amounts), ""])
+            rows.append([name, str(count), *values(recipe, amounts), *["-"] * len(scatters), ""])
 
     measured(kind, survey.unit)
     measured(f"{kind}, full adders", survey.unit_with_adders)
@@ -207,7 +231,8 @@ def measured_as_dict(measurement: Measurement | None, recipe: Recipe) -> dict[st
         return None
     longest = {recipe.longest: measurement.longest} if recipe.longest else {}
     rest = {"cells": measurement.cells, "seconds": measurement.seconds, "cached": measurement.cached}
-    return {**measurement.amounts, **longest, **rest}
+    ends = {_name(recipe, name): [*of_name] for name, of_name in measurement.scatter.items()}
+    return {**measurement.amounts, **longest, **({"scatter_percent": ends} if ends else {}), **rest}
 
 
 def _as_dict(stage: Stage, recipe: Recipe) -> dict[str, Any]:
@@ -231,6 +256,7 @@ def as_dict(survey: Survey) -> dict[str, Any]:
         "dense_unit": plain(survey.twin),
         "dense_unit_with_full_adders": plain(survey.twin_with_adders),
         "sparsity_percent": overhead and {_name(recipe, name): value for name, value in overhead.items()},
+        "sparsity_percent_ends": {_name(recipe, name): [*ends] for name, ends in survey.overhead_scatter.items()},
         "array": survey.core
         and {
             "units": survey.units,

@@ -28,6 +28,7 @@ class Place:
     step_bytes: int  #: Bytes of stored A that a unit takes per cycle, which determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
+    sparse: bool = True  #: Whether the unit selects operands for a sparse A
 
     def __str__(self) -> str:
         return " ".join(self.words.values())
@@ -41,6 +42,7 @@ class Place:
             "step": f"{self.step_bytes} B",
             "mux": self.mux,
             "cuts": ",".join(self.cuts) or "none",
+            "a": "sparse" if self.sparse else "dense",
         }
 
 
@@ -54,7 +56,7 @@ class Grid:
     step_bytes: Sequence[int]
     muxes: Sequence[str]
     cuts: Sequence[tuple[str, ...]]
-    sparse: bool = True
+    sparse: Sequence[bool] = (True,)
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class Point:
 
 def points(grid: Grid) -> list[Point]:
     """Return the points of a grid in order. The last axis varies fastest."""
-    axes = (grid.formats, grid.alignments, grid.step_bytes, grid.muxes, grid.cuts)
-    return [_point(Place(*values), grid.sparse) for values in product(*axes)]
+    axes = (grid.formats, grid.alignments, grid.step_bytes, grid.muxes, grid.cuts, grid.sparse)
+    return [_point(Place(*values)) for values in product(*axes)]
 
 
-def _point(place: Place, sparse: bool) -> Point:
+def _point(place: Place) -> Point:
     try:
         config = CoreConfig(
             name=str(place),
@@ -102,7 +104,7 @@ def _point(place: Place, sparse: bool) -> Point:
             rows=1,
             columns=1,
             cuts=place.cuts,
-            sparse=sparse,
+            sparse=place.sparse,
         )
     except ConfigError as error:
         return Point(place, refusal=str(error))

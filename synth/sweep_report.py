@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .plot import axis_of, scatter
+from .plot import Spot, axis_of, plot_spots
 from .recipe import Recipe
 from .report import (
     about,
@@ -13,6 +13,7 @@ from .report import (
     headers,
     heading,
     measured_as_dict,
+    scatter,
     seconds,
     values,
 )
@@ -24,16 +25,18 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
     """Return one table line per point of a sweep, in order. Ranges start with the value of the widest format."""
     timed = recipe.longest == "delay"
-    rows = [["formats", "mux", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
+    scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
+    rows = [["formats", "A", "mux", "cuts", "F", "step [B]", *headers(recipe), *scatters, "products/cycle"]]
     rows[0] += ["products/ns", "seconds"] if timed else ["seconds"]
     for point in points:
         place, measurement = point.place, point.measurement
         words = place.words
-        row = [words["formats"], place.mux, words["cuts"], str(place.alignment_bits), str(place.step_bytes)]
+        row = [words["formats"], words["a"], place.mux, words["cuts"], str(place.alignment_bits), str(place.step_bytes)]
         row += values(recipe, measurement.amounts, measurement.longest) if measurement else values(recipe, {})
+        row += scatter(measurement, recipe) if scatters and measurement else ["-"] * len(scatters)
         row += [_range(point.products, 0), *([_range(point.products_per_ns, 2)] if timed else [])]
         rows.append([*row, seconds(measurement) if measurement else "-"])
-    lines = columns(rows, 3)
+    lines = columns(rows, 4)
     refused = [
         f"{line}  {point.refusal}" if point.refusal else line for line, point in zip(lines[1:], points, strict=True)
     ]
@@ -57,24 +60,35 @@ def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
 def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
     """Draw the area of a dot-product unit against the products per cycle of its narrowest element format, as SVG.
 
-    Errors are those of :func:`~.scatter`.
+    Bars show the least and the largest area and delay over all orders of the ports. Errors are those of
+    :func:`~.plot_spots`.
     """
     timed = recipe.longest == "delay"
     first = recipe.amounts[0]
     drawn = [point for point in points if point.measurement]
     words = [point.place.words for point in drawn]
-    varied = [axis for axis in words[0] if axis != "formats" and len({word[axis] for word in words}) > 1]
-    places = []
+    varied = [axis for axis in words[0] if axis not in ("formats", "a") and len({word[axis] for word in words}) > 1]
+    both = len({word["a"] for word in words}) > 1
+    spots = []
     for point, word in zip(drawn, words, strict=True):
         across = max((point.products_per_ns if timed else point.products).values(), default=0)
-        up = point.measurement.amounts[first] if point.measurement else 0.0
-        places.append(
-            (word["formats"], " ".join(word[axis].replace("none", "no cuts") for axis in varied), float(across), up)
+        measurement = point.measurement
+        assert measurement
+        ends = measurement.scatter
+        # A longer delay is a lower throughput, so the ends of the delay change places.
+        slow, fast = (
+            [100 / (1 + end / 100) - 100 for end in ends.get("longest", (0.0, 0.0))[::-1]] if timed else (0.0, 0.0)
+        )
+        group = f"{word['formats']}, {word['a']}" if both else word["formats"]
+        name = " ".join(word[axis].replace("none", "no cuts") for axis in varied)
+        spots.append(
+            Spot(group, name, float(across), measurement.amounts[first], (slow, fast), ends.get(first, (0.0, 0.0)))
         )
     technology = f", {recipe.library.name}" if recipe.library else ""
-    kind = "dense unit" if drawn[0].config and not drawn[0].config.sparse else "unit"
+    technology += f", medians and ends of {recipe.orders} port orders" if recipe.orders > 1 else ""
+    kind = "dense unit" if not drawn[0].place.sparse and not both else "unit"
     x = f"kept products of the narrowest format a {'nanosecond' if timed else 'cycle'}"
-    scatter(places, x, axis_of(first), f"{kind}: {first} against throughput{technology}", path)
+    plot_spots(spots, x, axis_of(first), f"{kind}: {first} against throughput{technology}", path)
 
 
 def _range(counts: Mapping[str, float], decimals: int) -> str:

@@ -4,9 +4,9 @@
 and then runs pytest on one test file after another, the longest first, each in a process of its own. What a file gave
 is kept in ``build/regression/latest`` with a digest of all that it depends on (:mod:`sptc.tests.dependencies`): run
 again, after an interruption or an edit, it repeats only what did not pass or could give something else now; with
-``--again`` everything is proved and run anew. At the end stands ``build/regression/summary.md``: totals, what failed,
-what was skipped and why, and what took longest; ``sptc report build/regression/latest`` makes a page of it, and
-``python tests/cost.py`` says what it cost.
+``--again`` everything is proved and run anew; an interrupted ``--again`` is continued by the next. At the end stands
+``build/regression/summary.md``: totals, what failed, what was skipped and why, and what took longest; ``sptc report
+build/regression/latest`` makes a page of it, and ``python tests/cost.py`` says what it cost.
 
 ``tests/regression.json`` is the record of what each file gave when it last passed, on whatever machine. Its seconds say
 which files are the longest; ``--recorded`` goes on from it as from an earlier run here, so that machines can share the
@@ -40,6 +40,8 @@ PROOF_SECONDS = 3600
 RESULTS = FOLDER / "latest"
 #: Record of proofs: the committed record, and proofs of runs on this machine.
 PROVED = FOLDER / "proved.json"
+#: File that exists while a run with ``--again`` is incomplete.
+AGAIN = FOLDER / "again"
 #: Committed record with the result of each test file when it last passed.
 RECORD = ROOT / "tests" / "regression.json"
 
@@ -98,11 +100,8 @@ def prove(jobs: int, *, again: bool) -> Outcome:
     if committed.sources == record.source_digest() and not again:
         return outcome
     earlier = record.read_record(PROVED)
-    if again:
-        earlier = record.Record(None, ())
-    else:
-        for proof in committed.proofs:
-            earlier = earlier if proof in earlier.proofs else earlier.with_proof(proof)
+    for proof in () if again else committed.proofs:
+        earlier = earlier if proof in earlier.proofs else earlier.with_proof(proof)
     earlier.write(PROVED)
     words = [sys.executable, "-m", "sptc", "prove", "--json", "--seconds", str(PROOF_SECONDS), "--jobs", str(jobs)]
     done = subprocess.run([*words, "--record", str(PROVED)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -191,9 +190,10 @@ def main() -> int:
         print("another regression is running in this checkout", file=sys.stderr)
         return 2
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
-    if chosen.again:
-        for path in RESULTS.glob("*.json"):
-            path.unlink()
+    if chosen.again and not AGAIN.exists():
+        for path in (*RESULTS.glob("*.json"), PROVED):
+            path.unlink(missing_ok=True)
+        AGAIN.touch()
     known = recorded()
     if chosen.recorded:
         for outcome in known.values():
@@ -228,6 +228,8 @@ def main() -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest receives the signal, too
             for future in waiting:
                 future.cancel()
+    if not interrupted:
+        AGAIN.unlink(missing_ok=True)
     page = summary([*proofs, *outcomes], len(files) - len(outcomes))
     (FOLDER / "summary.md").write_text(page, encoding="utf-8")
     write_record(known, outcomes, files)

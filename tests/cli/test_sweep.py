@@ -14,9 +14,9 @@ SMALL = ["--formats", "s8", "f16", "--alignment", "12", "--step-bytes", "4", "--
 @pytest.mark.regression
 def test_the_table(liberty: Path, cli: CommandLine) -> None:
     lines = cli.text(*SMALL, "--liberty", liberty, "--plot", "sweep.svg").splitlines()
-    places = [line.split()[:5] for line in lines[lines.index("") + 2 :]]
+    places = [line.split()[:6] for line in lines[lines.index("") + 2 :]]
     grid = product(("s8", "f16"), ("none", "multiply,reduce"))
-    assert places == [[formats, "mux4", cuts, "12", "4"] for formats, cuts in grid]
+    assert places == [[formats, "sparse", "mux4", cuts, "12", "4"] for formats, cuts in grid]
     assert "unit: area against throughput" in Path("sweep.svg").read_text()
 
 
@@ -39,6 +39,9 @@ def test_a_cluster(tmp_path: Path, liberty: Path, cli: CommandLine, monkeypatch:
 def test_dense_units_and_units_without_registers(cli: CommandLine) -> None:
     words = ("--formats", "s8", "--step-bytes", "4", "--cuts", "none")
     (sparse,), (dense,) = (cli.json(*words, *more)["points"] for more in ([], ["--dense"]))
+    assert [point["unit"]["cells"] for point in cli.json(*words, "--compare-dense")["points"]] == [
+        point["unit"]["cells"] for point in (sparse, dense)
+    ]
     assert (sparse["configuration"]["sparse"], dense["configuration"]["sparse"]) == (True, False)
     assert sparse["unit"]["cells"] != dense["unit"]["cells"]
     assert "products_per_ns" not in sparse
@@ -55,6 +58,7 @@ def test_bad_words(cli: CommandLine) -> None:
     cuts = "select, product, multiply, align, tree, reduce, count, normalise, round"
     for words, message in (
         (["--formats", "s9"], "no point of the grid is a valid configuration; at s9 F=25 32 B mux4 select,"),
+        (["--orders", "2"], "--orders permutes the ports before mapping to a library: add --liberty FILE"),
         (["--cuts", "add"], f"argument --cuts: must be 'none' or among {cuts}, with commas"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
         (["--alignment", "F"], "argument --alignment: must be an integer of 0 or more, not 'F'"),

@@ -4,13 +4,15 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 import sptc
 from sptc.errors import BackendError, Error
+from sptc.rtl.config import CoreConfig
 from sptc.synth import price
 from sptc.synth.liberty import Library
-from sptc.synth.netlist import Netlist
+from sptc.synth.netlist import Netlist, unit
 from sptc.synth.price import measure, measure_all, versions
 from sptc.synth.recipe import Recipe
 from sptc.synth.sweep import Grid, points, sweep
@@ -104,15 +106,20 @@ def test_versions() -> None:
     assert re.match(r"\d+\.\d+", found["abc"])
 
 
+GRID_CONFIG = CoreConfig(
+    name="s8", formats=("s8",), step_bytes=8, alignment_bits=12, fp8_alignment_bits=12, rows=1, columns=1, cuts=()
+)
 GRID = Grid((("s8",), ("f16",)), (12,), (4, 8), ("mux4",), ((), ("multiply", "reduce")))
 
 
 def test_grids() -> None:
     """The last axis varies fastest. Packed e2m1 implies the scale formats that it needs."""
-    grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=False)
+    grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=(False,))
     found = points(grid)
     names = [str(point) for point in found[:3]]
-    assert names == ["s8 F=8 8 B mux4 none", "s8 F=8 8 B mux3 none", "s8 F=36 8 B mux4 none"]
+    assert names == [
+        f"{words} dense" for words in ("s8 F=8 8 B mux4 none", "s8 F=8 8 B mux3 none", "s8 F=36 8 B mux4 none")
+    ]
     assert len(found) == 8
     packed = found[-1].config
     assert (packed.scales, packed.block_alignment_bits) == (("ue8m0", "ue4m3"), 36)
@@ -122,7 +129,7 @@ def test_grids() -> None:
     assert point.products == {"f16": 8, "s8": 16}
     assert "8-16" in sweep_table([point], Recipe())
     grid = Grid((("f16",), ("s9",)), (8,), (4,), ("mux4",), ((),))
-    message = r"^no point of the grid is a valid configuration; at f16 F=8 4 B mux4 none, alignment_bits"
+    message = r"^no point of the grid is a valid configuration; at f16 F=8 4 B mux4 none sparse, alignment_bits"
     with pytest.raises(Error, match=message):
         sweep(grid, Recipe())
 
@@ -143,10 +150,10 @@ def test_a_sweep_and_its_reports(library: Library, tmp_path: Path) -> None:
         assert point.refusal.startswith("alignment_bits must be at least 20")
     lines = sweep_table(found, recipe).splitlines()
     header = next(place for place, line in enumerate(lines) if line.startswith("formats"))
-    assert lines[header].split()[:5] == ["formats", "mux", "cuts", "F", "step"]
+    assert lines[header].split()[:6] == ["formats", "A", "mux", "cuts", "F", "step"]
     rows = lines[header + 1 :]
     assert len(rows) == 8
-    assert rows[1].split()[:5] == ["s8", "mux4", "multiply,reduce", "12", "4"]
+    assert rows[1].split()[:6] == ["s8", "sparse", "mux4", "multiply,reduce", "12", "4"]
     reason = "alignment_bits must be at least 20, the fraction bits of a product of these formats, not 12"
     assert rows[5].endswith(reason)
     values = json.loads(json.dumps(sweep_as_dict(found, recipe)))
@@ -158,3 +165,28 @@ def test_a_sweep_and_its_reports(library: Library, tmp_path: Path) -> None:
     text = (tmp_path / "sweep.svg").read_text()
     wanted = ("unit: area against throughput, little.lib", "a nanosecond", "s8", "8 B multiply,reduce", "area [library")
     assert all(word in text for word in wanted)
+
+
+@pytest.mark.regression
+def test_orders_of_the_ports(library: Library, tmp_path: Path) -> None:
+    """Figures are medians over the orders. The ends of the scatter are those of single measurements."""
+    grid = Grid((("s8",),), (12,), (8,), ("mux4",), ((),), (True, False))
+    recipe = Recipe(library=library, orders=3)
+    sparse, dense = (point.measurement for point in sweep(grid, recipe))
+    netlists = {kind: unit(replace(GRID_CONFIG, sparse=kind)) for kind in (True, False)}
+    for kind, found in ((True, sparse), (False, dense)):
+        runs = [measure(netlists[kind], Recipe(library=library, seed=seed)) for seed in (1, 2, 3)]
+        areas, delays = zip(*((run.amounts["area"], run.longest) for run in runs), strict=True)
+        assert (found.amounts["area"], found.longest) == (median(areas), median(delays))
+        assert len(set(areas)) > 1
+        ends = [100 * (end(areas) / median(areas) - 1) for end in (min, max)]
+        assert found.scatter["area"] == pytest.approx(ends)
+    points_of_grid = sweep(grid, recipe)
+    table = sweep_table(points_of_grid, recipe)
+    assert "medians over 3 orders of the ports" in table
+    assert "{:+.1f} to {:+.1f} %".format(*sparse.scatter["area"]) in table
+    values = sweep_as_dict(points_of_grid, recipe)
+    assert values["points"][1]["unit"]["scatter_percent"]["area"] == [*dense.scatter["area"]]
+    plot_sweep(points_of_grid, recipe, tmp_path / "sweep.svg")
+    text = (tmp_path / "sweep.svg").read_text()
+    assert all(word in text for word in ("s8, sparse", "s8, dense", "medians and ends of 3 port orders"))
