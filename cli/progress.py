@@ -1,5 +1,7 @@
 """Progress bars for long commands, shown on a terminal."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,11 +10,45 @@ from tqdm import tqdm
 
 __all__ = ["bar", "progress_bar"]
 
+#: Interval in seconds at which a bar is drawn anew, even if no unit of work is finished.
+_INTERVAL = 1.0
+
+
+class _MovingBar(tqdm):  # type: ignore[misc]
+    """Progress bar whose elapsed time moves while a single unit of work takes long.
+
+    A timer signal draws the bar. A thread could not, since commands fork processes while a bar is shown.
+    """
+
+    _restored: Callable[[], None] | None = None
+
+    def __init__(self, *arguments: Any, **words: Any) -> None:
+        super().__init__(*arguments, **words)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if self.disable or not hasattr(signal, "setitimer") or not in_main_thread:
+            return
+        handler = signal.signal(signal.SIGALRM, lambda *_: self.refresh())
+        delay, interval = signal.setitimer(signal.ITIMER_REAL, _INTERVAL, _INTERVAL)
+
+        def restore() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, delay, interval)
+
+        self._restored = restore
+
+    def close(self) -> None:
+        """Stop the timer and remove the bar."""
+        if self._restored:
+            self._restored()
+            self._restored = None
+        super().close()
+
 
 def bar(unit: str, items: Iterable[Any] | None = None, **words: Any) -> "tqdm[Any]":
     """Return a progress bar over `items`, which counts units of work with this name; `words` are options of tqdm."""
     tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
-    return tqdm(items, unit=unit, leave=False, disable=None, **words)
+    return _MovingBar(items, unit=unit, leave=False, disable=None, **words)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Results on a terminal: tables that fit its width, commands that stay whole, and colours unless they are refused."""
 
 import io
+import signal
 import sys
 
 import pytest
-from sptc.cli import main
+from sptc.cli import main, progress
 from sptc.cli.terminal import FittedOutput, print_verdict
 
 TABLE = """\
@@ -56,3 +57,16 @@ def test_a_verdict_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr(sys, "stdout", Terminal())
             print_verdict("all equal", True)
             assert sys.stdout.getvalue() == ("\033[32mall equal\033[0m\n" if coloured else "all equal\n")
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer signals")
+def test_a_bar_moves_while_one_item_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar is drawn by a timer. After its end the timer and its handler are those from before."""
+    monkeypatch.setattr(progress, "_INTERVAL", 0.01)
+    stream, before = Terminal(), signal.getsignal(signal.SIGALRM)
+    with progress.bar("proof", total=2, file=stream):
+        drawn = 0
+        while drawn < 5:
+            drawn = stream.getvalue().count("\r")
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
