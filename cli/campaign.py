@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..api.backends import MODELS
+from ..api.backends import BACKENDS
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
-from ..isa.names import in_registers
+from ..isa.names import resolve
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.campaign import Record, StateFolder, parameters, prepare, reproducer, run, unfinished
 from ..verify.register_file import write
@@ -38,7 +38,8 @@ def add_parser(commands: Commands) -> None:
         "campaign",
         help="compare hardware and golden model on random operands",
         description="Compare the hardware with the golden model on seeded random shards, on all cores. Consecutive "
-        "shards cover every pair of formats of every datapath. Each pass takes the next instruction and operand "
+        "shards cover every pair of formats of every datapath. Back ends warp, warpgroup and tcgen05 compute the "
+        "instructions that these top-level modules execute. Each pass takes the next instruction and operand "
         "distribution of each pair. Without a limit, the campaign ends when every instruction and distribution has "
         "been used once. At the first mismatch, stop and write a register file with one tile that shows it.",
     )
@@ -56,7 +57,7 @@ def add_parser(commands: Commands) -> None:
         parser,
         "backend",
         nargs="+",
-        choices=[name for name in MODELS if name != "golden"],
+        choices=[name for name in BACKENDS if name not in ("golden", "cuda")],
         default=[DEFAULT_BACKEND],
         help=f"back ends to compare with the golden model (default {DEFAULT_BACKEND})",
     )
@@ -94,7 +95,7 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
 def _execute(options: argparse.Namespace) -> int:
     by_preset = [arch for arch, preset in PRESET_OF_ARCHITECTURE.items() if preset in options.preset]
     for name, text in product(options.arch, options.instruction):
-        if same_numerics(name) in (instruction := in_registers(text, name)).architectures:
+        if same_numerics(name) in (instruction := resolve(text, name).instruction).architectures:
             require_target(instruction, name)
     architectures = tuple(dict.fromkeys([*map(same_numerics, options.arch), *by_preset]))
     chosen = ["--arch", *architectures] if architectures else []
@@ -110,7 +111,7 @@ def _execute(options: argparse.Namespace) -> int:
 def common(options: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a campaign plan that the options of :func:`add_limits` set."""
     return {
-        "instructions": tuple(dict.fromkeys(str(in_registers(text)) for text in options.instruction)),
+        "instructions": tuple(dict.fromkeys(resolve(text).name for text in options.instruction)),
         "tiles": options.tiles,
     }
 
@@ -249,7 +250,7 @@ class _Run:
         description: dict[str, Any] = {
             "shard": shard.index,
             "arch": shard.arch,
-            "instruction": str(shard.instruction),
+            "instruction": shard.subject.name,
             "distribution": shard.distribution,
             "rerun": self._rerun(shard.index),
             "file": None,

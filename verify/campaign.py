@@ -201,7 +201,7 @@ class Record:
         if folder:
             for index, record in folder.records():
                 shard = plan.shard(index)
-                if str(shard.instruction) != record["instruction"] or record["mismatches"] > shard.outputs:
+                if shard.subject.name != record["instruction"] or record["mismatches"] > shard.outputs:
                     raise folder.damaged(index)
                 self._count(ShardResult(shard, record["mismatches"], record["a_from"]))
             if sample:
@@ -224,7 +224,7 @@ class Record:
             self._count(result)
             record = {
                 "arch": shard.arch,
-                "instruction": str(shard.instruction),
+                "instruction": shard.subject.name,
                 "distribution": shard.distribution,
                 "any_nibble": shard.any_nibble,
                 "a_from": result.a_from,
@@ -244,7 +244,7 @@ class Record:
 
     def _count(self, result: ShardResult) -> None:
         shard, mismatches = result.shard, result.mismatches
-        form = form_of(shard.instruction, shard.arch, result.a_from)
+        form = form_of(shard.instruction, shard.arch, result.a_from, shard.opcode)
         self.pairs.setdefault((shard.preset, shard.pair), Totals()).add(shard, mismatches)
         self.forms.setdefault(form, Totals()).add(shard, mismatches)
         self.total.add(shard, mismatches)

@@ -13,22 +13,28 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.backends import backend
+from ..api.backends import MODELS, backend
 from ..api.recorder import Recorder
 from ..errors import InstructionError
-from ..isa.fragments import accumulator_fragment
-from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
-from ..operands.registers import from_registers
+from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, require_architecture
+from ..isa.names import Subject, subject_named
+from ..isa.tcgen05 import Opcode
+from ..operands.arrangement import arrangement
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..rtl.tcgen05 import TCGEN05_ARRAY
 from ..sim.benches.random_operands import distributions
 from ..sim.coverage.groups import Coverage
 from ..sim.coverage.steps import StepCoverage
 from ..sim.engine.engine import engine_for
+from ..sim.engine.tcgen05_commands import cta_command
+from ..sim.engine.tops import tops_of
+from .archive import Replayable
 from .candidates import least_matrices
 from .directed import directed_matrices
-from .register_file import RegisterFile
+from .pack_files import every_subject, file_of
 from .replay import flags_and_rules
-from .stimulus import matrices_file, random_register_file
+from .stimulus import Given, draw_tiles, matrices_file, random_register_file
 from .vector_steps import directed_steps
 
 __all__ = [
@@ -79,6 +85,12 @@ class Shard:
     any_nibble: bool  #: Whether metadata has all sixteen nibbles, not only legal nibbles
     tiles: int  #: Number of tiles
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
+    opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05.mma``
+
+    @property
+    def subject(self) -> Subject:
+        """Instruction and its opcode."""
+        return Subject(self.instruction, self.opcode)
 
     @property
     def preset(self) -> str:
@@ -122,11 +134,11 @@ class _Place:
     """Instructions with the same formats on one datapath, each with the architectures that have it."""
 
     preset: str
-    instructions: tuple[tuple[Instruction, tuple[str, ...]], ...]
+    instructions: tuple[tuple[Subject, tuple[str, ...]], ...]
 
     @property
     def visits(self) -> int:
-        return len(self.instructions) * len(_distributions(self.instructions[0][0]))
+        return len(self.instructions) * len(_distributions(self.instructions[0][0].instruction))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +151,9 @@ class Plan:
 
     seed: int  #: Seed of the campaign
     architectures: tuple[str, ...] = ()  #: Architectures to test; empty for all with a chosen instruction
-    instructions: tuple[str, ...] = ()  #: Instructions to test; empty for every ``mma``, and every ``wgmma`` with n = 8
+    #: Instructions to test; empty for every ``mma``, and every ``wgmma`` with n = 8; for back end ``tcgen05``, every
+    #: ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that it executes.
+    instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES  #: Number of tiles per shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     #: Whether `instructions` may name ``wgmma`` with any n; if `instructions` is empty, every n is tested.
@@ -147,7 +161,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for text in self.instructions:
-            instruction = parse(text)
+            instruction = subject_named(text).instruction
             if instruction.family == "wgmma" and instruction.n != 8 and not self.every_n:
                 raise InstructionError(f"{instruction} has n = {instruction.n}; of wgmma only n = 8 is computed.")
             if self.architectures and not set(self.architectures) & set(instruction.architectures):
@@ -155,22 +169,38 @@ class Plan:
         for arch in self.architectures:
             if arch not in ARCHITECTURES:
                 raise InstructionError(f"{arch!r} is no known architecture; expected {', '.join(ARCHITECTURES)}.")
-            if not any(arch in instruction.architectures for instruction in self._chosen()):
+            if not any(arch in subject.instruction.architectures for subject in self._chosen()):
                 raise InstructionError(f"{arch} has none of the instructions {', '.join(self.instructions)}.")
+        if not self._places:
+            words = ", ".join(self.instructions or self.architectures) or "any instruction"
+            raise InstructionError(f"back ends {', '.join(self.backends)} do not all execute {words}.")
 
-    def _chosen(self) -> Sequence[Instruction]:
+    def _chosen(self) -> Sequence[Subject]:
         if self.instructions:
-            return list(dict.fromkeys(parse(text) for text in self.instructions))
-        return [i for i in every_instruction() if i.family == "mma" or i.n == 8 or self.every_n]
+            return list(dict.fromkeys(subject_named(text) for text in self.instructions))
+        if "tcgen05" in self.backends:
+            return [subject for subject in every_subject("sm_100") if subject.opcode]
+        return [Subject(i) for i in every_instruction() if i.family == "mma" or i.n == 8 or self.every_n]
+
+    def _executes(self, subject: Subject, arch: str) -> bool:
+        """Return whether every back end executes an instruction of an architecture."""
+        tops = tops_of(subject.instruction, arch)
+        if not all(name in MODELS or name in tops for name in self.backends):
+            return False
+        if subject.opcode is None or "tcgen05" not in self.backends:
+            return True
+        where = arrangement(subject.opcode, subject.instruction)
+        descriptor = decode_instruction_descriptor(subject.opcode, where.idesc)
+        return cta_command(TCGEN05_ARRAY, subject.opcode, descriptor, where.addresses) is not None
 
     @cached_property
     def _places(self) -> tuple[_Place, ...]:
-        presets: dict[str, dict[str, dict[Instruction, list[str]]]] = {}
+        presets: dict[str, dict[str, dict[Subject, list[str]]]] = {}
         for arch in self.architectures or ARCHITECTURES:
-            for i in self._chosen():
-                if arch in i.architectures:
+            for subject in self._chosen():
+                if arch in subject.instruction.architectures and self._executes(subject, arch):
                     pairs = presets.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
-                    pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
+                    pairs.setdefault(pair_of(subject.instruction), {}).setdefault(subject, []).append(arch)
         # Interleave datapaths evenly, so that datapaths with few pairs of formats run as early and as often as others.
         spread = []
         for preset, pairs in presets.items():
@@ -195,7 +225,8 @@ class Plan:
         place = self._places[number]
         lap, visit = divmod(rotation, place.visits)
         turn, choice = divmod(visit, len(place.instructions))
-        instruction, architectures = place.instructions[choice]
+        subject, architectures = place.instructions[choice]
+        instruction = subject.instruction
         names = _distributions(instruction)
         distribution = names[(turn + choice + number) % len(names)]
         return Shard(
@@ -207,6 +238,7 @@ class Plan:
             any_nibble=bool(instruction.sparse and distribution != _DIRECTED and (lap + turn + number) % 2),
             tiles=self.tiles,
             backends=self.backends,
+            opcode=subject.opcode,
         )
 
     def shards(self) -> Iterator[Shard]:
@@ -214,11 +246,17 @@ class Plan:
         return map(self.shard, count())
 
 
-def draw(shard: Shard) -> RegisterFile:
-    """Draw the operands of a shard as a register file."""
+def draw(shard: Shard) -> Replayable:
+    """Draw the operands of a shard as a register file, or as memory images of a ``tcgen05.mma``."""
     rng = np.random.default_rng([shard.seed, shard.index])
     i = shard.instruction
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
+    if shard.opcode:
+        if shard.distribution in _MATRICES:
+            given = Given(_MATRICES[shard.distribution](i, rng, shard.tiles))
+        else:
+            given = draw_tiles(i, (shard.distribution,), "all" if shard.any_nibble else "legal", shard.tiles, rng)
+        return file_of(shard.subject, shard.arch, given, rng, sparsity_selector)
     if shard.distribution not in _MATRICES:
         return random_register_file(
             i, shard.arch, shard.distribution, shard.tiles, rng,
@@ -229,19 +267,18 @@ def draw(shard: Shard) -> RegisterFile:
     return replace(file, scale_d=True) if shard.distribution == LEAST else file
 
 
-def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
+def both(file: Replayable, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
     """Return the results of hardware and golden model for a register file, with flags: shape (cases, m, n + chunks).
 
     Each row has n results and then a flag for each chunk, 1 for undefined metadata: the flags that the hardware raises,
     and the flags that the metadata rule requires. A back end without flags has none. With several back ends, the codes
     are those of the first back end that differs from the golden model, or else of the last one.
     """
-    fragment = accumulator_fragment(file.instruction)
-    d = from_registers(file.run("golden"), fragment)
+    d = file.matrix(file.run("golden"))
     for name in backends:
         recorder = Recorder(backend(name))
         with _ENGINE:
-            hardware = from_registers(file.run(recorder), fragment)
+            hardware = file.matrix(file.run(recorder))
         flags = flags_and_rules(recorder.products, file.cases)
         raised, required = (array.reshape(*d.shape[:2], -1).astype(d.dtype) for array in flags)
         hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, required], axis=2)

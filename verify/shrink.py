@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.metadata import nibble
+from .archive import Replayable
 from .register_file import RegisterFile
 from .replay import Mismatch, compare
 from .shards import Shard, both, draw
@@ -24,7 +26,7 @@ class Reproducer:
     """A mismatch, reduced to as few tiles and nonzero operands as possible."""
 
     #: One tile that shows the mismatch, or a few if earlier tiles matter. D is the result of the golden model.
-    file: RegisterFile
+    file: Replayable
     mismatch: Mismatch  #: First difference between hardware and golden model
 
 
@@ -112,7 +114,7 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return bit // _WORD_BITS, bit % _WORD_BITS
 
 
-def _mismatch(file: RegisterFile, backends: Sequence[str]) -> Mismatch | None:
+def _mismatch(file: Replayable, backends: Sequence[str]) -> Mismatch | None:
     """Return the first difference between hardware and golden model."""
     hardware, golden = both(file, backends)
     return compare(hardware, [("golden model", golden)])[1]
@@ -151,7 +153,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
     if mismatch is None:
         return None
 
-    def fails(candidate: RegisterFile) -> bool:
+    def fails(candidate: Replayable) -> bool:
         return _mismatch(candidate, backends) is not None
 
     case, row, column = mismatch.case, mismatch.row, mismatch.column
@@ -160,9 +162,10 @@ def reproduce(shard: Shard) -> Reproducer | None:
     while count <= case and not fails(file.take(slice(case + 1 - count, case + 1))):
         count *= 2
     small = file.take(slice(max(0, case + 1 - count), case + 1))
-    if fails(small):
+    if isinstance(small, RegisterFile) and fails(small):
         small = shrink(small, row, column, fails)
-    file = replace(small, d=small.run("golden"))
+    changed: Any = small
+    file = replace(changed, d=small.run("golden"))
     mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None

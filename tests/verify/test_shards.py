@@ -7,12 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sptc.api.backends import backend
 from sptc.errors import InstructionError
-from sptc.isa.instructions import ARCHITECTURES, every_instruction, parse
+from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
+from sptc.isa.operands import MatrixOperands, Product
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.sim.benches.random_operands import distributions
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.engine import Engine, engine_for
+from sptc.sim.engine.tops import tops_of
+from sptc.verify import shards as shards_of_campaigns
 from sptc.verify.campaign import Record
 from sptc.verify.shards import Plan, ShardResult, both, draw, empty_coverage, pair_of, run_shard, steps_beside
 from sptc.verify.shrink import reproduce
@@ -139,3 +143,44 @@ def test_coverage_of_a_shard_is_its_own() -> None:
     for group in whole.coverage:
         assert np.array_equal(record.coverage[group.key].hits, group.hits)
     assert record.reached[0] == sum(group.reached for group in whole.coverage) > 0
+
+
+class OneBitWrong:
+    """Back end that changes one bit of the first output."""
+
+    def make_ready(self, arch: str) -> None:
+        pass
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        product = backend("golden").multiply(instruction, arch, operands)
+        d = product.d.copy()
+        d.flat[0] ^= 1
+        return replace(product, d=d)
+
+
+@pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
+def test_a_top_gets_what_it_executes(top: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan for a top-level module has its instructions only. Shards of `tcgen05` are images of tensor memory."""
+    plan = Plan(seed=3, backends=(top,), tiles=1)
+    shards = [plan.shard(index) for index in range(0, plan.lap, 7)]
+    families = {"warp": {"mma"}, "warpgroup": {"mma", "wgmma"}, "tcgen05": {"tcgen05"}}[top]
+    assert {shard.instruction.family for shard in shards} == families
+    assert all(top in tops_of(shard.instruction, shard.arch) for shard in shards)
+    file = draw(shards[0])
+    assert (file.cases, file.name) == (1, shards[0].subject.name)
+    assert (file.matrix(file.run("golden")) == file.matrix(file.run("native"))).all()
+    monkeypatch.setattr(shards_of_campaigns, "backend", lambda name: OneBitWrong())
+    assert run_shard(shards[0], sample=False).mismatches == 1
+    assert reproduce(shards[0]).file.cases == 1
+    other = {"warp": WGMMA, "warpgroup": S8, "tcgen05": F16}[top]
+    with pytest.raises(InstructionError, match=rf"^back ends {top} do not all execute "):
+        Plan(seed=3, backends=(top,), instructions=(other,))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
+def test_shards_on_tops(top: str, seed: int) -> None:
+    """Shards agree on each top-level module."""
+    plan = Plan(seed=seed, backends=(top,), tiles=2, architectures=("sm_100" if top == "tcgen05" else "sm_90",))
+    for index in range(4):
+        assert run_shard(plan.shard(index), sample=False).mismatches == 0
