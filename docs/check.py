@@ -14,8 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["findings"]
 
-#: Maximum size of a page in bytes without pictures, and minimum contrast ratio of text for WCAG level AA.
-_LARGEST, _CONTRAST = 500_000, 4.5
+#: Maximum size of a page in bytes without pictures, and of pages that contain more than text.
+_LARGEST, _LARGEST_OF = 500_000, {"playground.html": 1_500_000}
+#: Minimum contrast ratio of text for WCAG level AA.
+_CONTRAST = 4.5
 #: Theme variables for text colours, and for the background colour.
 _TEXT = ("--color-foreground-primary", "--color-foreground-secondary", "--color-link", "--color-content-foreground")
 _BACKGROUND = "--color-background-primary"
@@ -74,7 +76,7 @@ def findings(site: Path) -> Iterator[str]:
     """Yield a sentence for each problem of a built site."""
     for path in sorted(set(site.rglob("*.html")) - {site / _OF_SCRIPTS}):
         page, name = _page(path), path.relative_to(site).as_posix()
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _LARGEST_OF.get(name, _LARGEST):
             yield f"{name}: {path.stat().st_size} bytes"
         if not page.language:
             yield f"{name}: does not state its language"

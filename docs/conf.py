@@ -7,6 +7,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import generate
+import playground
 import sptc
 
 project = "sptc"
@@ -31,5 +32,6 @@ nitpicky = False
 
 
 def setup(app: Any) -> None:
-    """Write the pages that are generated from the code, before Sphinx reads any page."""
+    """Write the pages that are generated from the code, before Sphinx reads any page, and at the end the playground."""
     app.connect("builder-inited", lambda app: generate.write(Path(app.srcdir) / "generated"))
+    app.connect("build-finished", lambda app, _: playground.write(Path(app.outdir) / playground.NAME))

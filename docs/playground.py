@@ -1,7 +1,7 @@
 """Build the playground: ``python docs/playground.py FILE`` writes one HTML page that computes outputs with libsptc.
 
-libsptc is compiled to WebAssembly with emcc and stored inside the page, with the scripts, the style sheet and a table of
-all instructions: the page loads no other file. Without emcc, the page consists of one sentence.
+libsptc is compiled to WebAssembly with emcc and stored inside the page, with the scripts, the style sheet and a table
+of all instructions: the page loads no other file. Without emcc, the page consists of one sentence.
 """
 
 import base64

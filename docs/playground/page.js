@@ -104,7 +104,8 @@ function element(tag, attributes = {}, ...children) {
 }
 
 function table(heads, rows) {
-  const head = element("thead", {}, element("tr", {}, ...heads.map((text) => element("th", {}, text))));
+  const cells = heads.map((text) => element("th", { class: text === BITS ? "bits" : "" }, text));
+  const head = element("thead", {}, element("tr", {}, ...cells));
   return element("div", { class: "wide" }, element("table", {}, head, element("tbody", {}, ...rows)));
 }
 
@@ -166,30 +167,43 @@ function fields(name, first, count, describe = () => ["", ""]) {
   return filled(count, (place) => field(name, first + place, ...describe(first + place)));
 }
 
-function drawOperands(products) {
-  const { i } = state, rule = CATALOGUE.rules[i.rule];
+/** Returns the elements of A that each row of B meets, by row. An element of B can meet them with one half. */
+function meetings(products) {
   const meets = new Map();
   for (const { element: kept, selected } of products) {
-    const rows = selected.includes("half") ? [...selected.matchAll(/half (\d+)/g)].map(([, half]) => half >> 1) : [selected];
-    rows.forEach((row) => meets.set(Number(row), [...(meets.get(Number(row)) ?? []), `A${kept}`]));
+    const rows = selected.match(/\d+/g) ?? [], halves = selected.includes("half") ? 2 : 1;
+    for (const row of new Set(rows.map((text) => Math.floor(text / halves)))) {
+      meets.set(row, [...(meets.get(row) ?? []), `A${kept}`]);
+    }
   }
+  return meets;
+}
+
+function drawOperands(products) {
+  const { i, operands } = state, legal = CATALOGUE.rules[i.rule]?.legal, meets = meetings(products);
   const [stored, logical] = i.rule ? [i.stored, i.logical] : [4, 4];
-  const ofB = (row) => (meets.has(row) && i.rule ? ["met", [...new Set(meets.get(row))].join(" ")] : ["", ""]);
-  const ofNibble = (chunk) =>
-    (rule.legal.includes(state.operands.nibbles[chunk]) ? ["nibble", ""] : ["nibble undefined", "undefined"]);
+  const ofA = (place) => ["", `A${place}`];
+  const ofB = (row) => (i.rule && meets.has(row) ? ["met", meets.get(row).join(" ")] : ["", i.rule ? "" : `B${row}`]);
+  const isDefined = (chunk) => legal.includes(operands.nibbles[chunk]);
+  const ofNibble = (chunk) => (isDefined(chunk) ? ["nibble", ""] : ["nibble undefined", "undefined"]);
+  const columns = [
+    ["chunk", (chunk) => [String(chunk)]],
+    ["nibble", (chunk) => fields("nibbles", chunk, 1, ofNibble)],
+    [`A, ${i.a}`, (chunk) => fields("a", chunk * stored, stored, ofA)],
+    [`B, ${i.b}`, (chunk) => fields("b", chunk * logical, logical, ofB)],
+  ].slice(i.rule ? 0 : 2);
   const rows = filled(i.k / logical, (chunk) => element("tr", {},
-    element("td", {}, i.rule ? String(chunk) : `${chunk * logical}`),
-    ...(i.rule ? [element("td", {}, ...fields("nibbles", chunk, 1, ofNibble))] : []),
-    element("td", { class: "group" }, ...fields("a", chunk * stored, stored, (place) => ["", `A${place}`])),
-    element("td", { class: "group" }, ...fields("b", chunk * logical, logical, ofB))));
-  const heads = [i.rule ? "chunk" : "row", ...(i.rule ? ["nibble"] : []), `A, ${i.a}`, `B, ${i.b}`];
-  const others = [element("p", {}, `C, ${i.d} `, field("c", 0, "", ""))];
+    ...columns.map(([name, make]) => element("td", { "data-name": name.split(",")[0] }, ...make(chunk)))));
+  const others = [element("p", {}, `C, ${i.d} `, field("c", 0, "single", ""))];
   for (const [name, words] of i.scales ? [["scaleA", "Block scales of A"], ["scaleB", "Block scales of B"]] : []) {
     others.push(element("p", {}, `${words}, ${i.scale} `, ...fields(name, 0, i.scales)));
   }
   const focused = document.activeElement?.getAttribute("aria-label");
-  get("operands").replaceChildren(table(heads, rows), ...others);
+  get("operands").replaceChildren(table(columns.map(([name]) => name), rows), ...others);
   if (focused) document.querySelector(`[aria-label="${focused}"]`)?.focus();
+  const wrong = operands.nibbles.map((_, chunk) => chunk).filter((chunk) => !isDefined(chunk));
+  get("undefined").textContent = wrong.length ? `The nibbles of these chunks are undefined: ${wrong.join(", ")}. `
+    + "D is the result for the elements that the multiplexers select." : "";
 }
 
 const decimal = (number) => (Number.isInteger(number) ? String(number) : String(Number(number.toPrecision(9))));
@@ -210,7 +224,8 @@ function row(cells, bits, name = "") {
   return element("tr", { class: name }, ...drawn, ...(bits ? [bits] : []));
 }
 
-const HEADS = ["A", "nibble", "row of B", "a", "b", "product", "exponent", "shift", "kept", "cut off", "bits kept | cut off"];
+const BITS = "bits kept | cut off";
+const HEADS = ["A", "nibble", "row of B", "a", "b", "product", "exponent", "shift", "kept", "cut off", BITS];
 
 function drawStep(step, number, count) {
   const { i } = state, format = CATALOGUE.formats[i.d], { a, b } = shapes(i);
@@ -233,7 +248,8 @@ function drawStep(step, number, count) {
   }
   if (step.total !== null) {
     const value = decimal(isAligned ? Number(step.total) * 2 ** unit : Number(step.total));
-    rows.push(row(["sum", "", "", "", "", value, "", "", step.total, ""], isAligned ? bitsOf(step.total, 0, width) : null, "sum"));
+    const drawn = isAligned ? bitsOf(step.total, 0, width) : null;
+    rows.push(row(["sum", "", "", "", "", value, "", "", step.total, ""], drawn, "sum"));
   }
   const scale = isAligned ? `e_max ${step.e_max}, F ${step.alignment_bits}: the last bit kept is worth 2^${unit}`
     : step.total === null ? "a NaN or an infinity decides the result" : "exact sum of integers";

@@ -1,9 +1,9 @@
-// Trace of one output: selected elements, products, alignment, sum and rounding of each step. The fields have the names
-// and meanings that they have in sptc.verify.trace. The results are compared with those of libsptc, never used for them.
+// Trace of one output: selected elements, products, alignment, sum and rounding of each step. Fields have the names and
+// meanings of sptc.verify.trace. The page compares the result with that of libsptc, which is computed separately.
 "use strict";
 
-const GROUP = 16;  // products that share a block scale in the method "grouped"
-const BITS_OF_F16 = { least: -14 };
+/** Products that share a block scale in the method "grouped", and the exponent of the smallest normal f16. */
+const GROUP = 16, LEAST_F16 = -14;
 
 /** Returns, for each stored element of A, {chunk, nibble, selected, b}: the row of B that it meets, and its code. */
 function select(instruction, mux, rules, operands) {
@@ -49,7 +49,7 @@ function stepsOf(instruction, numerics) {
 /** Converts a decoded fp8 number to the exponent of the same number in f16. */
 function widened(factor) {
   if (factor.m === 0n) return factor;
-  return { ...factor, exponent: Math.max(bitLength(factor.m) - 1 + factor.e, BITS_OF_F16.least) };
+  return { ...factor, exponent: Math.max(bitLength(factor.m) - 1 + factor.e, LEAST_F16) };
 }
 
 /** Product of the signs or infinities of two factors, under IEEE rules. */
@@ -57,7 +57,8 @@ const classOf = (factor) => factor.special ?? Math.sign(factor.number);
 
 function multiplied(element, chosen, instruction, formats, operands, isEmulated) {
   const a = operands.a[element], { chunk, nibble, selected, b } = chosen;
-  let x = decode(a, formats[instruction.a], instruction.low.a), y = decode(b, formats[instruction.b], instruction.low.b);
+  let x = decode(a, formats[instruction.a], instruction.low.a);
+  let y = decode(b, formats[instruction.b], instruction.low.b);
   if (isEmulated) [x, y] = [widened(x), widened(y)];
   const m = x.m * y.m;
   return {
@@ -97,7 +98,8 @@ function termsOf(products, scales, isGrouped) {
 /** Rounds an exact sum m * 2**e to the result of a step, as a JavaScript number. Zero is positive. */
 function roundedSum(m, e, rounding) {
   const isHalf = rounding === "RNE-f16";
-  const [fractionBits, least, limit] = isHalf ? [10, -14, 2 ** 16] : [rounding === "RZ-E8M13" ? 13 : 23, -126, 2 ** 128];
+  const fractionBits = { "RNE-f16": 10, "RZ-E8M13": 13, "RZ-f32": 23 }[rounding];
+  const [least, limit] = isHalf ? [LEAST_F16, 2 ** 16] : [-126, 2 ** 128];
   const { q, last } = rounded(m, e, fractionBits, least, isHalf);
   const number = Number(q) * 2 ** last;
   return q === 0n ? 0 : (m < 0n ? -1 : 1) * (number >= limit ? Infinity : number);
@@ -105,12 +107,12 @@ function roundedSum(m, e, rounding) {
 
 function floatStep(products, scales, c, format, numerics) {
   const accumulator = decode(c, format);
-  const isFinite = accumulator.special === undefined;
   const nanScale = scales.some((scale) => scale.special !== undefined);
-  const special = products.reduce((sum, product) => sum + product.class, isFinite ? 0 : accumulator.special);
+  const special = products.reduce((sum, product) => sum + product.class, accumulator.special ?? 0);
   const step = { c, products, rounding: numerics.rounding, e_max: null, alignment_bits: null, total: null };
   const terms = termsOf(products, scales, numerics.method === "grouped");
-  terms.push({ elements: [], m: accumulator.m, e: accumulator.e, exponent: accumulator.m ? accumulator.exponent : null });
+  const exponentOfC = accumulator.m === 0n ? null : accumulator.exponent;
+  terms.push({ elements: [], m: accumulator.m, e: accumulator.e, exponent: exponentOfC });
   if (nanScale || !Number.isFinite(special)) {
     const none = { value: NaN, exponent: null, shift: null, kept: null, cut: null };
     step.terms = terms.map(({ elements }) => ({ elements, ...none }));
