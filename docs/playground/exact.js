@@ -89,11 +89,14 @@ function encodeRaw(number, format) {
 
 const hexadecimal = (code, bits) => code.toString(16).padStart(Math.ceil(bits / 4), "0");
 
-/** Returns the shortest decimal that is rounded to a code, or the code as a hexadecimal number if there is none. */
+/**
+ * Returns the exact decimal of a code of up to 8 bits, else the shortest decimal that is rounded to the code. A code to
+ * which no decimal is rounded is returned as a hexadecimal number.
+ */
 function spell(code, format, lowBit, container) {
   const { number } = decode(code, format, lowBit);
   let text = Number.isNaN(number) ? "nan" : number === Infinity ? "inf" : number === -Infinity ? "-inf" : "";
-  for (let digits = 1; !text && digits <= 17; ++digits) {
+  for (let digits = format.bits > 8 ? 1 : 17; !text && digits <= 17; ++digits) {
     const shorter = String(Number(number.toPrecision(digits)));
     if (encode(Number(shorter), format, lowBit) === code) text = shorter;
   }

@@ -182,8 +182,10 @@ function meetings(products) {
 function drawOperands(products) {
   const { i, operands } = state, legal = CATALOGUE.rules[i.rule]?.legal, meets = meetings(products);
   const [stored, logical] = i.rule ? [i.stored, i.logical] : [4, 4];
-  const ofA = (place) => ["", `A${place}`];
-  const ofB = (row) => (i.rule && meets.has(row) ? ["met", meets.get(row).join(" ")] : ["", i.rule ? "" : `B${row}`]);
+  const width = i.container === 32 ? "long" : "";
+  const ofA = (place) => [width, `A${place}`];
+  const ofB = (row) => (i.rule && meets.has(row) ? [`met ${width}`, meets.get(row).join(" ")]
+    : [width, i.rule ? "" : `B${row}`]);
   const isDefined = (chunk) => legal.includes(operands.nibbles[chunk]);
   const ofNibble = (chunk) => (isDefined(chunk) ? ["nibble", ""] : ["nibble undefined", "undefined"]);
   const columns = [
@@ -194,7 +196,7 @@ function drawOperands(products) {
   ].slice(i.rule ? 0 : 2);
   const rows = filled(i.k / logical, (chunk) => element("tr", {},
     ...columns.map(([name, make]) => element("td", { "data-name": name.split(",")[0] }, ...make(chunk)))));
-  const others = [element("p", {}, `C, ${i.d} `, field("c", 0, "single", ""))];
+  const others = [element("p", {}, `C, ${i.d} `, field("c", 0, "long", ""))];
   for (const [name, words] of i.scales ? [["scaleA", "Block scales of A"], ["scaleB", "Block scales of B"]] : []) {
     others.push(element("p", {}, `${words}, ${i.scale} `, ...fields(name, 0, i.scales)));
   }
@@ -206,7 +208,8 @@ function drawOperands(products) {
     + "D is the result for the elements that the multiplexers select." : "";
 }
 
-const decimal = (number) => (Number.isInteger(number) ? String(number) : String(Number(number.toPrecision(9))));
+/** Returns a number as text: integers below 2**53 exactly, other numbers with nine digits. */
+const decimal = (number) => String(Number.isSafeInteger(number) ? number : Number(number.toPrecision(9)));
 const withCode = (code, format) => `0x${hexadecimal(code, format.bits)} (${spellNumber(code, format)})`;
 const spellNumber = (code, format) => decimal(decode(code, format).number);
 
@@ -219,11 +222,6 @@ function bitsOf(kept, cut, width) {
   return element("td", { class: "bits" }, front, ...(behind ? [element("s", {}, behind + (rest ? "…" : ""))] : []));
 }
 
-function row(cells, bits, name = "") {
-  const drawn = cells.map((cell) => element("td", { class: "number" }, cell === null ? "-" : String(cell)));
-  return element("tr", { class: name }, ...drawn, ...(bits ? [bits] : []));
-}
-
 const BITS = "bits kept | cut off";
 const HEADS = ["A", "nibble", "row of B", "a", "b", "product", "exponent", "shift", "kept", "cut off", BITS];
 
@@ -231,8 +229,13 @@ function drawStep(step, number, count) {
   const { i } = state, format = CATALOGUE.formats[i.d], { a, b } = shapes(i);
   const isAligned = step.e_max !== null, unit = step.e_max - step.alignment_bits;
   const width = isAligned ? Math.max(...[step.total, ...step.terms.map((term) => term.kept)].map(bitLength)) + 2 : 0;
-  const aligned = (term) => [term.exponent, term.shift, term.kept, term.cut === null ? null : decimal(term.cut)];
-  const bits = (term) => (isAligned ? bitsOf(term.kept, term.cut, width) : null);
+  const heads = isAligned ? HEADS : HEADS.slice(0, HEADS.indexOf("exponent"));
+  const row = (cells, bits = "", name = "") => {
+    const drawn = cells.map((cell) => element("td", { class: "number" }, cell === null ? "-" : String(cell)));
+    return element("tr", { class: name }, ...[...drawn, bits || element("td")].slice(0, heads.length));
+  };
+  const aligned = (term) => [term.exponent, term.shift, term.kept, isAligned ? decimal(term.cut) : ""];
+  const bits = (term) => (isAligned ? bitsOf(term.kept, term.cut, width) : "");
   const isSingle = step.terms.length === step.products.length + 1;
   const rows = step.products.map((product, place) => {
     const { nibble, selected } = product, term = step.terms[place];
@@ -240,22 +243,24 @@ function drawStep(step, number, count) {
       product.element, nibble === null ? "" : nibble.toString(2).padStart(4, "0"), selected,
       spell(product.a, a.format, a.low, a.bits), spell(product.b, b.format, b.low, b.bits), decimal(product.value),
     ];
-    return row([...cells, ...(isSingle ? aligned(term) : ["", "", "", ""])], isSingle ? bits(term) : null);
+    return row([...cells, ...(isSingle ? aligned(term) : ["", "", "", ""])], isSingle ? bits(term) : "");
   });
-  for (const term of step.terms.filter(({ elements }) => !isSingle || !elements.length)) {
-    const name = term.elements.length ? `${term.elements[0]} to ${term.elements.at(-1)}` : "C";
-    rows.push(row([name, "", "", "", "", decimal(term.value), ...aligned(term)], bits(term)));
+  for (const term of isAligned && !isSingle ? step.terms : step.terms.slice(-1)) {
+    const { elements, value } = term;
+    const [name, number] = elements.length ? [`${elements[0]} to ${elements.at(-1)}`, decimal(value)]
+      : ["C", spellNumber(step.c, format)];
+    rows.push(row([name, "", "", "", "", number, ...aligned(term)], bits(term)));
   }
   if (step.total !== null) {
     const value = decimal(isAligned ? Number(step.total) * 2 ** unit : Number(step.total));
-    const drawn = isAligned ? bitsOf(step.total, 0, width) : null;
+    const drawn = isAligned ? bitsOf(step.total, 0, width) : "";
     rows.push(row(["sum", "", "", "", "", value, "", "", step.total, ""], drawn, "sum"));
   }
   const scale = isAligned ? `e_max ${step.e_max}, F ${step.alignment_bits}: the last bit kept is worth 2^${unit}`
     : step.total === null ? "a NaN or an infinity decides the result" : "exact sum of integers";
   return element("section", {},
     element("h3", {}, `Step ${number + 1} of ${count}: ${scale}`),
-    table(isAligned ? HEADS : HEADS.slice(0, -1), rows),
+    table(heads, rows),
     element("p", {}, `${step.rounding}: `, element("b", {}, withCode(step.d, format))));
 }
 
