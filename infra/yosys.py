@@ -1,17 +1,20 @@
 """Run Yosys in a separate process, for fault injection, proofs and synthesis."""
 
+import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from ..errors import BackendError
 from .installation import install_line
 from .limits import LONGEST_RUN, limited, memory_failure
 
-__all__ = ["run_yosys"]
+__all__ = ["run_yosys", "yosys_folder", "yosys_version"]
 
 _PROGRAM = """\
 import ctypes, sys
@@ -22,19 +25,55 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 """
 
 
+#: Environment variable with the path of a Yosys to use instead of the wheel's.
+_OWN = "SPTC_YOSYS"
+
+
+def yosys_folder() -> Path:
+    """Return the folder of the Yosys that :func:`run_yosys` runs, which also has its ABC, ``yosys-abc``."""
+    if own := shutil.which(os.environ.get(_OWN, "")):
+        return Path(own).parent
+    spec = importlib.util.find_spec("pyosys")
+    return Path(spec.origin).parent if spec and spec.origin else Path()
+
+
+def yosys_version() -> str:
+    """Return the version of the Yosys that :func:`run_yosys` runs.
+
+    It is the Yosys of the variable ``SPTC_YOSYS``, by default that of the wheel ``pyosys``. Versions 0.23 and 0.70 are
+    tested. Raise a `BackendError` if there is none, or the named program does not run.
+    """
+    if own := os.environ.get(_OWN):
+        return _version_of(own)
+    try:
+        return importlib.metadata.version("pyosys")
+    except importlib.metadata.PackageNotFoundError:
+        raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`") from None
+
+
+@cache
+def _version_of(program: str) -> str:
+    try:
+        done = subprocess.run([program, "-V"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendError(f"{_OWN} names {program}, which does not run: {error}") from None
+    return done.stdout.strip()
+
+
 def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
     """Run a Yosys script, one command per line, in a folder. Return what Yosys printed.
 
     The folder also gets a scratch file during the run. Raise a `BackendError` if Yosys is not installed, or the script
     fails, takes longer than `timeout` seconds, or more memory than :func:`~sptc.infra.limits.limited` allows.
     """
-    if importlib.util.find_spec("pyosys") is None:
-        raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`")
+    own = os.environ.get(_OWN)
+    yosys_version()
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()
         environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # temporary folder in which ABC writes its files
-        command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
+        command = [own, "-s"] if own else [sys.executable, "-c", _PROGRAM]
+        command.append(Path(file.name).name)
         try:
             done = subprocess.run(
                 command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout,

@@ -195,6 +195,8 @@ def library() -> ctypes.CDLL:
     structures = {"multiply": Matrices, "mma": MmaOperands, "wgmma": WgmmaOperands, "tcgen05": Tcgen05Operands}
     for name, structure in structures.items():
         getattr(loaded, f"sptc_{name}").argtypes = [handle, ctypes.POINTER(structure), ctypes.c_int]
+    sizes = [ctypes.c_uint32] * 3
+    loaded.sptc_encode_descriptor.argtypes = [handle, *sizes, text, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
     loaded.sptc_get_shape.argtypes = [handle, ctypes.POINTER(Shape)]
     loaded.sptc_metadata.argtypes = [handle, ctypes.c_int64, Input, ctypes.c_int32, Output, Output]
     return loaded

@@ -8,21 +8,21 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.util import find_spec
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from .. import __version__
-from ..errors import FileError
+from ..errors import BackendError, FileError
 from ..infra.cache import recall, store
 from ..infra.nextpnr import PLACING, nextpnr_version
 from ..infra.pools import local_pool
 from ..infra.reading import parse_json
-from ..infra.yosys import run_yosys
+from ..infra.yosys import run_yosys, yosys_folder, yosys_version
 from .netlist import Netlist
 from .recipe import STATISTICS, Recipe, Route
 
@@ -67,7 +67,7 @@ class Measurement:
 def versions(*, place: bool = False) -> dict[str, str]:
     """Return the versions of all tools that affect a measurement: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
 
-    The version of Yosys is that of ``pyosys``, which includes ABC. Tools that are not installed are left out. With
+    ``pyosys`` is the Yosys that commands run, which includes ABC. Tools that are not installed are left out. With
     `place` the result includes ``nextpnr``, see :func:`~sptc.infra.nextpnr.nextpnr_version`.
     """
     return {"sptc": __version__, **_tools(), **({"nextpnr": nextpnr_version()} if place else {})}
@@ -76,13 +76,10 @@ def versions(*, place: bool = False) -> dict[str, str]:
 @cache
 def _tools() -> dict[str, str]:
     versions_of_tools = {}
-    for name in ("amaranth", "pyosys"):
-        try:
-            versions_of_tools[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    spec = find_spec("pyosys")
-    if spec and spec.origin and (program := shutil.which(Path(spec.origin).parent / "yosys-abc")):
+    for name, version in (("amaranth", partial(importlib.metadata.version, "amaranth")), ("pyosys", yosys_version)):
+        with suppress(importlib.metadata.PackageNotFoundError, BackendError):
+            versions_of_tools[name] = version()
+    if program := shutil.which(yosys_folder() / "yosys-abc"):
         printed = subprocess.run([program, "-q", "version"], capture_output=True, text=True, check=False).stdout
         if banner := next((line for line in printed.splitlines() if "ABC " in line), ""):
             versions_of_tools["abc"] = banner[banner.index("ABC ") + 4 :].strip()

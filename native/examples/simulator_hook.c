@@ -48,8 +48,8 @@ int main(void) {
         group->e[thread] = 0x44444444;
     }
     for (int index = 0; index < SHARED_BYTES; index += 2) group->shared[index + 1] = 0x40; /* B is 2.0 */
-    /* Descriptor of B: address 0, leading offset 256 bytes, stride offset 128 bytes, no swizzle. */
-    const uint64_t descriptor = (uint64_t)(256 / 16) << 16 | (uint64_t)(128 / 16) << 32;
+    uint64_t descriptor = 0; /* of B: address 0, leading offset 256 bytes, stride offset 128 bytes */
+    if (status == SPTC_OK) status = sptc_encode_descriptor(instruction, 0, 256, 128, "none", 0, &descriptor);
     for (int times = 0; times < 2 && status == SPTC_OK; ++times)
         status = execute_wgmma_sp(instruction, group, descriptor, 0, times > 0);
     float result;

@@ -160,6 +160,13 @@ typedef struct sptc_wgmma_operands {
     sptc_output d;
 } sptc_wgmma_operands;
 
+/* Encodes a descriptor of a matrix in shared memory for wgmma or tcgen05. Start address, leading offset and stride offset
+ * are in bytes: multiples of 16 below 2**18. `swizzle` is "none", "32B", "64B" or "128B", for tcgen05 also "128B with 32B
+ * atoms"; `base_offset` is 0 to 7. */
+SPTC_API sptc_status sptc_encode_descriptor(sptc_instruction *instruction, uint32_t start, uint32_t leading_offset,
+                                            uint32_t stride_offset, const char *swizzle, int base_offset,
+                                            uint64_t *descriptor);
+
 /* Computes tiles of wgmma or wgmma.sp on `threads` threads. If metadata is refused, nothing is written. */
 SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads);
 

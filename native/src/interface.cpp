@@ -353,6 +353,17 @@ sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_opera
     });
 }
 
+sptc_status sptc_encode_descriptor(sptc_instruction *instruction, uint32_t start, uint32_t leading_offset,
+                                   uint32_t stride_offset, const char *swizzle, int base_offset, uint64_t *descriptor) {
+    return checked(instruction, [&] {
+        require(swizzle, "swizzle");
+        require(descriptor, "descriptor");
+        const auto family = instruction->opcode ? sptc::Family::TCGEN05 : opened(instruction).form->family;
+        if (family == sptc::Family::MMA) refuse_instruction(instruction->text, " has no operand in shared memory.");
+        *descriptor = sptc::encode_descriptor(start, leading_offset, stride_offset, swizzle, base_offset, family);
+    });
+}
+
 sptc_status sptc_metadata(sptc_instruction *instruction, int64_t tiles, sptc_input e, int32_t selector,
                           sptc_output nibbles, sptc_output defined) {
     return checked(instruction, [&] {

@@ -47,6 +47,33 @@ Descriptor decode_descriptor(uint64_t value, Family family, const std::string &n
     return {field(value, 0), field(value, 16), field(value, 32), int(value >> BASE_OFFSET_BIT & 7), &SWIZZLES[swizzle]};
 }
 
+uint64_t encode_descriptor(int64_t start, int64_t leading_offset, int64_t stride_offset, const std::string &swizzle,
+                           int base_offset, Family family) {
+    const Generation &generation = GENERATIONS[family == Family::WGMMA ? 0 : 1];
+    const struct {
+        const char *name;
+        int64_t bytes;
+        int bit;
+    } fields[] = {{"start", start, 0}, {"leading offset", leading_offset, 16}, {"stride offset", stride_offset, 32}};
+    uint64_t value = uint64_t(generation.fixed_value) << generation.fixed_bit;
+    for (const auto &each : fields) {
+        if (each.bytes % UNIT_BYTES || each.bytes >= ADDRESS_SPACE)
+            refuse_value("the ", each.name, " of a descriptor must be a multiple of ", UNIT_BYTES, " bytes from 0 to ",
+                         ADDRESS_SPACE - UNIT_BYTES, ", not ", each.bytes, ".");
+        value |= uint64_t(each.bytes / UNIT_BYTES) << each.bit;
+    }
+    if (base_offset < 0 || base_offset > 7)
+        refuse_value("the base offset of a descriptor must be 0 to 7, not ", base_offset, ".");
+    std::string names;
+    for (uint64_t code = 0; code < 8; ++code) {
+        if (generation.swizzles[code] < 0) continue;
+        const std::string name = SWIZZLES[generation.swizzles[code]].name;
+        if (name == swizzle) return value | uint64_t(base_offset) << BASE_OFFSET_BIT | code << generation.swizzle_bit;
+        names += (names.empty() ? "" : ", ") + name;
+    }
+    refuse_value("the swizzle of a descriptor must be ", names, ", not ", quoted(swizzle), ".");
+}
+
 std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
                                    const std::string &name) {
     const int64_t end = int64_t(std::min<size_t>(bytes, size_t(ADDRESS_SPACE)));

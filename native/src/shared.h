@@ -21,6 +21,10 @@ struct Descriptor {
 // Decodes a matrix descriptor; error messages use `name`, the name of the operand.
 Descriptor decode_descriptor(uint64_t value, Family family, const std::string &name);
 
+// Encodes a matrix descriptor, the inverse of `decode_descriptor`.
+uint64_t encode_descriptor(int64_t start, int64_t leading_offset, int64_t stride_offset, const std::string &swizzle,
+                           int base_offset, Family family);
+
 // Range of lines of an operand (rows of A or columns of B) from `first_line` on, and the order of their elements.
 struct Extent {
     int first_line, lines, k;

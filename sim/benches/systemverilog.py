@@ -1,11 +1,10 @@
 """SystemVerilog benches that compare a design with libsptc; the compiled programs run without Python."""
 
-import os
 import subprocess
 from pathlib import Path
 
 from ...infra.compiler import cxx_compiler, run_tool
-from ...infra.verilator import verilator_root
+from ...infra.verilator import verilator
 from ...native.vendor import write_files
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit, unit_of
@@ -41,13 +40,13 @@ def build_program(top: str, sources: list[Path], folder: Path, library: Path) ->
     The program is built in `folder`. Files that the sources include lie beside them or there; `library` is the folder
     of :func:`build_library`. Raise a `BackendError` if Verilator or a compiler is missing or fails.
     """
-    root = verilator_root()
-    words = [str(root / "bin" / "verilator_bin"), *_OPTIONS, *ALIKE, "--top-module", top]
+    tool = verilator()
+    words = [tool.program, *_OPTIONS, *ALIKE, "--top-module", top]
     words += [f"-I{place}" for place in (library / "dpi", folder, *{path.parent for path in sources})]
     words += ["-CFLAGS", f"-std=gnu++20 -fcoroutines -I{library}/include"]
     words += ["-LDFLAGS", f"{library}/build/libsptc.a -pthread", "-MAKEFLAGS", _MAKE]
     words += ["--Mdir", str(folder / "obj"), "-o", top, *map(str, sources), str(library / "dpi" / "sptc_dpi.cpp")]
-    run_tool(words, folder, "Verilator", top, {**os.environ, "VERILATOR_ROOT": str(root)})
+    run_tool(words, folder, "Verilator", top, tool.environment)
     return folder / "obj" / top
 
 

@@ -1,15 +1,15 @@
 """Compiled libraries of a dot-product unit or a row: one for all instructions, and one per frequent control word."""
 
 import hashlib
-import importlib.metadata
-import importlib.util
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...errors import BackendError
 from ...infra.cache import built, is_built
 from ...infra.compiler import compile_shared, progress
 from ...infra.verilator import compile_library
+from ...infra.yosys import yosys_version
 from ...rtl.config import CoreConfig
 from .fingerprint import Sources, fingerprint, require_hashed_hardware
 from .simd import OPTIMISATION, vectorised
@@ -28,12 +28,16 @@ _WRITTEN = b"".join(
 
 def recipe() -> str:
     """Return a hash of the code generators and their version, as part of the cache key of a specialised library."""
-    return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
+    return hashlib.sha256(_WRITTEN).hexdigest() + yosys_version()
 
 
 def can_be_specialised() -> bool:
     """Return whether Yosys is installed, which folds the constant control word of specialised libraries."""
-    return importlib.util.find_spec("pyosys") is not None
+    try:
+        yosys_version()
+    except BackendError:
+        return False
+    return True
 
 
 class Libraries:

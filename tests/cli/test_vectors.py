@@ -1,7 +1,6 @@
 """``sptc vectors``: files, messages, and testbenches that run unchanged and fail on faulty hardware."""
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import sptc
 from sptc.cli import main
-from sptc.infra.verilator import verilator_root
+from sptc.infra.verilator import verilator
 from sptc.rtl.config import PRESETS
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.emit import module_name
@@ -54,11 +53,11 @@ def commands(folder: Path, simulator: str) -> list[list[str]]:
 
 def build(folder: Path, simulator: str) -> None:
     """Build a testbench by its own command, with the packaged Verilator, but without optimisation, which takes long."""
-    root = verilator_root()
-    environment = {**os.environ, "MAKEFLAGS": "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0", "VERILATOR_ROOT": str(root)}
+    tool = verilator()
+    environment = {**tool.environment, "MAKEFLAGS": "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"}
     command = commands(folder, simulator)[0]
     if simulator == "verilator":
-        command[0] = str(root / "bin" / "verilator_bin")
+        command[0] = tool.program
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
@@ -168,10 +167,9 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
 
 
 def lint(folder: Path, *words: str) -> tuple[int, str]:
-    root = verilator_root()
-    command = [root / "bin" / "verilator_bin", "--lint-only", *words]
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    tool = verilator()
+    command = [tool.program, "--lint-only", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=tool.environment)
     return done.returncode, done.stderr
 
 

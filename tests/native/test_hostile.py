@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sptc.infra.compiler import cxx_compiler
+from sptc.isa.memory import GENERATIONS, encode_descriptor
 from sptc.isa.tcgen05 import every_opcode
 from sptc.native.library import Input, Matrices, MmaOperands, Output, WgmmaOperands, library
 from sptc.native.tables import forms
@@ -65,6 +66,32 @@ def test_a_foreign_header_and_null() -> None:
     assert library().sptc_multiply(None, None, 1) == 2
     with opened(F16) as instruction, refuses("operands must not be NULL."):
         instruction.call("mma", None, 1)
+
+
+def test_encoded_descriptors(rng: np.random.Generator) -> None:
+    """The library encodes the descriptors that Python encodes, and accepts the same fields."""
+    value = ctypes.c_uint64()
+    for text, arch, family in ((WGMMA, "sm_90", "wgmma"), ("tcgen05.mma.cta_group::1.kind::f16", "sm_100", "tcgen05")):
+        with opened(text, arch) as instruction:
+            for number in range(50):
+                swizzle = [*GENERATIONS[family].swizzles.values()][number % len(GENERATIONS[family].swizzles)]
+                fields = [*(16 * rng.integers(0, 1 << 14, 3)).tolist(), swizzle, int(rng.integers(0, 8))]
+                instruction.call("encode_descriptor", *fields[:3], swizzle.encode(), fields[4], ctypes.byref(value))
+                assert value.value == encode_descriptor(*fields, family=family)
+            names = ", ".join(GENERATIONS[family].swizzles.values())
+            for words, sentence in (
+                (
+                    (8, 0, 0, b"none", 0),
+                    "the start of a descriptor must be a multiple of 16 bytes from 0 to 262128, not 8.",
+                ),
+                ((0, 0, 1 << 18, b"none", 0), "the stride offset of a descriptor must be a multiple of 16 bytes"),
+                ((0, 0, 0, b"none", 8), "the base offset of a descriptor must be 0 to 7, not 8."),
+                ((0, 0, 0, b"16B", 0), f"the swizzle of a descriptor must be {names}, not '16B'."),
+            ):
+                with refuses(sentence):
+                    instruction.call("encode_descriptor", *words, ctypes.byref(value))
+    with opened(F16) as instruction, refuses("has no operand in shared memory."):
+        instruction.call("encode_descriptor", 0, 0, 0, b"none", 0, ctypes.byref(value))
 
 
 def test_operands_shapes_and_families() -> None:

@@ -1,6 +1,5 @@
 """SystemVerilog structures of ports: they fit the emitted module, and each field has the right bits."""
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from sptc.infra.verilator import verilator_root
+from sptc.infra.verilator import verilator as installed_verilator
 from sptc.rtl.cells.described import DescribedLayout, DescribedSignature
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import TOPS, emit, unit_of
@@ -32,10 +31,9 @@ COMBINATIONAL = replace(TINY, name="combinational", rows=1, columns=1, cuts=())
 
 
 def verilator(folder: Path, *words: str) -> Done:
-    root = verilator_root()
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    command = [str(root / "bin" / "verilator_bin"), *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    tool = installed_verilator()
+    command = [tool.program, *words]
+    return subprocess.run(command, cwd=folder, env=tool.environment, capture_output=True, text=True, check=False)
 
 
 @cache

@@ -1,13 +1,12 @@
 """Toggle counts of a mapped unit equal those that Verilator counts for the same netlist and steps, net by net."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.infra.verilator import verilator_root
+from sptc.infra.verilator import verilator
 from sptc.synth.energy.netlist import Bit, MappedNetlist
 from sptc.synth.energy.operands import drawn, streamed
 from sptc.synth.energy.simulator import STREAMS_OF_A_WORD
@@ -78,12 +77,12 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")
     program = MAIN.replace("WORDS", str(steps.shape[1])).replace("FIRST", str(CONFIG.latency))
     (tmp_path / "main.cpp").write_text(program, encoding="utf-8")
-    root = verilator_root()
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    tool = verilator()
     words = ["--cc", "--trace-saif", "--no-timing", "-Wno-fatal", "-Wno-lint", "--top-module", "mapped", "--Mdir", "."]
-    tool = str(root / "bin" / "verilator_bin")
-    subprocess.run([tool, *words, "mapped.v"], cwd=tmp_path, env=environment, check=True, capture_output=True)
-    include = root / "include"
+    subprocess.run(
+        [tool.program, *words, "mapped.v"], cwd=tmp_path, env=tool.environment, check=True, capture_output=True
+    )
+    include = tool.root / "include"
     sources = [*tmp_path.glob("*.cpp"), *(include / f"verilated{of}.cpp" for of in ("", "_saif_c", "_threads"))]
     defines = ["-DVM_TRACE=1", "-DVM_TRACE_SAIF=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-std=c++17"]
     compiler = ["c++", "-O0", *defines, f"-I{include}", f"-I{include}/vltstd", "-I.", "-pthread", "-o", "run"]
