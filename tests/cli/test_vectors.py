@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -204,11 +205,18 @@ def begins_with_a_gap(seed: int) -> bool:
 def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
     """Check that a testbench passes, and fails if a vector is altered. Return the output of the failed run."""
     build(folder, simulator)
-    passes, lines = simulate(folder, simulator)
+    passes, lines = simulate(folder, simulator, "+junit=right.xml")
     assert passes, lines
     alter(folder / "result.hex", vector)
-    passes, lines = simulate(folder, simulator)
+    passes, lines = simulate(folder, simulator, "+junit=wrong.xml")
     assert not passes
+    for name, failures in (("right.xml", "0"), ("wrong.xml", "1")):
+        (suite,) = ElementTree.parse(folder / name).getroot()
+        assert (suite.get("tests"), suite.get("failures"), len(suite.findall("*/failure"))) == (
+            "1",
+            failures,
+            int(failures),
+        )
     assert lines[0].startswith(f"vector {vector}: ")
     return lines
 
