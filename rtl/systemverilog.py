@@ -21,9 +21,7 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     """
     types = _Types()
     groups = list(_groups(ports(config, top)))
-    for group in groups:
-        if group.type.width > 1:
-            types.enter(f"{group.name}_t", group.type)
+    words = [types.enter(f"{group.name}_t", group.type) if group.type.width > 1 else "logic" for group in groups]
     constants = {"STEP_BYTES": config.step_bytes, "CHUNKS": config.chunks, "UNIT_LATENCY": config.latency}
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
@@ -32,12 +30,15 @@ def package(config: CoreConfig, top: str, name: str) -> str:
         # `long`.
         *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),
         f"package {name}_pkg;",
-        *(f"  localparam int unsigned {constant} = {value};" for constant, value in constants.items()),
+        *(f"  localparam int {constant} = {value};" for constant, value in constants.items()),
         *types.lines,
         "endpackage",
         "",
         f"module {name}_typed import {name}_pkg::*; (",
-        ",\n".join(f"  {'input ' if group.is_input else 'output'} {_word(group)} {group.name}" for group in groups),
+        ",\n".join(
+            f"  {'input ' if group.is_input else 'output'} {word} {group.name}"
+            for group, word in zip(groups, words, strict=True)
+        ),
         ");",
         f"  {name} {top} (",
         ",\n".join(f"    .{port}({value})" for group in groups for port, value in group.connections),
@@ -75,10 +76,6 @@ def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
         yield stem, list(alike)
 
 
-def _word(group: _Group) -> str:
-    return f"{group.name}_t" if group.type.width > 1 else "logic"
-
-
 class _Types:
     """Type definitions in SystemVerilog, each before its first use.
 
@@ -92,14 +89,21 @@ class _Types:
         self.lines: list[str] = []
         self._named: dict[Type, str] = {}
 
-    def enter(self, name: str, kind: Type) -> None:
-        """Define a SystemVerilog type under a name, unless it is defined already."""
+    def enter(self, name: str, kind: Type) -> str:
+        """Define a SystemVerilog type under a name, unless it is defined already. Return the type of such a port.
+
+        Icarus Verilog 11 accepts neither names of array types nor arrays of structures for ports. The type of an array
+        is written out, and its elements are vectors of the same width.
+        """
         if isinstance(kind, Structure) and kind not in self._named:
             self._structure(name, kind)
-        else:
-            element = "_element" if isinstance(kind, Array) else ""
-            word, dimensions = self._reference(f"{name.removesuffix('_t')}{element}", kind)
-            self.lines.append(f"  typedef {word}{dimensions} {name};")
+            return name
+        element = "_element" if isinstance(kind, Array) else ""
+        word, dimensions = self._reference(f"{name.removesuffix('_t')}{element}", kind)
+        self.lines.append(f"  typedef {word}{dimensions} {name};")
+        if isinstance(kind, Array) and isinstance(kind.element, Structure | Enumeration):
+            return f"logic [{kind.count - 1}:0][{kind.element.width - 1}:0]"
+        return f"{word}{dimensions}"
 
     def _reference(self, name: str, kind: Type) -> tuple[str, str]:
         """Return the name of a type and its packed dimensions. Structures and enumerations are defined first."""

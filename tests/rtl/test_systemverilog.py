@@ -1,6 +1,7 @@
 """SystemVerilog structures of ports: they fit the emitted module, and each field has the right bits."""
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,6 +63,18 @@ def lint(config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | No
 def test_the_module_takes_its_structures(top: str, tmp_path: Path) -> None:
     done = lint(TINY, top, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="apt-get install iverilog brings Icarus Verilog")
+@pytest.mark.parametrize(
+    "top", [pytest.param(top, marks=() if top in QUICK else pytest.mark.regression) for top in TOPS]
+)
+def test_icarus_accepts_the_package(top: str, tmp_path: Path) -> None:
+    """The emitted module itself is not needed."""
+    (tmp_path / "it.sv").write_text(package(TINY, top, "it"), encoding="utf-8")
+    words = ["iverilog", "-g2012", "-t", "null", "-i", "it.sv"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_what_has_no_registers_has_no_clock(tmp_path: Path) -> None:
