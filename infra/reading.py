@@ -9,6 +9,7 @@ import json
 import math
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -203,7 +204,14 @@ class ArrayFiles:
                 raise ValueError(f"the size of {shown(member.filename)} differs from its header")
             file.seek(0)
             array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
-            return array
+        if array.dtype.kind == "U" and _codes(array).max(initial=0) > sys.maxunicode:
+            raise ValueError(f"the text of {shown(member.filename)} has a code that no character has")
+        return array
+
+
+def _codes(array: NDArray) -> NDArray[np.uint32]:
+    """Return the codes of all characters of a text array, four bytes each."""
+    return np.ravel(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
 
 
 @contextmanager

@@ -80,6 +80,8 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
     """
     busy = {item: _cycles(item, arch) for item in work.multiplications}
     lines = [ins.line for ins in kernel.instructions]
+    if not lines:
+        return []
     whole = (min(lines), max(lines))
     return [
         _loop(first, last, work, busy)

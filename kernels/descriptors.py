@@ -49,7 +49,7 @@ def _texts(ins: Instruction, writers: Writers) -> list[str]:
             bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
             if whole:
                 texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
-    except (Error, IndexError):  # another part of the report lists the instruction as not modelled, with the reason
+    except (Error, ValueError, IndexError):  # another part of the report lists the instruction as not modelled, with the reason
         pass
     return texts
 

@@ -308,7 +308,12 @@ class Machine:
                 self.registers[number] = whole.reshape(-1)
 
     def whole_groups(self, mask: Mask, group: int, ins: Instruction) -> NDArray[np.intp] | None:
-        """Return the groups of threads in a mask, or None for all groups. Raise an error if the mask splits a group."""
+        """Return the groups of threads in a mask, or None for all groups.
+
+        Raise an error if the mask splits a group, or the last group of a CTA is not complete.
+        """
+        if self.launch.threads % group:
+            raise self.fault(ins, f"it needs whole groups of {group} threads; a CTA has {self.launch.threads}")
         if mask is None:
             return None
         masks = mask.reshape(-1, group)

@@ -55,7 +55,7 @@ _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
 def parse_operand(text: str, find: Callable[[str], Register | None]) -> Operand:
     """Parse an operand. The function `find` returns the register with a given name, or None."""
     if text.startswith("["):
-        first, *more = split(text[1:-1]) if text.endswith("]") else (text,)
+        first, *more = (split(text[1:-1]) or [""]) if text.endswith("]") else (text,)
         match = _ADDRESS.fullmatch(first)
         offset = parse_constant(match[3] or "0") if match else None
         if not match or offset is None or offset.value >= 1 << 31:

@@ -70,6 +70,8 @@ def test_bad_launches(cli: CommandLine) -> None:
         ({"arguments": [{"map": "argument0", "box": [16], "shape": 3}]},
          "the shape of argument 0 must be a list of int"),
         ({"arrays": {"a": {"zeros": "float16", "shape": [1] * 99}}}, "list of integers above 0, at most 32"),
+        *(({"arrays": {"a": {"zeros": name, "shape": [1]}}}, f"'{re.escape(name)}' is not an element type of numpy")
+          for name in (",", "(9,f4", "float8_e,m3fn")),
         ({"arrays": {"a": {"zeros": "object", "shape": [1]}}}, "elements of array 'a' must be numbers, not object"),
         ({"arrays": {"a": {"file": "a.npz", "tensor": 3}}}, "file and tensor of array 'a' must be names"),
         ({"arguments": [{"array": []}]}, "argument 0 names the array .*, which is not among arrays"),

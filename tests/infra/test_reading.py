@@ -106,6 +106,20 @@ def test_no_array_and_no_archive(tmp_path: Path) -> None:
         read_all(path)
 
 
+def test_text_with_codes_that_no_character_has(tmp_path: Path) -> None:
+    """Python fails later in many ways on such a string, which numpy makes without an error."""
+    for order in "<>":
+        words = np.array([0x41, 0x10FFFF, 0xD800, 0x10FFFF], f"{order}u4")
+        for last, readable in ((0x10FFFF, True), (0x110000, False), (0xFFFFFFFF, False)):
+            words[-1] = last
+            np.savez(tmp_path / "x.npz", x=words.view(f"{order}U4")[0], empty=np.zeros((0, 3), "U2"), none=np.array(""))
+            if readable:
+                assert read_all(tmp_path / "x.npz")["x"] == words.view(f"{order}U4")[0]
+                continue
+            with pytest.raises(FileError, match=r"is nothing \(the text of 'x.npy' has a code that no character has\)$"):
+                read_all(tmp_path / "x.npz")
+
+
 def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory budget covers the arrays that are read from one file. A member that is not read costs nothing."""
     path = tmp_path / "x.npz"

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from sptc.errors import Error, KernelError
 from sptc.kernels.launch import TensorMap, run_kernel
+from sptc.kernels.summary import summaries
 
 Random = np.random.Generator
 WORDS = 64
@@ -272,6 +273,9 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
     np.testing.assert_array_equal(*results)
 
 
+_WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+
+
 def test_what_a_kernel_must_not_do() -> None:
     arrays = [np.zeros(WORDS, np.uint32), np.zeros(WORDS, np.uint32)]
     for body, message in (
@@ -300,9 +304,19 @@ def test_what_a_kernel_must_not_do() -> None:
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
         ("LOOP: bra LOOP;", "within the limit of instructions"),
         ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is no operand$"),
+        ("ld.global.u32 %r1, [];", "^line 18: '' is no address$"),
+        (f"{_WGMMA} {{%f1, %f2, %f3, %f4}}, %rd1, %rd2, 1, 1, 1, 0, 0;",
+         "^line 18: wgmma.*: it needs whole groups of 128 threads; a CTA has 64$"),
     ):  # fmt: skip
         with pytest.raises(KernelError, match=message):
             run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
+
+
+def test_a_kernel_without_instructions_and_one_without_operands() -> None:
+    done = run_kernel(".version 8.7\n.target sm_90\n.visible .entry k() { }", 1, 32, [])
+    assert (done.instructions, done.loops) == (0, [])
+    (summary,) = summaries(text(f"{_WGMMA} %f1, %rd1;"))
+    assert summary.unmodelled[0].startswith(f"line 18: {_WGMMA}")
 
 
 def test_what_a_launch_refuses() -> None:
