@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -286,15 +287,19 @@ def _ranges(numbers: NDArray[np.intp]) -> list[list[int]]:
 
 def _read_group(record: Mapping[str, Any]) -> Group:
     axes = tuple(Axis(_text(axis["name"]), tuple(map(_text, axis["labels"]))) for axis in record["axes"])
+    rows: Sequence[Sequence[int]] = record["hits"]
+    if prod(len(axis.labels) for axis in axes) != sum(map(len, rows)):  # before an array of this many bins is made
+        raise ValueError("the number of hit counts is not the number of bins")
     group = Group(_text(record["configuration"]), _text(record["name"]), _text(record["meaning"]), axes)
-    flat = group.reason.reshape(-1)
+    flat, left = group.reason.reshape(-1), group.bins
     for number, declared in enumerate(record["unreachable"], 1):
         group.reasons.append(_text(declared["reason"]))
         for first, last in declared["bins"]:
             if not 0 <= first <= last < group.bins:
                 raise ValueError("a range of unreachable bins exceeds the bins of the group")
+            if (left := left - (last + 1 - first)) < 0:  # ranges that overlap could take quadratic time
+                raise ValueError("a bin is declared unreachable twice")
             flat[first : last + 1] = number
-    rows: Sequence[Sequence[int]] = record["hits"]
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):
         raise ValueError("a hit count must be an integer of 0 or more")
     group.hits = np.array([hit for row in rows for hit in row], np.int64).reshape(group.shape)

@@ -173,6 +173,8 @@ DAMAGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "too many hits": lambda _, record: record["hits"][0].__setitem__(0, 1 << 80),
     "no axes": lambda _, record: record.pop("axes"),
     "a bin that is not there": lambda _, record: record["unreachable"][0].update(bins=[[2, 6]]),
+    "bins of terabytes": lambda _, record: record.update(axes=[{"name": "x", "labels": [*"ab" * 500]}] * 4),
+    "unreachable again and again": lambda _, record: record["unreachable"][0].update(bins=[[0, 3]] * 4),
     "a name that is none": lambda _, record: record.update(name=None),
     "twice": lambda content, record: content["groups"].append(record),
 }
