@@ -101,15 +101,18 @@ class Journal:
             self._database.executescript("\n".join(["BEGIN;", *tables, "COMMIT;"]))
         except sqlite3.OperationalError as error:
             raise self._unfit(error) from None
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):  # the text of an error can contain bytes of the file
             raise self.damaged() from None
 
     def _check_schema(self) -> None:
         """Raise a `FileError` if the database contains anything other than the two expected tables."""
-        expected = {("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items()}
+        texts = (("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items())
+        expected = {tuple(text.encode() for text in row) for row in texts}
         assert self._database
+        self._database.text_factory = bytes  # the text of a damaged schema can be no UTF-8
         if any(row not in expected for row in self._database.execute("SELECT type, name, sql FROM sqlite_master")):
             raise self.damaged()
+        self._database.text_factory = str
 
     def _takes_too_long(self) -> bool:
         """Progress handler of SQLite: counts its calls and aborts a query that takes minutes."""

@@ -128,6 +128,7 @@ def test_a_damaged_database(tmp_path: Path) -> None:
     size = 4096
     assert len(whole) > 4 * size
     damaged = [whole[:place] + b"\xa5" * size + whole[place + size :] for place in range(0, len(whole), size)]
+    damaged += [whole.replace(b"(content TEXT", other) for other in (b"(cont\xa5nt TEXT", b"\xa5content TEXT")]
     damaged += [whole[:length] for length in (10, 100, 2000, size, 2 * size, len(whole) - 10)]
     for number, content in enumerate(damaged):
         path = tmp_path / str(number)
