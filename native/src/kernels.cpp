@@ -152,7 +152,7 @@ void fused_lanes(const Window &window, const RowOfA &a, const BlockOfB &b, int32
     for (int v = 0; v < V; ++v) accumulators[v] = load(d + lane + v * LANES);
     for (int number = 0; number < window.steps; ++number) {
         const Step step = step_of(a, b, number * window.slots, window.slots, lane);
-        const int32_t *b_scales = b.scale_exponents + number * b.stride + lane;
+        const int32_t *b_scales = window.scaled ? b.scale_exponents + number * b.stride + lane : nullptr;
         Ints before[V], scale[V] = {};
         for (int v = 0; v < V; ++v) {
             before[v] = accumulators[v];
