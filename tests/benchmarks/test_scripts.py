@@ -14,9 +14,9 @@ from sptc.tests.synth.power_library import TEXT as POWER
 pytestmark = pytest.mark.bench
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-#: Modules of scripts, and scripts that need a GPU.
+#: Modules and processes of scripts, and scripts that need a GPU.
 NOT_RUN = "measure oracle record record_kernels library_calls library_kernels planted_products planted_values "
-NOT_RUN += "random_products"
+NOT_RUN += "random_products fuzz_readers fuzz_target"
 SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {*NOT_RUN.split()})
 
 

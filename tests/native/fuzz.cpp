@@ -1,6 +1,10 @@
 // Makes random and mutated calls of the C interface, in a build with sanitizers. Arguments: seed, number of
 // instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap and
 // exactly as long as their stated size, so that a sanitizer finds every access beyond them.
+//
+// With SPTC_LIBFUZZER it is a target of libFuzzer instead (benchmarks/fuzz.py). The first line of an input is such a
+// line, and the other bytes are the choices that are random otherwise.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -13,9 +17,21 @@
 
 namespace {
 
-std::mt19937_64 randomness;
+// Random numbers; as long as a fuzzer's input has bytes, numbers from these bytes.
+struct Randomness {
+    std::mt19937_64 generator;
+    const uint8_t *next = nullptr, *end = nullptr;
 
-uint64_t below(uint64_t end) { return randomness() % end; }
+    uint64_t of_bytes(int count) {
+        if (end - next < count) return generator();
+        uint64_t value = 0;
+        while (count--) value = value << 8 | *next++;
+        return value;
+    }
+    uint64_t operator()() { return of_bytes(8); }
+} randomness;
+
+uint64_t below(uint64_t end) { return randomness.of_bytes(end <= 256 ? 1 : 8) % end; }
 bool happens(int in) { return below(uint64_t(in)) == 0; }
 
 std::string mutated(std::string text) {
@@ -44,7 +60,7 @@ struct Buffer {
 
     explicit Buffer(int64_t size) : bytes(size_t(size)) {
         const uint64_t kind = below(4);
-        for (uint8_t &byte : bytes) byte = kind ? uint8_t(randomness()) : uint8_t(0x44);
+        for (uint8_t &byte : bytes) byte = kind ? uint8_t(randomness.generator()) : uint8_t(0x44);
     }
     template <typename View>
     View as() {
@@ -183,45 +199,65 @@ void check(sptc_status status, sptc_instruction *handle, const std::string &text
     if (status == SPTC_FAILED) fail("failed", said);
 }
 
+struct Counts {
+    unsigned long accepted = 0, in_tensor_memory = 0;
+};
+
+// Opens an instruction, and makes four calls with it whether it was opened or not.
+void use(const std::string &text, const std::string &arch, Counts &counts) {
+    static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
+    sptc_instruction *handle = nullptr;
+    const sptc_status opened = sptc_open(happens(200) ? 7 : SPTC_ABI, happens(300) ? nullptr : text.c_str(),
+                                         happens(300) ? nullptr : arch.c_str(), &handle);
+    check(opened, handle, text);
+    sptc_shape shape{};
+    const sptc_status described = sptc_get_shape(handle, &shape);
+    check(described, handle, text);
+    const bool shapeless = opened == SPTC_OK && std::string(sptc_text(handle)).find("cta_group") != std::string::npos;
+    if ((opened == SPTC_OK) != (described == SPTC_OK || shapeless)) fail("opened without a shape", text);
+    const sptc_status chosen = sptc_choose_kernels(handle, kernels[below(std::size(kernels))]);
+    check(chosen, handle, text);
+    for (int times = 0; times < 4; ++times) {
+        sptc_status (*const calls_of[])(sptc_instruction *, const sptc_shape &) = {multiply, mma, wgmma, metadata,
+                                                                                   tcgen05};
+        const uint64_t which = shapeless && !happens(10) ? 4 : below(std::size(calls_of));
+        const sptc_status status = calls_of[which](handle, shape);
+        check(status, handle, text);
+        counts.accepted += status == SPTC_OK, counts.in_tensor_memory += status == SPTC_OK && which == 4;
+        if (opened != SPTC_OK && status == SPTC_OK) fail("computed what was not opened", text);
+    }
+    sptc_close(handle);
+}
+
 }  // namespace
 
+#ifdef SPTC_LIBFUZZER
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const uint8_t *end = data + size, *line = std::find(data, end, '\n'), *tab = std::find(data, line, '\t');
+    randomness.generator.seed(size);
+    randomness.next = std::min(line + 1, end), randomness.end = end;
+    Counts counts;
+    use(std::string(data, tab), std::string(std::min(tab + 1, line), line), counts);
+    return 0;
+}
+#else
 int main(int count, char **words) {
     if (count != 4) return 2;
-    randomness.seed(std::strtoull(words[1], nullptr, 10));
+    randomness.generator.seed(std::strtoull(words[1], nullptr, 10));
     const unsigned long instructions = std::strtoul(words[2], nullptr, 10);
-    std::vector<std::pair<std::string, std::string>> lines;
+    std::vector<std::pair<std::string, std::string> > lines;
     std::ifstream file(words[3]);
     for (std::string text, arch; std::getline(file, text, '\t') && std::getline(file, arch);)
         lines.emplace_back(text, arch);
-    static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
-    unsigned long calls = 0, accepted = 0, in_tensor_memory = 0;
-    for (; calls < instructions; ++calls) {
+    Counts counts;
+    for (unsigned long number = 0; number < instructions; ++number) {
         auto [text, arch] = lines[below(lines.size())];
         if (happens(10)) text = mutated(text);
         if (happens(40)) arch = mutated(arch);
-        sptc_instruction *handle = nullptr;
-        const sptc_status opened = sptc_open(happens(200) ? 7 : SPTC_ABI, happens(300) ? nullptr : text.c_str(),
-                                             happens(300) ? nullptr : arch.c_str(), &handle);
-        check(opened, handle, text);
-        sptc_shape shape{};
-        const sptc_status described = sptc_get_shape(handle, &shape);
-        check(described, handle, text);
-        const bool shapeless =
-            opened == SPTC_OK && std::string(sptc_text(handle)).find("cta_group") != std::string::npos;
-        if ((opened == SPTC_OK) != (described == SPTC_OK || shapeless)) fail("opened without a shape", text);
-        const sptc_status chosen = sptc_choose_kernels(handle, kernels[below(std::size(kernels))]);
-        check(chosen, handle, text);
-        for (int times = 0; times < 4; ++times) {
-            sptc_status (*const calls_of[])(sptc_instruction *, const sptc_shape &) = {multiply, mma, wgmma, metadata,
-                                                                                       tcgen05};
-            const uint64_t which = shapeless && !happens(10) ? 4 : below(std::size(calls_of));
-            const sptc_status status = calls_of[which](handle, shape);
-            check(status, handle, text);
-            accepted += status == SPTC_OK, in_tensor_memory += status == SPTC_OK && which == 4;
-            if (opened != SPTC_OK && status == SPTC_OK) fail("computed what was not opened", text);
-        }
-        sptc_close(handle);
+        use(text, arch, counts);
     }
-    std::printf("%lu instructions, %lu calls accepted, %lu of tcgen05\n", calls, accepted, in_tensor_memory);
-    return accepted && in_tensor_memory ? 0 : 1;
+    std::printf("%lu instructions, %lu calls accepted, %lu of tcgen05\n", instructions, counts.accepted,
+                counts.in_tensor_memory);
+    return counts.accepted && counts.in_tensor_memory ? 0 : 1;
 }
+#endif

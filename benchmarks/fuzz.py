@@ -1,0 +1,162 @@
+"""Coverage-guided fuzzing of every reader of files and of the C interface: executions, edges and findings.
+
+A finding is an exception other than `sptc.Error`, more than 2 GiB of memory, more than ten seconds of the processor, or
+a report of a sanitizer. Each becomes a file in the folder of findings, and the command that repeats it is printed.
+Python readers (`fuzz_readers.py`) need the extra ``fuzz``; the C interface (`tests/native/fuzz.cpp`) needs clang.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from measure import Row, options, show
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = "libsptc"
+#: Names of the readers in `fuzz_readers.py`, which the parent process does not import.
+READERS = (
+    *("instruction", "descriptor", "kernel", "launch", "register-file", "pack", "npy", "npz", "safetensors", "pt"),
+    *("configuration", "liberty", "way", "results", "report", "coverage", "state"),
+)
+#: Seconds of a whole run by default, and number of findings that end a process before a reader is given up.
+_WHOLE, _MOST_ENDS = 3600, 20
+_SANITIZERS = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"
+#: Maximum length of an input of the C interface, of which the instruction is the first line.
+_MOST_BYTES = 1 << 12
+
+
+@dataclass
+class Outcome:
+    """Result of the fuzzing of one reader."""
+
+    name: str
+    executions: int
+    edges: int
+    findings: list[Path]
+
+
+class CannotStartError(Exception):
+    """A target does not run at all."""
+
+
+def fuzz(name: str, command: list[str], folder: Path, seconds: float) -> Outcome:
+    """Run the process of a target again and again until the time is over, since some findings end it."""
+    findings, executions, edges, ends = folder / "findings", 0, 0, 0
+    start = time.monotonic()
+    while (left := round(seconds - (time.monotonic() - start))) > 0 and ends < _MOST_ENDS:
+        before = {*findings.iterdir()}
+        words = [word.format(seconds=left) for word in command]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        printed = done.stdout.decode(errors="replace")
+        counts = re.findall(r"stat::number_of_executed_units: (\d+)|^#(\d+)\t", printed, re.MULTILINE)
+        if not counts:
+            raise CannotStartError(f"{name}: {' '.join(printed.split())[-500:]}")
+        executions += max(int(final or status) for final, status in counts)
+        edges = max([edges, *map(int, re.findall(r" cov: (\d+) ", printed))])
+        if done.returncode and before == {*findings.iterdir()}:
+            raise CannotStartError(f"{name} ended with status {done.returncode}: {printed.splitlines()[-1]}")
+        ends += done.returncode != 0
+    return Outcome(name, executions, edges, [path for path in sorted(findings.iterdir()) if path.suffix != ".txt"])
+
+
+def fuzz_library(folder: Path) -> list[str]:
+    """Compile the C interface with clang, libFuzzer and sanitizers, write its corpus, and return the command.
+
+    Raise a `CannotStartError` if there is no clang.
+    """
+    from sptc.isa.tcgen05 import every_opcode
+    from sptc.native.tables import forms
+    from sptc.native.vendor import write_files
+
+    clang = shutil.which(os.environ.get("CLANGXX", "clang++"))
+    if clang is None:
+        raise CannotStartError("the fuzzing of libsptc needs clang++ (on Debian or Ubuntu, `apt install clang`)")
+    write_files(folder / "sources")
+    flags = f"{_SANITIZERS} -fsanitize=fuzzer-no-link"
+    make = ["make", "-s", "-C", str(folder / "sources"), f"CXX={clang}", f"CXXFLAGS={flags}", "build/libsptc.a"]
+    subprocess.run(make, check=True, capture_output=True)
+    program, source = folder / "fuzz", ROOT / "tests" / "native" / "fuzz.cpp"
+    words = [clang, "-std=c++17", *_SANITIZERS.split(), "-fsanitize=fuzzer", "-DSPTC_LIBFUZZER", str(source)]
+    words += [f"-I{folder}/sources/include", f"{folder}/sources/build/libsptc.a", "-pthread", "-o", str(program)]
+    subprocess.run(words, check=True)
+    seeds = [f"{form.instruction}\t{form.instruction.architectures[0]}\n" for form in forms()]
+    seeds += [f"{opcode}\tsm_100\n" for opcode in every_opcode()]
+    for number, line in enumerate(seeds[:: max(1, len(seeds) // 200)]):
+        (folder / "corpus" / f"seed-{number}").write_bytes(line.encode() + bytes(range(64)))
+    limits = [
+        f"-max_len={_MOST_BYTES}",
+        "-rss_limit_mb=2048",
+        "-timeout=120",
+        "-report_slow_units=120",
+        "-print_final_stats=1",
+    ]
+    places = [f"-artifact_prefix={folder}/findings/", str(folder / "corpus")]
+    return [str(program), "-max_total_time={seconds}", "-print_final_stats=1", *limits, *places]
+
+
+def command_of(name: str, folder: Path) -> list[str]:
+    """Return the command that fuzzes a target, with the seconds still open."""
+    for part in ("corpus", "findings"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    if name == LIBRARY:
+        return fuzz_library(folder)
+    script = Path(__file__).with_name("fuzz_target.py")
+    return [sys.executable, str(script), name, str(folder / "corpus"), str(folder / "findings"), "{seconds}"]
+
+
+def outcomes(names: list[str], folder: Path, seconds: float) -> Iterator[Outcome]:
+    """Fuzz one target after the other. A target that cannot run gives a sentence on standard error."""
+    for name in names:
+        try:
+            yield fuzz(name, command_of(name, folder / name), folder / name, seconds)
+        except CannotStartError as error:
+            print(error, file=sys.stderr)
+
+
+def main() -> None:
+    """Fuzz all targets, print a table and the commands that repeat the findings; status 1 if there are findings."""
+    parser = options((__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--readers", nargs="+", choices=(*READERS, LIBRARY), default=[*READERS, LIBRARY], metavar="READER",
+        help=f"any of {', '.join((*READERS, LIBRARY))} (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="seconds per reader (default: an hour divided by their number)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build" / "fuzz", metavar="FOLDER",
+        help="folder of findings, and of corpora with which the next run begins (default %(default)s)",
+    )  # fmt: skip
+    chosen = parser.parse_args()
+    if find_spec("atheris") is None and {*chosen.readers} != {LIBRARY}:
+        print("this benchmark needs atheris: install it with `pip install -e .[fuzz]`", file=sys.stderr)
+        sys.exit(2)
+    seconds = chosen.seconds or (1 if chosen.small else _WHOLE / len(chosen.readers))
+    results = [*outcomes(chosen.readers, chosen.folder.resolve(), seconds)]
+    if not results:
+        sys.exit(2)
+    if chosen.json:
+        figures = [("executions", "executions"), ("edges", "edges"), ("findings", "findings")]
+        values = [(each, {**vars(each), "findings": len(each.findings)}) for each in results]
+        show([Row(f"{each.name}, {key}", unit, held[key]) for each, held in values for key, unit in figures], True)
+    else:
+        print(f"{'reader':14}  executions   edges  findings")
+        for each in results:
+            print(f"{each.name:14}  {each.executions:10}  {each.edges:6}  {len(each.findings):8}")
+    for each in results:
+        for path in each.findings:
+            script = Path(__file__).with_name("fuzz_target.py")
+            program = str(path.parents[1] / "fuzz") if each.name == LIBRARY else f"python {script} {each.name}"
+            print(f"repeat with: {program} {path}", file=sys.stderr)
+    sys.exit(any(each.findings for each in results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Fuzz one reader in this process, or read one file of a finding again.
+
+`python fuzz_target.py READER FILE` reads a file, with a traceback if the reader fails. `fuzz.py` calls this script with
+more arguments: the folder of the corpus, the folder of findings, and the seconds.
+"""
+
+import importlib
+import io
+import random
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+#: Processor seconds that reading a file may take, and elapsed seconds, which are many because other work can slow the
+#: machine. The limit of memory is in MiB.
+SECONDS, PATIENCE, MEMORY = 10, 120, 2048
+#: Length of the header of an array, where small changes have large effects, and share of the mutations that are of a
+#: member of an archive, not of the bytes of the archive.
+_HEADER, _IN_MEMBERS = 128, 0.85
+
+
+def main() -> None:
+    """Fuzz a reader, or read one file."""
+    name, place, *more = sys.argv[1:]
+    if not more:
+        reader = importlib.import_module("fuzz_readers").READERS[name]
+        with tempfile.TemporaryDirectory() as scratch:
+            _read(reader, Path(place).read_bytes(), Path(scratch))
+        return
+    import atheris
+
+    with atheris.instrument_imports(include=["sptc"]):
+        reader = importlib.import_module("fuzz_readers").READERS[name]
+    corpus, findings, seconds = Path(place), Path(more[0]), more[1]
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, seed in enumerate(reader.seeds(Path(scratch))):
+            (corpus / f"seed-{number}").write_bytes(seed)
+    options = [f"-max_total_time={seconds}", f"-rss_limit_mb={MEMORY}", f"-timeout={PATIENCE}", "-max_len=1048576"]
+    options += [
+        f"-report_slow_units={PATIENCE}",
+        "-print_final_stats=1",
+        f"-artifact_prefix={findings}/",
+        "-verbosity=1",
+    ]
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as scratch:
+        target = Target(reader, Path(scratch), findings)
+        words: dict[str, Any] = {"custom_mutator": archives_mutated(_mutate)} if _is_archive(reader) else {}
+        atheris.Setup([sys.argv[0], *options, str(corpus)], target, **words)
+        atheris.Fuzz()
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _mutate(data: bytes, longest: int) -> bytes:
+    import atheris  # libFuzzer replaces the function when it starts
+
+    return atheris.Mutate(data[:longest], longest)  # type: ignore[no-any-return]
+
+
+def _is_archive(reader: Any) -> bool:
+    return reader.file.endswith((".npz", ".pt"))
+
+
+def _read(reader: Any, data: bytes, scratch: Path) -> None:
+    from sptc.errors import Error
+
+    for path in scratch.iterdir():
+        path.unlink()
+    (scratch / reader.file).write_bytes(data)
+    try:
+        reader.read(scratch / reader.file)
+    except Error as error:
+        message = str(error)
+        if len(message) > 3_000:
+            raise AssertionError(f"the message has {len(message)} characters") from None
+
+
+class Target:
+    """Function that libFuzzer calls. It stores each kind of finding once and continues.
+
+    A kind is the type of an error and the line that raised it. Inputs that exceed memory or elapsed time end the
+    process; libFuzzer stores these.
+    """
+
+    def __init__(self, reader: Any, scratch: Path, findings: Path) -> None:
+        self._reader, self._scratch, self._findings = reader, scratch, findings
+        self._known: set[str] = set()
+
+    def __call__(self, data: bytes) -> None:
+        """Read a file with these bytes."""
+        start = time.process_time()
+        try:
+            _read(self._reader, data, self._scratch)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            self._store(data, f"{type(error).__name__} at {frame.filename}:{frame.lineno}", traceback.format_exc())
+        else:
+            if (seconds := time.process_time() - start) > SECONDS:
+                self._store(data, "slow", f"{seconds:.0f} seconds of the processor\n")
+
+    def _store(self, data: bytes, kind: str, text: str) -> None:
+        if kind in self._known:
+            return
+        self._known.add(kind)
+        path = self._findings / f"finding-{sha256(kind.encode()).hexdigest()[:12]}"
+        path.write_bytes(data)
+        path.with_suffix(".txt").write_text(f"{kind}\n{text}", encoding="utf-8")
+
+
+def archives_mutated(mutate: Callable[[bytes, int], bytes]) -> Callable[[bytes, int, int], bytes]:
+    """Return a mutator of zip archives, whose checksums stay right. `mutate` mutates bytes to at most a length."""
+
+    def mutated(data: bytes, longest: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                members = [(name, archive.read(name)) for name in archive.namelist()]
+        except Exception:
+            members = []
+        if not members or rng.random() > _IN_MEMBERS:
+            return mutate(data, longest)
+        place = rng.randrange(len(members))
+        name, content = members[place]
+        match rng.randrange(8):
+            case 0:
+                del members[place]
+            case 1:
+                members[place] = (name, rng.choice(members)[1])
+            case 2:
+                members[place] = (
+                    mutate(name.encode(), 40).decode("ascii", "replace").replace("\0", "?") or "?",
+                    content,
+                )
+            case 3 | 4 | 5:
+                members[place] = (name, mutate(content[:_HEADER], 2 * _HEADER) + content[_HEADER:])
+            case _:
+                members[place] = (name, mutate(content, max(len(content) + 64, 1)))
+        stored = io.BytesIO()
+        with zipfile.ZipFile(stored, "w", zipfile.ZIP_STORED) as archive:
+            for number, (name, content) in enumerate(members):
+                if name not in [other for other, _ in members[:number]]:
+                    archive.writestr(name, content)
+        return stored.getvalue()[:longest]
+
+    return mutated
+
+
+if __name__ == "__main__":
+    main()
