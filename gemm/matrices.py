@@ -44,12 +44,12 @@ FILLING = 0b0100
 
 
 def as_array(name: str, value: Any) -> NDArray:
-    """Return a numpy array unchanged; copy a PyTorch tensor, which may be on a GPU, to a numpy array.
+    """Return a numpy array in native byte order; copy a PyTorch tensor, which may be on a GPU, to a numpy array.
 
     Raise an `OperandError` if the value is neither.
     """
     if isinstance(value, np.ndarray):
-        return value
+        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     if not is_tensor(value):
         raise OperandError(f"{name} must be an array of numpy or a tensor of PyTorch, not {type(value).__name__}")
     return array_of(name, value)

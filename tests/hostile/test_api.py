@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,13 @@ def _packing() -> list[Call]:
     found.append(Call(sptc.pack, {"instruction": ordered, "b": np.zeros((2, 16, 8)), **stored, "metadata": "software"}))
     found.append(Call(sptc.random_metadata, {"instruction": ordered, "rng": 3, "tiles": 2, "selector": 1}))
     return found
+
+
+def _gemm() -> Call:
+    a = np.arange(512, dtype=np.float16).reshape(16, 8, 4)
+    a[..., 2:] = 0
+    b, c = np.arange(256, dtype=np.float16).reshape(32, 8), np.ones((16, 8), np.float32)
+    return Call(sptc.gemm, {"a": a.reshape(16, 32), "b": b, "c": c, "format": "f16", "backend": "golden"})
 
 
 def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
@@ -165,6 +172,60 @@ def test_calls(count: int, rng: np.random.Generator) -> None:
     for call in CALLS:  # as they stand
         call.function(**call.arguments)
     _fuzz(count, rng)
+
+
+def _read_only(value: np.ndarray) -> np.ndarray:
+    copy = value.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+#: Changes of all array arguments of a call, and whether the call then gives the same result (True), raises an error
+#: (False), or does one of both (None).
+ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], bool | None]] = {
+    "read-only": (_read_only, True),
+    "negative strides": (lambda value: np.flip(np.flip(value).copy()), True),
+    "not contiguous": (lambda value: np.repeat(value, 2, -1)[..., ::2], True),
+    "big-endian": (lambda value: value.astype(value.dtype.newbyteorder(">")), None),
+    "objects": (lambda value: value.astype(object), False),
+    "without axes": (lambda value: value.ravel()[0].reshape(()), False),
+    "no batch": (lambda value: value[None][:0], None),
+}
+
+
+def _bytes_of(result: Any) -> Any:
+    if isinstance(result, Matrices):
+        result = {field.name: getattr(result, field.name) for field in fields(result)}
+    if isinstance(result, dict):
+        return {name: _bytes_of(value) for name, value in result.items()}
+    return (result.shape, result.tobytes()) if isinstance(result, np.ndarray) else result
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
+    change, expected = ARRAYS[name]
+    for call in [*CALLS, _gemm()]:
+        arrays = {key: value for key, value in call.arguments.items() if isinstance(value, np.ndarray)}
+        for key in arrays.keys() & {"a", "b", "c", "d", "registers", "smem"}:
+            if arrays[key].dtype.kind == "u":  # floats of a sparse A keep their zeros
+                arrays[key] = (
+                    rng.integers(0, 256, arrays[key].nbytes, np.uint8)
+                    .view(arrays[key].dtype)
+                    .reshape(arrays[key].shape)
+                )
+        if not arrays:
+            continue
+        given = {key: change(value) for key, value in arrays.items()}
+        try:
+            result = call.function(**call.arguments | given)
+        except sptc.Error:
+            assert expected is not True, call
+            continue
+        assert expected is not False, call
+        if name == "no batch":
+            assert not isinstance(result, np.ndarray) or result.size == 0
+        else:
+            assert _bytes_of(result) == _bytes_of(call.function(**call.arguments | arrays)), call
 
 
 def test_a_mistake_is_seen(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
