@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Literal, Protocol
 
 import numpy as np
@@ -50,6 +51,7 @@ class Engine:
     def __init__(self, config: CoreConfig, simulator: Simulator = "verilator") -> None:
         self.config = config
         self._words = step_words(config)
+        self._lock = Lock()
         self._observer: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None] | None = None
         self._model: Model
         if simulator == "verilator":
@@ -63,7 +65,8 @@ class Engine:
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Compute steps on the row in order, shape (count, words); return one result word per step, shape (count,)."""
-        results = self._model.run(steps)
+        with self._lock:  # a model has state, and ctypes lets other threads run meanwhile
+            results = self._model.run(steps)
         if self._observer:
             self._observer(steps, results)
         return results
