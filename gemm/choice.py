@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..api.backends import Backend, backend
-from ..errors import BackendError, InstructionError, OperandError
+from ..errors import BackendError, InstructionError, OperandError, shown
 from ..isa.architectures import target_named
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction, every_instruction
@@ -52,7 +52,7 @@ def formats_of(fmt: str) -> tuple[str, str]:
     """Return the formats of A and B from one format name, or two with a comma; raise an `OperandError` for others."""
     a, comma, b = fmt.partition(",") if isinstance(fmt, str) else ("", "", "")
     if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
-        raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
+        raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {shown(fmt)}")
     return a, b if comma else a
 
 

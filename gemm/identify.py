@@ -25,7 +25,7 @@ from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .faults_operands import rounded_otherwise
 from .group_scales import grouped_way
 from .matrices import as_array, as_factor, loses_bits, typed_codes
-from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
+from .options import all_chosen, along_m, check_types, epilogue_of, format_of, grouped, oriented
 from .search import Operands, Search, searched
 from .setting import Problem, Setting
 from .sums import check_result
@@ -123,6 +123,8 @@ def identify(
     Error
         The input is invalid.
     """
+    texts = {"format": format, "instruction": instruction, "arch": arch, "result": result}
+    check_types(None, texts, {"dense": dense, "prune": prune, "relu": relu})
     target = _result_codes(as_array("y", y), result)
     left, right = as_factor("a", a), as_array("b", b)
     scales, vector = block_scales_of(block_scale_a, block_scale_b), right.ndim == 1

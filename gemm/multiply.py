@@ -16,7 +16,7 @@ from .block_scales import BlockScales, block_scales_of, scaled_instructions
 from .epilogue import broadcasts, result_dtype
 from .group_scales import grouped_way
 from .matrices import as_array, as_factor, converted, dense_codes, factors, sparse_codes
-from .options import along_m, epilogue_of, exchanged, format_of, grouped, oriented, way_of
+from .options import along_m, check_types, epilogue_of, exchanged, format_of, grouped, oriented, way_of
 from .sums import check_result, product
 from .ways import Way
 
@@ -122,6 +122,8 @@ def gemm(
         A factor is not sparse (the message says where and how often), shapes do not match, there is a NaN, or a type
         matches no format.
     """
+    texts = {"format": format, "instruction": instruction, "arch": arch, "accumulate": accumulate, "result": result}
+    check_types(way, texts, {"swapped": swapped, "prune": prune, "relu": relu})
     sparse_b = way.swapped if way else swapped
     left, right = as_factor("a", a), as_factor("b", b, transposed=sparse_b)
     words = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error, FileError, OperandError
+from ..errors import Error, FileError, OperandError, shown
 from ..infra.reading import read_json
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
@@ -21,8 +21,8 @@ from .matrices import accumulator_codes, as_array, own_format
 from .ways import Way, instruction_named
 
 __all__ = [
-    "all_chosen", "along_m", "chosen", "epilogue_of", "exchanged", "format_of", "grouped", "oriented", "read_way",
-    "way_of",
+    "all_chosen", "along_m", "check_types", "chosen", "epilogue_of", "exchanged", "format_of", "grouped", "oriented",
+    "read_way", "way_of",
 ]  # fmt: skip
 
 #: Sets of element formats that one instruction can multiply with each other.
@@ -232,14 +232,31 @@ def epilogue_of(
     """
     if beta is not None and c is None:
         raise OperandError("beta is a factor of c, which is missing")
-    for name, factor in (("alpha", alpha), ("beta", beta)):
-        if factor is not None:
-            _floats(name, factor)
+    alpha, factor = _number("alpha", alpha), 1.0 if beta is None else _number("beta", beta)
     arrays = {
         name: None if value is None else _floats(name, value)
         for name, value in (("c", c), ("bias", bias), ("scale_a", scale_a), ("scale_b", scale_b))
     }
-    return Epilogue(alpha=alpha, beta=1.0 if beta is None else beta, relu=relu, **arrays)
+    return Epilogue(alpha=alpha, beta=factor, relu=relu, **arrays)
+
+
+def _number(name: str, value: Any) -> float:
+    values = _floats(name, value)
+    if values.size != 1:
+        raise OperandError(f"{name} must be one number, not an array of shape {values.shape}")
+    return value if isinstance(value, (int, float, np.generic)) else float(values.item())
+
+
+def check_types(way: Way | None, texts: Mapping[str, object], flags: Mapping[str, object]) -> None:
+    """Raise an `OperandError` unless `way` is a `Way`, `texts` are texts, each if given, and `flags` are bools."""
+    if way is not None and not isinstance(way, Way):
+        raise OperandError(f"way must be a Way, not {shown(way)}")
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise OperandError(f"{name} must be a text, not {shown(value)}")
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise OperandError(f"{name} must be True or False, not {shown(value)}")
 
 
 def along_m(addend: NDArray) -> NDArray:

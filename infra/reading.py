@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 
 from ..errors import FileError, shown
 
-__all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
+__all__ = [
+    "ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text",
+    "reason_of",
+]  # fmt: skip
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
@@ -30,6 +33,8 @@ TEXT_BYTES = 1 << 29
 #: budget. Arrays of ``.npy`` files are mapped and take no memory before they are used.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
+#: Maximum length of the reason in an error message. Some messages of zipfile contain whole parts of a file.
+_LONGEST_REASON = 200
 #: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
 #: Maximum ratio of array bytes to archive bytes. The compression ratio of deflate is at most 1,032.
@@ -148,8 +153,13 @@ def _refused(path: Path, refusal: str) -> Iterator[None]:
     except OSError as error:
         raise FileError(f"{path} cannot be read ({error.strerror or error})") from None
     except Exception as error:
-        reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
-        raise FileError(f"{path} {refusal} ({reason})") from None
+        raise FileError(f"{path} {refusal} ({reason_of(error)})") from None
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first sentence of an error as one line of at most about 200 characters."""
+    reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def _budget() -> int:

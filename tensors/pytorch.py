@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from numpy.typing import NDArray
 
 from ..errors import FileError, OperandError
-from ..infra.reading import opened
+from ..infra.reading import opened, reason_of
 from ..isa.metadata import GRANULARITIES
 from .compressed import Compressed
 from .element_types import named_dtype, needed
@@ -101,7 +101,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
             return words.view(named_dtype(dtype))
         array: NDArray = tensor.numpy()
     except (TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split()).split(". ")[0]
+        reason = reason_of(error)
         raise OperandError(f"{name} is a tensor of {tensor.dtype} that numpy cannot hold ({reason})") from None
     return array
 
@@ -198,8 +198,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         except (FileError, OSError):
             raise
         except Exception as error:  # A damaged file can raise any error of the modules zip, pickle and PyTorch.
-            reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
-            raise FileError(f"{path} is no whole .pt file ({reason})") from None
+            raise FileError(f"{path} is no whole .pt file ({reason_of(error)})") from None
     if not tensors:
         raise FileError(f"{path} holds no tensor, but {type(loaded).__name__}")
     return tensors

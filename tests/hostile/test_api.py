@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+from sptc.gemm.diagnosis import Identification
 from sptc.gemm.unpack import Matrices
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.memory import encode_descriptor
@@ -73,8 +74,17 @@ def _packing() -> list[Call]:
 def _gemm() -> Call:
     a = np.arange(512, dtype=np.float16).reshape(16, 8, 4)
     a[..., 2:] = 0
-    b, c = np.arange(256, dtype=np.float16).reshape(32, 8), np.ones((16, 8), np.float32)
-    return Call(sptc.gemm, {"a": a.reshape(16, 32), "b": b, "c": c, "format": "f16", "backend": "golden"})
+    given = {"a": a.reshape(16, 32), "b": np.arange(256, dtype=np.float16).reshape(32, 8), "format": "f16"}
+    given |= {"c": np.ones((16, 8), np.float32), "alpha": 1.0, "beta": 0.5, "bias": np.ones(8, np.float32)}
+    given |= {"relu": False, "result": "f32", "split_k": 1, "order": "tree", "promote": 1, "swapped": False}
+    return Call(sptc.gemm, given | {"backend": "golden"})
+
+
+def _identify() -> Call:
+    given = _gemm().arguments
+    factors = {"a": given["a"], "b": given["b"], "format": "f16", "result": "f32"}
+    y = sptc.gemm(given["a"], given["b"], format="f16", backend="golden")
+    return Call(sptc.identify, factors | {"y": y, "alpha": 1.0, "dense": False, "prune": False, "promote": None})
 
 
 def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
@@ -111,6 +121,7 @@ def calls() -> list[Call]:
         Call(sptc.stmatrix, {"instruction": "stmatrix.sync.aligned.m8n8.x2.shared.b16", **stored}),
         Call(sptc.evidence, {"instruction": wgmma, "arch": "sm_90", "a_from": "shared"}),
         Call(_sequence, sequence),
+        _gemm(),
         *_packing(),
     ]
 
@@ -144,7 +155,7 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
         return False
     finally:
         assert all(_same(value, arguments[name]) for name, value in before.items()), "an operand was modified"
-    assert result is None or isinstance(result, (np.ndarray, str, dict, Matrices))
+    assert result is None or isinstance(result, (np.ndarray, str, dict, Matrices, Identification))
     if isinstance(result, np.ndarray):
         assert result.flags.writeable
         arrays = [value for value in arguments.values() if isinstance(value, np.ndarray)]
@@ -152,12 +163,12 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
     return True
 
 
-def _fuzz(count: int, rng: np.random.Generator) -> None:
+def _fuzz(count: int, rng: np.random.Generator, calls: list[Call]) -> None:
     taken = 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for number in range(count):
-            call = CALLS[number % len(CALLS)]
+            call = calls[number % len(calls)]
             state = rng.bit_generator.state
             try:
                 taken += _try(call, rng)
@@ -171,7 +182,12 @@ def _fuzz(count: int, rng: np.random.Generator) -> None:
 def test_calls(count: int, rng: np.random.Generator) -> None:
     for call in CALLS:  # as they stand
         call.function(**call.arguments)
-    _fuzz(count, rng)
+    _fuzz(count, rng, CALLS)
+
+
+@pytest.mark.regression
+def test_calls_of_identify(rng: np.random.Generator) -> None:
+    _fuzz(300, rng, [_identify()])
 
 
 def _read_only(value: np.ndarray) -> np.ndarray:
@@ -204,7 +220,7 @@ def _bytes_of(result: Any) -> Any:
 @pytest.mark.parametrize("name", ARRAYS)
 def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
     change, expected = ARRAYS[name]
-    for call in [*CALLS, _gemm()]:
+    for call in CALLS:
         arrays = {key: value for key, value in call.arguments.items() if isinstance(value, np.ndarray)}
         for key in arrays.keys() & {"a", "b", "c", "d", "registers", "smem"}:
             if arrays[key].dtype.kind == "u":  # floats of a sparse A keep their zeros
@@ -231,4 +247,4 @@ def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
 def test_a_mistake_is_seen(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     monkeypatch.setattr("sptc.api.matrix_moves._addresses", lambda addresses, move: addresses)
     with pytest.raises(AssertionError, match=r"(ld|st)matrix"):
-        _fuzz(QUICK, rng)
+        _fuzz(QUICK, rng, CALLS)

@@ -106,6 +106,17 @@ def test_no_array_and_no_archive(tmp_path: Path) -> None:
         read_all(path)
 
 
+def test_a_long_reason(tmp_path: Path) -> None:
+    """An archive whose member has another name in its own header, with all bytes of the file as name."""
+    data = bytearray(whole())
+    data[26:28] = struct.pack("<H", len(data) - 30)
+    path = tmp_path / "x.npz"
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"is nothing \(File name in directory.*\.\.\.\)$") as raised:
+        read_all(path)
+    assert len(str(raised.value)) < len(str(path)) + 250
+
+
 def test_text_with_codes_that_no_character_has(tmp_path: Path) -> None:
     """Python fails later in many ways on such a string, which numpy makes without an error."""
     for order in "<>":
