@@ -23,10 +23,17 @@ _COMPILED = (".so", ".o")
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled models and measurements: ``$SPTC_CACHE``, or ``sptc`` in the user's cache."""
+    """Return the folder of compiled models and measurements: ``$SPTC_CACHE``, or ``sptc`` in the user's cache.
+
+    A user without a home, as in some containers, has a temporary folder of this process.
+    """
     if chosen := os.environ.get("SPTC_CACHE"):
         return Path(chosen)
-    return user_cache_path("sptc", appauthor=False)
+    try:
+        folder = user_cache_path("sptc", appauthor=False)
+    except RuntimeError:  # raised by platformdirs 4.11; earlier versions return a relative path
+        folder = Path()
+    return folder if folder.is_absolute() else Path(_own_folder().name)
 
 
 def is_built(name: str) -> bool:

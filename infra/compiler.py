@@ -1,5 +1,6 @@
 """Find and run the C++ compiler of this machine, and run other build tools."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prog
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
+#: Parts of the lines of a compiler that state a reason, the most telling part first.
+_TELLING = (os.strerror(errno.ENOSPC), "rror")
 #: First message of the first build of this process, if standard error is no terminal.
 _announced: list[str] = []
 
@@ -52,13 +55,13 @@ def run_tool(
 ) -> None:
     """Run a command in a folder. `tool` and `built` name the tool and the file that it builds in error messages.
 
-    Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions an error.
+    Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions a full disk or
+    an error.
     """
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = (
-            [line for line in done.stderr.splitlines() if "rror" in line] or done.stderr.splitlines() or ["no message"]
-        )
+        printed = done.stderr.splitlines()
+        lines = [line for word in _TELLING for line in printed if word in line] or printed or ["no message"]
         raise BackendError(f"{tool} failed while building {built}: {lines[0].strip()}")
 
 

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sptc.errors import BackendError
 from sptc.infra.cache import built, cache_folder, recall, store
+from sptc.infra.compiler import compile_shared
 
 
 def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +25,21 @@ def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPTC_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path("/d/.cache/sptc")
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(user: int) -> object:
+        raise KeyError(f"getpwuid(): uid not found: {user}")
+
+    for name in ("SPTC_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.chdir(tmp_path)
+    path = built("thing", _written)
+    assert path.read_bytes() == b"built"
+    assert built("thing", lambda path: pytest.fail("built twice")) == path
+    assert [*tmp_path.iterdir()] == []
+    path.unlink()
 
 
 @pytest.fixture
@@ -103,3 +120,70 @@ def test_no_room_anywhere(place: Path) -> None:
 
     with pytest.raises(BackendError, match=r"thing cannot be written \(No space left on device\)$"):
         built("no such thing", full)
+
+
+#: Program that builds a file, and waits while the second argument exists. The first argument is a log of the builds.
+BUILDER = """
+import pathlib, sys, time
+from sptc.infra.cache import built
+log, obstacle = map(pathlib.Path, sys.argv[1:])
+def note(word):
+    with log.open("a") as file:
+        file.write(word)
+def build(path):
+    note("begun ")
+    while obstacle.exists():
+        time.sleep(0.01)
+    path.write_bytes(b"built")
+note("started ")
+print(built("thing", build).read_text())
+"""
+
+
+def test_first_builds_at_the_same_time_and_a_killed_one(place: Path, tmp_path: Path) -> None:
+    """One process builds and is killed. Of the waiting processes, one builds, and the others take its file."""
+    log, obstacle = tmp_path / "log", tmp_path / "obstacle"
+    obstacle.touch()
+
+    def started(waits_for: Path) -> "subprocess.Popen[str]":
+        words = [sys.executable, "-c", BUILDER, str(log), str(waits_for)]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    def wait_for(word: str, count: int) -> None:
+        while not log.exists() or log.read_text().split().count(word) < count:
+            assert first.poll() is None
+            time.sleep(0.01)
+
+    first = started(obstacle)
+    wait_for("begun", 1)
+    others = [started(tmp_path / "nothing") for _ in range(2)]
+    wait_for("started", 3)
+    time.sleep(0.3)
+    assert log.read_text().split().count("begun") == 1
+    first.kill()
+    assert first.communicate(timeout=300)[0] == ""
+    assert [process.communicate(timeout=300)[0] for process in others] == ["built\n"] * 2
+    assert log.read_text().split().count("begun") == 2
+    obstacle.unlink()
+
+
+@pytest.mark.regression
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a file system")
+def test_a_full_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the file system of the cache is full, a build fails with one sentence, and nothing incomplete stays."""
+    small = tmp_path / "small"
+    small.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(small)]
+    if subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("this container may not mount a file system")
+    source = {"large.cpp": "extern const char large[1 << 20] = {1};"}
+    try:
+        monkeypatch.setenv("SPTC_CACHE", str(small))
+        message = r"^the C\+\+ compiler failed while building large: .*No space left on device$"
+        with pytest.raises(BackendError, match=message):
+            built("large.so", lambda path: compile_shared(source, path, ("-O0",), "large"))
+        store("figures", bytes(1 << 20))
+        assert recall("figures") is None
+        assert [entry.name for entry in small.iterdir()] == ["large.lock"]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
