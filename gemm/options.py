@@ -244,7 +244,7 @@ def _number(name: str, value: Any) -> float:
     values = _floats(name, value)
     if values.size != 1:
         raise OperandError(f"{name} must be one number, not an array of shape {values.shape}")
-    return value if isinstance(value, (int, float, np.generic)) else float(values.item())
+    return value if isinstance(value, (int, float)) else float(values.item())
 
 
 def check_types(way: Way | None, texts: Mapping[str, object], flags: Mapping[str, object]) -> None:
