@@ -50,12 +50,18 @@ def parse_ptx(text: str) -> dict[str, Kernel]:
     return _Module(_without_comments(text)).entries()
 
 
-_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# A comment without an end is matched as group 1, and stays. Else each of many `/*` would be searched to the end.
+_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*(?:.*?\*/|(.*))', re.DOTALL)
 
 
 def _without_comments(text: str) -> str:
     """Replace comments by spaces, so that line numbers do not change."""
-    return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else re.sub(r"[^\n]", " ", m[0]), text)
+
+    def without(match: re.Match[str]) -> str:
+        stays = match[0].startswith('"') or match[1] is not None
+        return match[0] if stays else re.sub(r"[^\n]", " ", match[0])
+
+    return _COMMENT.sub(without, text)
 
 
 def _check_size(space: str, size: int) -> None:

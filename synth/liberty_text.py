@@ -17,7 +17,8 @@ __all__ = ["Group", "decompressed", "merged", "parsed", "plain", "without"]
 
 # Parsers from PyPI are not used: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad
 # input, and eda-liberty-parser takes twice as long and accepts an empty file.
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# A comment without an end is matched as group 1, and stays. Else each of many `/*` would be searched to the end.
+_COMMENT = re.compile(r"/\*(?:.*?\*/|(.*))", re.DOTALL)
 _LIBRARY = re.compile(r"\s*library\s*\(")
 #: Pattern of a token: the end of a group, `name : value;`, `name (words);`, the start of a group, or a semicolon.
 _STATEMENT = re.compile(
@@ -87,7 +88,7 @@ def decompressed(path: Path) -> bytes:
 
 def plain(text: str) -> str:
     """Return liberty text without comments, with the same number of lines."""
-    return _COMMENT.sub(lambda comment: " " + "\n" * comment[0].count("\n"), text)
+    return _COMMENT.sub(lambda m: m[0] if m[1] is not None else " " + "\n" * m[0].count("\n"), text)
 
 
 def parsed(text: str, name: str) -> Group:

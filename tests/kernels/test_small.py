@@ -319,6 +319,12 @@ def test_a_kernel_without_instructions_and_one_without_operands() -> None:
     assert summary.unmodelled[0].startswith(f"line 18: {_WGMMA}")
 
 
+def test_comments_without_an_end() -> None:
+    """They are found in linear time: a search from each start to the end of the text would take hours."""
+    with pytest.raises(KernelError, match=r"^line 6: '/\* /\* .* is no "):
+        summaries(".version 8.7\n.target sm_90\n/* a\n */ .entry k() /* b */ {\n// c\n" + "/* " * (1 << 20) + "; }")
+
+
 def test_what_a_launch_refuses() -> None:
     """The largest grid allocates no memory for CTAs that have not run; a cut anywhere is refused with its line."""
     array, program = np.zeros(WORDS, np.uint32), text("")

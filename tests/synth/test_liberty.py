@@ -11,6 +11,7 @@ from sptc.errors import Error, FileError
 from sptc.synth.energy.electrical import ElectricalLibrary, Table
 from sptc.synth.functions import evaluate
 from sptc.synth.liberty import Library
+from sptc.synth.liberty_text import parsed, plain
 from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
 
 
@@ -76,6 +77,13 @@ def test_a_file_and_several_of_one_corner(library: Library, liberty: Path, tmp_p
     gates.write_bytes(gates.read_bytes()[:-20])
     with pytest.raises(FileError, match=r"^.*gates\.lib\.gz cannot be decompressed \("):
         Library.read(gates)
+
+
+def test_comments_without_an_end(library: Library) -> None:
+    """They stay, and are found in linear time: a search from each start to the end of the text would take hours."""
+    assert plain("a /* b\n */ /* " + "/* " * (1 << 20)) == "a  \n /* " + "/* " * (1 << 20)
+    with pytest.raises(FileError, match=r"^x is not a liberty file: line \d+ is no statement$"):
+        parsed(plain(f"{library.text} /* more"), "x")
 
 
 def test_files_that_are_refused(library: Library, tmp_path: Path) -> None:
