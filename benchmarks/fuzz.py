@@ -102,9 +102,16 @@ def fuzz_library(folder: Path) -> list[str]:
 
 
 def command_of(name: str, folder: Path) -> list[str]:
-    """Return the command that fuzzes a target, with the seconds still open."""
-    for part in ("corpus", "findings"):
+    """Return the command that fuzzes a target, with the seconds still open.
+
+    Findings of earlier runs are moved to the folder `earlier`. Those that ended no process are read again first.
+    """
+    for part in ("corpus", "findings", "earlier"):
         (folder / part).mkdir(parents=True, exist_ok=True)
+    for path in (folder / "findings").iterdir():
+        if path.name.startswith("finding-") and not path.suffix:
+            shutil.copy(path, folder / "corpus")
+        path.replace(folder / "earlier" / path.name)
     if name == LIBRARY:
         return fuzz_library(folder)
     script = Path(__file__).with_name("fuzz_target.py")
