@@ -16,6 +16,12 @@ __all__ = ["check_plotting", "drawn", "figure", "picture", "sheet"]
 
 #: Settings for reproducible SVG: a fixed salt for ids, and text stored as text instead of outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
+#: Style that inverts the lightness of a figure for readers with a dark theme, and keeps the hues. It has no effect on
+#: SVG that is part of an HTML page.
+_DARK = (
+    b"<style>@media (prefers-color-scheme: dark) "
+    b"{ svg:root { filter: invert(0.92) hue-rotate(180deg) saturate(2) } }</style>"
+)
 
 
 def check_plotting() -> None:
@@ -41,7 +47,7 @@ def drawn(figure: Any) -> bytes:
     """Return a figure as SVG with reproducible bytes. Call this inside the context of :func:`figure`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    return buffer.getvalue().replace(b" <defs>", b" " + _DARK + b"\n <defs>", 1)
 
 
 @contextmanager

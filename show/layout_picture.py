@@ -77,10 +77,10 @@ def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) 
     width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * (panel.rows[0][-1].last + 1) for panel in panels))
     height = _TITLE_HEIGHT + sum(panel.height for panel in panels)
     with sheet(width, height) as axes:
-        axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 11), weight="bold", va="center")
+        axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 12), weight="bold", va="center")
         memories = {place.memory for place in shown}
         keys = "; ".join(_KEYS[memory] for memory in Memory if memory in memories)
-        axes.text(_LEFT / 3, 0.47, keys, fontsize=8, va="center")
+        axes.text(_LEFT / 3, 0.47, keys, fontsize=9, va="center")
         top = _TITLE_HEIGHT
         for panel in panels:
             _draw_panel(axes, panel, top)
@@ -185,7 +185,7 @@ def _heading(
 
 def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
     patches: Any = importlib.import_module("matplotlib.patches")
-    axes.text(_LEFT / 3, top + _HEADER_HEIGHT / 2, panel.heading, fontsize=9, weight="bold", va="center")
+    axes.text(_LEFT / 3, top + _HEADER_HEIGHT / 2, panel.heading, fontsize=10, weight="bold", va="center")
     y = top + _HEADER_HEIGHT * 1.4
     for header in panel.headers:
         for first, end, text in header:
@@ -193,11 +193,11 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
             room = (end - first) * panel.scale
             axes.text(middle, y + _HEADER_HEIGHT / 2, text, fontsize=_font(text, room), ha="center", va="center")
         y += _HEADER_HEIGHT
-    axes.text(_LEFT - 0.42, y - _HEADER_HEIGHT / 2, panel.down, fontsize=6.5, ha="center", va="center")
+    axes.text(_LEFT - 0.42, y - _HEADER_HEIGHT / 2, panel.down, fontsize=8, ha="center", va="center")
     bottom = y + len(panel.rows) * _CELL_HEIGHT
     for number, row in enumerate(panel.rows):
         middle = y + (number + 0.5) * _CELL_HEIGHT
-        axes.text(_LEFT - 0.12, middle, str(number), fontsize=6.5, ha="right", va="center")
+        axes.text(_LEFT - 0.12, middle, str(number), fontsize=8, ha="right", va="center")
         for cell in row:
             left, width = _LEFT + cell.first * panel.scale, (cell.last - cell.first + 1) * panel.scale
             corner = left, y + number * _CELL_HEIGHT
@@ -213,11 +213,11 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
     for index, text in panel.legend:
         corner = x, bottom + 0.08
         axes.add_patch(patches.Rectangle(corner, 0.16, 0.12, facecolor=_COLOURS[index], edgecolor="#444", lw=0.6))
-        axes.text(x + 0.22, bottom + 0.14, text, fontsize=6.5, va="center")
-        x += 0.45 + 0.062 * len(text)
+        axes.text(x + 0.22, bottom + 0.14, text, fontsize=8, va="center")
+        x += 0.45 + 0.076 * len(text)
 
 
-def _font(text: str, inches: float, most: float = 7) -> float:
+def _font(text: str, inches: float, most: float = 9) -> float:
     """Return the largest font size in points at which a text fits; a character is about 0.62 of the size wide."""
     return min(most, 72 * inches * 0.92 / (0.62 * max(1, len(text))))
 
@@ -248,17 +248,17 @@ def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
         axes.text(0.1, 0.22, title, fontsize=min(10, 105 * width / len(title)), weight="bold", va="center")
         top = _TILE_TOP
         for (place, units), count in zip(panels, counts, strict=True):
-            axes.text(0.1, top + 0.08, f"{name_of(place)}: {place.notes[0]}", fontsize=7.5, va="center")
+            axes.text(0.1, top + 0.08, f"{name_of(place)}: {place.notes[0]}", fontsize=9, va="center")
             heading = f"{','.join(place.indices)} of each unit of {UNIT_BYTES} bytes"
             heading += f"; the first {count} lines of {_LINE} bytes" if count == _MOST_LINES else ""
-            axes.text(_TILE_LEFT, top + 0.26, heading, fontsize=6.5, va="center")
+            axes.text(_TILE_LEFT, top + 0.26, heading, fontsize=8, va="center")
             for number in range(_LINE // UNIT_BYTES):
                 x = _TILE_LEFT + (number + 0.5) * _UNIT_WIDTH
-                axes.text(x, top + 0.4, f"+{number * UNIT_BYTES}", fontsize=6.5, ha="center", va="center")
+                axes.text(x, top + 0.4, f"+{number * UNIT_BYTES}", fontsize=8, ha="center", va="center")
             for number, line in enumerate(_lines(units)):
                 y = top + 0.5 + number * _LINE_HEIGHT
                 axes.text(
-                    _TILE_LEFT - 0.08, y + _LINE_HEIGHT / 2, f"{line * _LINE}", fontsize=6.5, ha="right", va="center"
+                    _TILE_LEFT - 0.08, y + _LINE_HEIGHT / 2, f"{line * _LINE}", fontsize=8, ha="right", va="center"
                 )
                 for unit in range(_LINE // UNIT_BYTES):
                     label, colour = units.get(line * _LINE // UNIT_BYTES + unit, ("", -1))
@@ -268,7 +268,7 @@ def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
                         (x, y), _UNIT_WIDTH, _LINE_HEIGHT, facecolor=face, edgecolor="#444", lw=0.6
                     )
                     axes.add_patch(cell)
-                    axes.text(x + _UNIT_WIDTH / 2, y + _LINE_HEIGHT / 2, label, fontsize=6.5, ha="center", va="center")
+                    axes.text(x + _UNIT_WIDTH / 2, y + _LINE_HEIGHT / 2, label, fontsize=8, ha="center", va="center")
             top += _TILE_GAP + count * _LINE_HEIGHT
         return drawn(axes.figure)
 
