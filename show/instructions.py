@@ -13,7 +13,14 @@ from ..isa.names import has_words
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
 
-__all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "markdown_table", "text_table"]
+__all__ = [
+    "ARCHITECTURE_COLUMNS",
+    "EVIDENCE_LEVELS",
+    "instruction_rows",
+    "instructions_as_dicts",
+    "markdown_table",
+    "text_table",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,8 @@ class _Row:
 
 #: Maximum number of characters per printed line.
 _WIDTH = 100
+#: Order of the architectures in tables: the architecture with recordings is first.
+ARCHITECTURE_COLUMNS = ("sm_90", *(arch for arch in ARCHITECTURES if arch != "sm_90"))
 #: Meaning of each level of evidence, one sentence per level.
 EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
@@ -169,10 +178,11 @@ def text_table(rows: Iterable[_Row], arch: str | None) -> str:
 def markdown_table(rows: Iterable[_Row] | None = None) -> str:
     """Return table rows (default: all) in Markdown, with one column per architecture."""
     lines = [
-        f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
-        f"|{'---|' * (4 + len(ARCHITECTURES))}",
+        f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURE_COLUMNS)} |",
+        f"|{'---|' * (4 + len(ARCHITECTURE_COLUMNS))}",
     ]
     for row in _rows() if rows is None else rows:
-        cells = " | ".join(_cells(row.instructions, "-").values())
-        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {row.sparsity} | {cells} |")
+        cells = _cells(row.instructions, "-")
+        levels = " | ".join(cells[arch] for arch in ARCHITECTURE_COLUMNS)
+        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {row.sparsity} | {levels} |")
     return "\n".join([*lines, "", *EVIDENCE_LEVELS])
