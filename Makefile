@@ -33,6 +33,7 @@ bench: $(VENV)/.installed-models
 site: $(VENV)/.installed-site
 	cd docs && $(abspath $(BIN))/python -m sphinx -q -W --keep-going . ../build/site
 	$(BIN)/python docs/check.py build/site
+	@echo "The site is in build/site: open $(abspath build/site/index.html) in a browser."
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -56,8 +57,9 @@ $(VENV)/.installed-models: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --editable '.[models]'
 	touch $@
 
-$(VENV)/.installed-site: docs/requirements.txt $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet -r docs/requirements.txt
+# The pages need drawings and the list of proved properties, and no tests: neither torch nor other large packages.
+$(VENV)/.installed-site: docs/requirements.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[area]' -r docs/requirements.txt
 	touch $@
 
 clean:

@@ -11,13 +11,14 @@ import playground
 import sptc
 
 project = "sptc"
-author = "the authors of sptc"
+author = project_copyright = "the authors of sptc"
 release = version = sptc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["requirements.txt"]
 nb_execution_mode = "off"  # Notebooks are stored with their outputs, and a test compares the outputs with a new run.
 html_theme = "furo"
 html_title = "sptc"
+pygments_dark_style = "monokai"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
@@ -29,6 +30,7 @@ napoleon_use_rtype = False
 autodoc_typehints = "none"
 highlight_language = "none"
 nitpicky = False
+suppress_warnings = ["ref.python"]  # Types are words: `shape` in a type is no link to an attribute of this name.
 
 
 def setup(app: Any) -> None:

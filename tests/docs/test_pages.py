@@ -107,6 +107,7 @@ ELSEWHERE = {
     "c": "tests/native/test_build.py",
     "yaml": "tests/test_fusesoc.py and tests/test_action.py",
     "{toctree}": "tests/docs/test_site.py",
+    "{include}": "tests/docs/test_site.py",
     "{eval-rst}": "tests/docs/test_site.py",
 }
 

@@ -10,6 +10,7 @@ import sptc
 from sptc.cli.examples import EXAMPLES
 from sptc.formal.catalogue import PROPERTIES
 from sptc.gemm.ways import ORDERS, Way
+from sptc.sim.benches.settings import TOPS
 from sptc.tests.docs.test_pages import PAGES, ROOT
 
 DOCS = ROOT / "docs"
@@ -19,8 +20,10 @@ DOCS = ROOT / "docs"
 def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(DOCS))
     yield
-    for name in ("generate", "check", "draw"):
-        sys.modules.pop(name, None)
+    for module in [
+        module for module in sys.modules.values() if Path(getattr(module, "__file__", None) or "").parent == DOCS
+    ]:
+        sys.modules.pop(module.__name__)
 
 
 def test_every_public_name_and_every_page_is_on_the_site() -> None:
@@ -51,21 +54,73 @@ def test_the_version_the_number_of_properties_and_links_of_the_readme() -> None:
 @pytest.mark.usefixtures("of_docs")
 def test_pages_are_made_from_code(tmp_path: Path) -> None:
     import generate
+    import instruction_pages
 
-    commands = dict(generate._commands(tmp_path))
+    pages = {
+        name: dict(make(tmp_path)) for name, make in generate.PAGES.items() if name not in ("ports", "instructions")
+    }
+    commands = pages["commands"]
     assert commands.keys() == {"index.md", *(f"{name.replace(' ', '-')}.md" for name in EXAMPLES)}
     assert "sptc run --backend golden" in commands["run.md"]
-    layouts = generate._layouts()
+    layouts = instruction_pages.layouts()
     assert sum(map(len, layouts.values())) > 1300
-    assert all(len({(i.m, i.k, i.granularity, i.container_bits) for _, i in group}) == 1 for group in layouts.values())
-    ((_, numerics),) = generate._numerics(tmp_path)
-    assert "| sm_90 |" in numerics
-    verification = dict(generate._verification(tmp_path))
-    assert verification.keys() == {"index.md", "proofs.md", "regression.md", "faults.md", "planted.md", "silicon.md"}
-    assert "| 1216 | 18,083,602,432 | 0 |" in verification["silicon.md"]
-    assert "| all |  |  |  | 6168 | 5797 | 352 | 9 | 10 |" in verification["faults.md"]
-    ((_, benchmarks),) = generate._benchmarks(tmp_path)
-    assert "## `benchmarks/golden.py`" in benchmarks
+    for group in layouts.values():
+        instructions = [form.instruction for form in group]
+        assert len({(i.m, i.k, i.granularity, i.container_bits) for i in instructions}) == 1
+        assert {i.a for i in instructions} == {i.b for i in instructions}  # the titles name only the types of A
+    page = instruction_pages.page_of("mma-2-4-m16n8k32-16bit-d32", layouts["mma-2-4-m16n8k32-16bit-d32"])
+    assert page.startswith("# `mma.sp` m16n8k32 f16/bf16 to f32, 2:4\n")
+    assert "| instruction | sm_90 | sm_80 | sm_86 | sm_89 | sm_100 | sm_120 |" in page
+    numerics = pages["numerics"]["index.md"]
+    assert "\n## sm_90\n" in numerics
+    assert numerics.count("MMA-Sim") == 1
+    assert (
+        "| `mma`, `wgmma`: f16/bf16 to f32 | fused: L = 16, F = 25, e_zero = -133; truncated to f32 | rec" in numerics
+    )
+    assert "## `benchmarks/golden.py`" in pages["benchmarks"]["index.md"]
+
+
+@pytest.mark.usefixtures("of_docs")
+def test_figures_of_the_verification(tmp_path: Path) -> None:
+    import verification_pages
+
+    pages = dict(verification_pages.verification_pages(tmp_path))
+    texts = {"index.md", "proofs.md", "regression.md", "faults.md", "planted.md", "silicon.md", "figures.txt"}
+    assert pages.keys() == texts
+    assert "| 1216 | 18,083,602,432 | 0 |" in pages["silicon.md"]
+    for text in (pages["index.md"], pages["figures.txt"]):
+        assert (
+            "| **18,083,602,432** | outputs of 1,216 instructions compared with a GPU (NVIDIA H200); 0 differ |" in text
+        )
+        assert f"| **{len(PROPERTIES)}** | properties of the hardware proved for every datapath, in " in text
+    rows = re.findall(r"^\| (`\S+`|all) \| (?:`(\w+)`)? \| ([\d |]+) \|", pages["faults.md"], re.MULTILINE)
+    numbers = [[*map(int, row[2].split(" | ")[:5])] for row in rows]
+    assert {row[1] for row in rows[:-1]} <= {*TOPS}, "parts that no longer exist are not shown"
+    assert [sum(column) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]
+    faults, killed, equivalent, *others = numbers[-1]
+    assert faults == killed + equivalent + sum(others)
+    assert f"| **{killed:,}** of {faults - equivalent:,} |" in pages["figures.txt"]
+
+
+def test_every_extra_is_on_the_installation_page() -> None:
+    text = (DOCS / "guides" / "install.md").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8").split("[project.optional-dependencies]\n")[1]
+    extras = re.findall(r"^(\w+) = \[$", project.split("\n[")[0], re.MULTILINE)
+    assert len(extras) > 10
+    named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", text, re.MULTILINE)))
+    assert {*extras} - {"all"} <= {*named}
+    assert "\n```{toctree}\n:caption: Start\n:hidden:\n\nguides/install\n" in (DOCS / "index.md").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_the_index_includes_parts_of_the_readme() -> None:
+    readme, index = (path.read_text(encoding="utf-8") for path in (ROOT / "README.md", DOCS / "index.md"))
+    parts = re.findall(r':start-after: "(.*?)"\n:end-before: "(.*?)"\n', index)
+    assert len(parts) == 3
+    for begin, end in parts:
+        assert readme.count(begin) == readme.count(end) == 1
+        assert len(readme.split(begin)[1].split(end)[0].split()) > 20
 
 
 @pytest.mark.usefixtures("of_docs")

@@ -1,0 +1,205 @@
+"""Pages of the verification: comparisons with GPUs, proofs, tests and faults, and the numbers of all of them."""
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from page_text import ROOT, escaped, index, table
+from sptc.formal.catalogue import PROPERTIES
+from sptc.sim.benches.settings import TOPS
+
+__all__ = ["figures", "verification_pages"]
+
+_VERDICTS = ("faults", "killed", "equivalent", "told apart", "undecided")
+#: Meaning of the parts of the hardware in which faults are injected.
+_PARTS = {
+    "components": "components of a dot-product unit, each by itself",
+    "row": "row of dot-product units",
+    "core": "array of rows",
+    "warp": "tensor core with the registers of a warp",
+    "warpgroup": "four tensor cores with shared memory, for `wgmma`",
+    "tcgen05": "control of the tensor cores of a CTA, for `tcgen05.mma`",
+}
+
+
+@cache
+def _record(*path: str) -> Any:
+    return json.loads(ROOT.joinpath(*path).read_text(encoding="utf-8"))
+
+
+@cache
+def _campaigns() -> list[Any]:
+    """Return the records of all comparisons with GPUs, in the order of their dates."""
+    folder = ROOT / "recordings" / "campaigns"
+    records = (json.loads(gzip.decompress(path.read_bytes())) for path in folder.glob("*.json.gz"))
+    return sorted(records, key=lambda record: record["date"])
+
+
+def _faults() -> list[Any]:
+    """Return the records of injected faults in the present parts of the hardware."""
+    return [top for top in _record("benchmarks", "faults.json") if top["top"] in TOPS]
+
+
+def _fault_sums() -> dict[str, int]:
+    return {name: sum(top[name] for top in _faults()) for name in _VERDICTS}
+
+
+def figures(folder: str) -> list[tuple[str, str, str, str]]:
+    """Return the numbers of the verification: what is counted, a link to its page in a folder, and the command."""
+    totals = [record["total"] for record in _campaigns()]
+    outputs, wrong = (sum(total[name] for total in totals) for name in ("outputs", "mismatches"))
+    gpus = ", ".join(dict.fromkeys(record["gpu"] for record in _campaigns()))
+    cases = {(proof["property"], proof["case"]) for proof in _record("formal", "proved.json")["proofs"]}
+    sums = _fault_sums()
+    return [
+        (
+            f"**{outputs:,}**",
+            f"outputs of {len({name for one in _campaigns() for name in one['instructions']}):,} instructions compared "
+            f"with a GPU ({gpus}); {wrong:,} differ",
+            f"[comparisons with GPUs]({folder}silicon.md)",
+            "`sptc gpu verify`",
+        ),
+        (
+            f"**{len(PROPERTIES)}**",
+            f"properties of the hardware proved for every datapath, in {len(cases)} cases",
+            f"[proved properties]({folder}proofs.md)",
+            "`sptc prove`",
+        ),
+        (
+            f"**{sums['killed']:,}** of {sums['faults'] - sums['equivalent']:,}",
+            "injected faults that the vectors of the benches detect; faults that change no output are not counted",
+            f"[fault injection]({folder}faults.md)",
+            "`benchmarks/faults.py`",
+        ),
+    ]
+
+
+def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield pages: numbers, proved properties, results of the last regression, and tests that find planted faults."""
+    yield "proofs.md", _proofs()
+    yield "regression.md", _regression()
+    yield "planted.md", _planted()
+    yield "faults.md", _injected()
+    yield "silicon.md", _silicon()
+    heads = ("number", "what is counted", "shown in")
+    yield "figures.txt", table(heads, (row[:-1] for row in figures("generated/verification/")))
+    done = _tested()
+    more = [
+        (
+            f"**{sum(entry['passed'] for entry in done):,}**",
+            f"tests passed in {len(done)} files of the regression",
+            "[results of the regression](regression.md)",
+            "`make regression`",
+        ),
+        (
+            f"**{len(_record('tests', 'planted', 'found.json'))}**",
+            "faults planted in the sources, each detected by a quick test",
+            "[planted faults](planted.md)",
+            "`tests/planted/table.py`",
+        ),
+    ]
+    words = (
+        "The hardware and the models are compared with GPUs, proved and tested. Faults are injected to check that the "
+        "tests detect them. The last column names the command that repeats a row:\n\n"
+        + table([*heads, "command"], [*figures(""), *more])
+        + "\n[Evidence for the models](../../explanation/evidence.md) describes which instructions were compared with "
+        "which GPU, and [limitations](../../reference/limitations.md) lists the limits of the proofs."
+    )
+    yield index("Verification", words, ("silicon", "proofs", "faults", "regression", "planted"), hidden=True)
+
+
+def _proofs() -> str:
+    topics: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for item in PROPERTIES:
+        topics[item.name.split(".")[0]].append((item.name, item.statement))
+    proofs = "\n".join(
+        f"## {topic}\n\n" + "".join(f"* `{name}`: {escaped(statement)}\n" for name, statement in members)
+        for topic, members in topics.items()
+    )
+    return f"# Proved properties\n\n`sptc prove` proves these properties for every datapath.\n\n{proofs}"
+
+
+def _tested() -> list[Any]:
+    return [entry for entry in _record("tests", "regression.json") if entry["sources"]]
+
+
+def _regression() -> str:
+    done = _tested()
+    skipped = [f"* `{name}`: {reason}" for entry in done for name, reason in entry["skipped"].items()]
+    rows = table(
+        ["file", "tests passed", "seconds", "seed"],
+        ((f"`{e['file']}`", e["passed"], round(e["seconds"]), e["seed"]) for e in done),
+    )
+    return (
+        "# Results of the regression\n\n"
+        f"The record contains {len(done)} of {len(_record('tests', 'regression.json'))} test files: "
+        f"{sum(e['passed'] for e in done)} tests passed, in {sum(e['seconds'] for e in done) / 60:.0f} minutes of one "
+        "core. The table gives the result of each file when it last passed, possibly with other sources; "
+        f"`make regression` tests the present sources.\n\n{rows}\n"
+        + ("## Skipped\n\n" + "\n".join(skipped) + "\n" if skipped else "")
+    )
+
+
+def _planted() -> str:
+    rows = ((f"`{name}`", f"`{one['test']}`") for name, one in _record("tests", "planted", "found.json").items())
+    return (
+        "# Planted faults\n\nThe table lists faults planted in the sources, and the first quick test that detects each "
+        f"fault.\n\n{table(['fault', 'seen by'], rows)}"
+    )
+
+
+def _injected() -> str:
+    """Return the page of faults injected into the present parts of the hardware."""
+    tops, sums = _faults(), _fault_sums()
+    missing = [part for part in TOPS if part not in {top["top"] for top in tops}]
+    changing = sums["faults"] - sums["equivalent"]
+    return (
+        "# Fault injection\n\n"
+        f"`benchmarks/faults.py` injected {sums['faults']:,} single faults into the netlists of the hardware, drawn by "
+        f"area. {sums['equivalent']:,} faults are *equivalent*: a prover shows that they change no observed output. "
+        f"The vectors of the benches detect {sums['killed']:,} of the other {changing:,} faults (*killed*), which is "
+        f"{sums['killed'] / changing:.2%}. For {sums['told apart']:,} faults, only the prover finds a difference "
+        f"(*told apart*), and {sums['undecided']:,} faults are *undecided*, since the prover ran out of time.\n\n"
+        "A row of the table gives the faults of one part of one datapath, with the date and the seed of the draw. "
+        "After a change of the hardware or of the vectors of a part, its faults are drawn again."
+        + (f" Faults in {' and '.join(f'`{part}`' for part in missing)} are not recorded yet." if missing else "")
+        + "\n\n"
+        + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS if part not in missing))
+        + "\n"
+        + table(
+            ["datapath", "part", *_VERDICTS, "date", "seed"],
+            [
+                *(
+                    (f"`{top['preset']}`", f"`{top['top']}`", *(top[name] for name in (*_VERDICTS, "date", "seed")))
+                    for top in tops
+                ),
+                ("all", "", *sums.values(), "", ""),
+            ],
+        )
+    )
+
+
+def _silicon() -> str:
+    """Return the page of comparisons with GPUs: campaigns and recordings."""
+    campaigns = []
+    for record in _campaigns():
+        gpu = f"{record['gpu']}, CUDA {record['cuda']}, driver {record['driver']}"
+        total, count = record["total"], len(record["instructions"])
+        campaigns.append((record["date"], gpu, count, f"{total['outputs']:,}", total["mismatches"]))
+    recorded = [
+        (arch, f"A in {a_from}", len(files), len(set(files.values())))
+        for arch, places in _record("recordings", "manifest.json").items()
+        for a_from, files in places.items()
+    ]
+    return (
+        "# Comparisons with GPUs\n\n`sptc gpu verify` compared a GPU with the golden model on seeded operands of every "
+        "distribution, with any metadata:\n\n"
+        + table(["date", "GPU", "instructions", "outputs", "that differ"], campaigns)
+        + "\n`sptc run` replays these recordings on the golden model, the hardware and the C++ library:\n\n"
+        + table(["architecture", "form", "files", "instructions"], recorded)
+        + "\n[Evidence for the models](../../explanation/evidence.md) describes the evidence labels.\n"
+    )
