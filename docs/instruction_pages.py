@@ -116,10 +116,10 @@ def _shape(i: Instruction) -> str:
     return f"m{i.m}n{i.n if i.family == 'mma' else 'N'}k{i.k}"
 
 
-def _types(members: Sequence[Form]) -> str:
+def _types(members: Sequence[Form], separator: str = "/") -> str:
     """Return the element types of instructions as text. In one layout, A and B have the same types."""
     names_of = ({getattr(form.instruction, one).name for form in members} for one in "ad")
-    a, d = ("/".join(name for name in FORMATS if name in names) for names in names_of)
+    a, d = (separator.join(name for name in FORMATS if name in names) for names in names_of)
     scales = dict.fromkeys(
         f", {i.scale_size}X {i.scale_format.name}" for form in members if (i := form.instruction).scale_format
     )
@@ -141,7 +141,7 @@ def _section(groups: Sequence[Sequence[Form]]) -> str:
     rows = (
         (
             f"[{members[0].title}]({members[0].layout}.md)",
-            _types(members),
+            _types(members, ", "),
             _sparsity(members[0].instruction),
             *(levels(members, arch) for arch in columns),
             f"`{members[0]}`" + (f" and {len(members) - 1} more" if members[1:] else ""),

@@ -48,8 +48,8 @@ def _fault_sums() -> dict[str, int]:
     return {name: sum(top[name] for top in _faults()) for name in _VERDICTS}
 
 
-def figures(folder: str) -> list[tuple[str, str, str, str]]:
-    """Return the numbers of the verification: what is counted, a link to its page in a folder, and the command."""
+def figures(folder: str) -> list[tuple[str, str, str]]:
+    """Return the numbers of the verification, each with what is counted and a link to its page in a folder."""
     totals = [record["total"] for record in _campaigns()]
     outputs, wrong = (sum(total[name] for total in totals) for name in ("outputs", "mismatches"))
     gpus = ", ".join(dict.fromkeys(record["gpu"] for record in _campaigns()))
@@ -58,22 +58,20 @@ def figures(folder: str) -> list[tuple[str, str, str, str]]:
     return [
         (
             f"**{outputs:,}**",
-            f"outputs of {len({name for one in _campaigns() for name in one['instructions']}):,} instructions compared "
-            f"with a GPU ({gpus}); {wrong:,} differ",
+            f"outputs of {len({name for one in _campaigns() for name in one['instructions']}):,} instructions that "
+            f"`sptc gpu verify` compared with a GPU ({gpus}); {wrong:,} differ",
             f"[comparisons with GPUs]({folder}silicon.md)",
-            "`sptc gpu verify`",
         ),
         (
             f"**{len(PROPERTIES)}**",
-            f"properties of the hardware proved for every datapath, in {len(cases)} cases",
+            f"properties of the hardware that `sptc prove` proves for every datapath, in {len(cases)} cases",
             f"[proved properties]({folder}proofs.md)",
-            "`sptc prove`",
         ),
         (
             f"**{sums['killed']:,}** of {sums['faults'] - sums['equivalent']:,}",
-            "injected faults that the vectors of the benches detect; faults that change no output are not counted",
+            "faults, injected by `benchmarks/faults.py`, that the vectors of the benches detect; faults that change no "
+            "output are not counted",
             f"[fault injection]({folder}faults.md)",
-            "`benchmarks/faults.py`",
         ),
     ]
 
@@ -86,26 +84,24 @@ def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
     yield "faults.md", _injected()
     yield "silicon.md", _silicon()
     heads = ("number", "what is counted", "shown in")
-    yield "figures.txt", table(heads, (row[:-1] for row in figures("generated/verification/")))
+    yield "figures.txt", table(heads, figures("generated/verification/"))
     done = _tested()
     more = [
         (
             f"**{sum(entry['passed'] for entry in done):,}**",
-            f"tests passed in {len(done)} files of the regression",
+            f"tests in {len(done)} files that passed in `make regression`",
             "[results of the regression](regression.md)",
-            "`make regression`",
         ),
         (
             f"**{len(_record('tests', 'planted', 'found.json'))}**",
-            "faults planted in the sources, each detected by a quick test",
+            "faults that `tests/planted/` plants in the sources, each detected by a quick test",
             "[planted faults](planted.md)",
-            "`tests/planted/table.py`",
         ),
     ]
     words = (
-        "The hardware and the models are compared with GPUs, proved and tested. Faults are injected to check that the "
-        "tests detect them. The last column names the command that repeats a row:\n\n"
-        + table([*heads, "command"], [*figures(""), *more])
+        "The models are compared with GPUs, and properties of the hardware are proved. Tests compare the hardware with "
+        "the models, and faults are injected to measure how many the tests detect:\n\n"
+        + table(heads, [*figures(""), *more])
         + "\n[Evidence for the models](../../explanation/evidence.md) describes which instructions were compared with "
         "which GPU, and [limitations](../../reference/limitations.md) lists the limits of the proofs."
     )
@@ -164,8 +160,8 @@ def _injected() -> str:
         f"The vectors of the benches detect {sums['killed']:,} of the other {changing:,} faults (*killed*), which is "
         f"{sums['killed'] / changing:.2%}. For {sums['told apart']:,} faults, only the prover finds a difference "
         f"(*told apart*), and {sums['undecided']:,} faults are *undecided*, since the prover ran out of time.\n\n"
-        "A row of the table gives the faults of one part of one datapath, with the date and the seed of the draw. "
-        "After a change of the hardware or of the vectors of a part, its faults are drawn again."
+        "A row of the second table gives the faults of one part of one datapath, with the date and the seed of the "
+        "draw. After a change of the hardware or of the vectors of a part, its faults are drawn again."
         + (f" Faults in {' and '.join(f'`{part}`' for part in missing)} are not recorded yet." if missing else "")
         + "\n\n"
         + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS if part not in missing))

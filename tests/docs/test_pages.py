@@ -1,5 +1,6 @@
 """All code blocks of README and site, and all notebooks, run unchanged and print the output that the pages show."""
 
+import importlib.util
 import io
 import json
 import re
@@ -27,7 +28,7 @@ PAGES = [
 RUN, SHOWN = ("python", "sh"), "text"
 #: A remark before a block says what a test must know: `slow`, `shown`, `not run: why`, or code that prepares files.
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^>]*?)\s*-->\n)?^```(?P<language>\S+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"(?:^<!-- (?P<mark>[^>]*?)\s*-->\n)?^```(?P<language>\S+)(?: \S+)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 _SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILINE)
 
@@ -138,8 +139,9 @@ SLOW = [page for page in PAGES if page not in QUICK or any(block.mark == "slow" 
 )
 def test_blocks(page: Path, slow: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("torch", "matplotlib", "safetensors"):
-        if package in page.read_text(encoding="utf-8") or package == "matplotlib":
-            pytest.importorskip(package)
+        needed = package in page.read_text(encoding="utf-8") or package == "matplotlib"
+        if needed and importlib.util.find_spec(package) is None:  # an import of torch takes seconds
+            pytest.skip(f"needs {package}")
     monkeypatch.chdir(tmp_path)
     run_page(page, slow=slow)
 
