@@ -35,12 +35,6 @@ class Form:
         return f"{words}.sp" if self.instruction.sparse else words
 
     @property
-    def title(self) -> str:
-        """Name and shape of the instruction, with the number of CTAs if there are two."""
-        pair = ", 2 CTAs" if self.opcode and self.opcode.cta_group == 2 else ""
-        return f"`{self.name}` {_shape(self.instruction)}{pair}"
-
-    @property
     def layout(self) -> str:
         """Name of the operand layout, and of its page."""
         i = self.instruction
@@ -126,8 +120,11 @@ def _types(members: Sequence[Form], separator: str = "/") -> str:
     return f"{a} to {d}{''.join(scales)}"
 
 
-def _sparsity(i: Instruction) -> str:
-    return i.granularity.name if i.granularity else "dense"
+def _structure(form: Form) -> str:
+    """Return the sparsity of A, and the number of CTAs that hold it if there are two."""
+    granularity = form.instruction.granularity
+    pair = ", 2 CTAs" if form.opcode and form.opcode.cta_group == 2 else ""
+    return (granularity.name if granularity else "dense") + pair
 
 
 def _columns(members: Iterable[Form]) -> list[str]:
@@ -140,9 +137,9 @@ def _section(groups: Sequence[Sequence[Form]]) -> str:
     columns = _columns(form for members in groups for form in members)
     rows = (
         (
-            f"[{members[0].title}]({members[0].layout}.md)",
+            f"[`{members[0].name}` {_shape(members[0].instruction)}]({members[0].layout}.md)",
             _types(members, ", "),
-            _sparsity(members[0].instruction),
+            _structure(members[0]),
             *(levels(members, arch) for arch in columns),
             f"`{members[0]}`" + (f" and {len(members) - 1} more" if members[1:] else ""),
         )
@@ -155,7 +152,7 @@ def page_of(name: str, members: Sequence[Form]) -> str:
     """Return the page of an operand layout."""
     first, columns = members[0], _columns(members)
     i = first.instruction
-    title = f"{first.title} {_types(members)}, {_sparsity(i)}"
+    title = f"`{first.name}` {_shape(i)} {_types(members)}, {_structure(first)}"
     rows = ((f"`{form}`{{#{_anchor(str(form))}}}", *(levels([form], arch) for arch in columns)) for form in members)
     arch = next(arch for arch in columns if arch in i.architectures)
     return (
