@@ -29,12 +29,12 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 _OWN = "SPTC_YOSYS"
 
 
-def yosys_folder() -> Path:
-    """Return the folder of the Yosys that :func:`run_yosys` runs, which also has its ABC, ``yosys-abc``."""
+def yosys_folder() -> Path | None:
+    """Return the folder of the Yosys that :func:`run_yosys` runs, which also has ABC; None without Yosys."""
     if own := shutil.which(os.environ.get(_OWN, "")):
         return Path(own).parent
     spec = importlib.util.find_spec("pyosys")
-    return Path(spec.origin).parent if spec and spec.origin else Path()
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def yosys_version() -> str:
@@ -45,10 +45,9 @@ def yosys_version() -> str:
     """
     if own := os.environ.get(_OWN):
         return _version_of(own)
-    try:
-        return importlib.metadata.version("pyosys")
-    except importlib.metadata.PackageNotFoundError:
-        raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`") from None
+    if importlib.util.find_spec("pyosys") is None:
+        raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`")
+    return importlib.metadata.version("pyosys")
 
 
 @cache

@@ -79,7 +79,8 @@ def _tools() -> dict[str, str]:
     for name, version in (("amaranth", partial(importlib.metadata.version, "amaranth")), ("pyosys", yosys_version)):
         with suppress(importlib.metadata.PackageNotFoundError, BackendError):
             versions_of_tools[name] = version()
-    if program := shutil.which(yosys_folder() / "yosys-abc"):
+    folder = yosys_folder()
+    if folder and (program := shutil.which(folder / "yosys-abc")):
         printed = subprocess.run([program, "-q", "version"], capture_output=True, text=True, check=False).stdout
         if banner := next((line for line in printed.splitlines() if "ABC " in line), ""):
             versions_of_tools["abc"] = banner[banner.index("ABC ") + 4 :].strip()

@@ -49,6 +49,7 @@ def test_on_verilator_whole_and_one_test(bench: Callable, seed: int) -> None:
         built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")
 
 
+@pytest.mark.regression
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine: apt install iverilog")
 def test_on_icarus(bench: Callable, seed: int) -> None:
     for preset, top in (("tiny", "components"), ("tiny", "row"), ("tiny", "core"), ("hopper", "components")):

@@ -22,7 +22,7 @@ from sptc.rtl.systemverilog import package
 from sptc.sim.coverage.groups import Axis, Coverage, Group
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist
-from sptc.synth.plot import scatter
+from sptc.synth.plot import Spot, plot_spots
 from sptc.synth.recipe import Recipe
 from sptc.verify.report_files import Case, Findings
 from sptc.verify.report_page import report_page
@@ -137,7 +137,7 @@ def test_svg(nasty: str) -> None:
 @pytest.mark.regression
 def test_plots(tmp_path: Path) -> None:
     for nasty in ("$\\frac{1}{$", "<script>x</script>", "a\nb\x1b[31m"):
-        scatter([("f16", "none", 1.0, 1.0)], "x", "y", nasty, tmp_path / "plot.svg")
+        plot_spots([Spot("f16", "none", 1.0, 1.0, (0.0, 0.0), (0.0, 0.0))], "x", "y", nasty, tmp_path / "plot.svg")
         tree = ElementTree.parse(tmp_path / "plot.svg")
         assert not {"script", "img"} & {element.tag.partition("}")[2] for element in tree.iter()}
 
