@@ -16,7 +16,7 @@ from ..isa.numerics import numerics as numerics_of
 from ..isa.operands import MatrixOperands, Product
 from ..isa.text import is_word_of
 
-__all__ = ["BACKENDS", "MODELS", "Backend", "backend", "with_numerics"]
+__all__ = ["BACKENDS", "MODELS", "TOP_LEVEL", "Backend", "backend", "with_numerics"]
 
 
 @runtime_checkable
@@ -86,9 +86,11 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of all back ends, and names of the back ends that model every architecture.
+#: Names of all back ends; of those that model every architecture; and of top-level modules of the hardware, which
+#: execute some of the instructions.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
+TOP_LEVEL = ("warp", "warpgroup", "tcgen05")
 
 
 @lru_cache(maxsize=len(_CLASSES))

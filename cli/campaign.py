@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..api.backends import BACKENDS
+from ..api.backends import MODELS, TOP_LEVEL
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
         parser,
         "backend",
         nargs="+",
-        choices=[name for name in BACKENDS if name not in ("golden", "cuda")],
+        choices=[*(name for name in MODELS if name != "golden"), *TOP_LEVEL],
         default=[DEFAULT_BACKEND],
         help=f"back ends to compare with the golden model (default {DEFAULT_BACKEND})",
     )

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -164,8 +163,8 @@ def _record(options: argparse.Namespace) -> int:
     distribution = LEAST if options.least else "bits"
     for number, instruction in enumerate(bar("file", chosen)):
         shard = replace(plan.shard(0), index=number, arch=gpu.arch, instruction=instruction)
-        file: Any = draw(replace(shard, distribution=distribution, any_nibble=False))
-        file = replace(file, d=file.run("cuda"), recorded=recorded)
+        file = draw(replace(shard, distribution=distribution, any_nibble=False))
+        file = file.with_fields(d=file.run("cuda"), recorded=recorded)
         write(options.folder / f"{str(instruction).replace('::', '-')}{'.least' * options.least}.npz", file)
     print(f"{len(chosen)} register files in {options.folder}, recorded on {recorded}")
     return 0

@@ -72,8 +72,8 @@ def _instructions(forms: Sequence[Form]) -> str:
 
 
 def _levels(forms: Sequence[Form], arch: str) -> str:
-    found = {form.level(arch) for form in forms}
-    return ", ".join(level.value for level in Evidence if level in found)
+    levels = {form.level(arch) for form in forms}
+    return ", ".join(level.value for level in Evidence if level in levels)
 
 
 def _family(form: Form) -> str:

@@ -102,7 +102,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
     return Mux(group.sign, -kept, kept)
 
 
-def _parts_apart(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
+def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
     """Return whether parts of groups are truncated separately: a product has a larger exponent than the accumulator."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
@@ -138,7 +138,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)
-    e_max, product_groups, apart = _claim_groups(h, config, elements[0], stage)
+    e_max, product_groups, separate = _claim_groups(h, config, elements[0], stage)
     _claim_products(h, config, elements, stage, e_max)
     i, o, addends = stage.i, stage.o, stage.o.addends
     if elements[0].format.is_integer:
@@ -148,7 +148,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     shift_amount = h.named("shift_amount", e_max - i.c_grid_exponent)
     fits = (i.c_significand == 0) | ((shift_amount >= 0) & (shift_amount < 1 << DISTANCE_BITS))
     if elements[0].packed_float and parts(config) > 1:
-        h.assume(apart | fits)
+        h.assume(separate | fits)
         h.claim("c_fits", fits)
     else:
         h.assume(fits)
@@ -194,7 +194,7 @@ def _claim_groups(
     count = config.slots_of(element) // BLOCK_GROUP if element.container_bits == 4 else 0
     product_groups = [_group_of(h, config, stage, index) for index in range(count)]
     e_max: Value = i.e_max
-    apart: Value = Const(0)
+    separate: Value = Const(0)
     if element.packed_float:
         h.assume((i.e_max >= -GROUP_LIMIT) & (i.e_max < GROUP_LIMIT))
         place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
@@ -202,8 +202,8 @@ def _claim_groups(
             # The multiply stage keeps these limits, which `alignment.e_max` claims.
             h.assume(i.c_grid_exponent >= -GROUP_LIMIT)
             h.assume(Cat(exponent <= LARGEST_PACKED_EXPONENT for exponent in i.group_exponents).all())
-            apart = h.named("apart", _parts_apart(config, stage, product_groups))
-            e_max = h.named("none", Mux(apart, -(1 << ALIGNED_EXPONENT.width - 1), e_max), ALIGNED_EXPONENT)
+            separate = h.named("separate", _truncates_parts(config, stage, product_groups))
+            e_max = h.named("none", Mux(separate, -(1 << ALIGNED_EXPONENT.width - 1), e_max), ALIGNED_EXPONENT)
         for index, group in enumerate(product_groups):
             larger = group.participates & (group.exponent > e_max)
             e_max = h.named(f"largest{index}", Mux(larger, group.exponent, e_max), ALIGNED_EXPONENT)
@@ -211,7 +211,7 @@ def _claim_groups(
             kept = [_signed_term(group, e_max - group.exponent, place), *[Const(0)] * (parts(config) - 1)]
             for number, first in enumerate(range(0, BLOCK_GROUP, config.group) if parts(config) > 1 else ()):
                 part = _group_of(h, config, stage, index, first, config.group)
-                kept[number] = Mux(apart, _signed_term(part, e_max - group.exponent, place), kept[number])
+                kept[number] = Mux(separate, _signed_term(part, e_max - group.exponent, place), kept[number])
             for number, expected in enumerate(kept, index * parts(config)):
                 h.claim(f"group{number}", addends.group_terms[number] + addends.group_increments[number] == expected)
     else:
@@ -220,7 +220,7 @@ def _claim_groups(
     if element.format.is_integer:
         for index, group in enumerate(product_groups):
             h.claim(f"group{index}", addends.group_sums[index] == group.total)
-    return e_max, product_groups, apart
+    return e_max, product_groups, separate
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:

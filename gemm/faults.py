@@ -134,15 +134,15 @@ class _Examination:
             names = [describe_set(rows, len(before), "rows"), describe_set(columns, before.shape[1], "columns")]
             where = f"{text}; in {names[0][0]}, {names[1][0]}"
             candidates.append((joined, where, bits + names[0][1] + names[1][1]))
-        for given, words, parameters in sorted(candidates, key=lambda one: int((one[0] != target).sum())):
-            left = int((given != target).sum())
-            gained = before & (given == target)
+        for changed, words, parameters in sorted(candidates, key=lambda one: int((one[0] != target).sum())):
+            left = int((changed != target).sum())
+            gained = before & (changed == target)
             if left >= before.sum() or gained.sum() < LEAST:
                 continue
             convinces = self._evidence(correct[gained], target[gained]) >= _FACTOR * (_CHOICE + parameters) + _MARGIN
             if left and not convinces:
                 continue
-            return Explanation(kind, words, way, given, correct, parameters, left == 0 and convinces)
+            return Explanation(kind, words, way, changed, correct, parameters, left == 0 and convinces)
         return None
 
     def _evidence(self, correct: NDArray, target: NDArray) -> float:

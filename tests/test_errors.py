@@ -14,16 +14,16 @@ def test_metadata_error() -> None:
     """The message names the place; copies keep every field."""
     for column, place in PLACES:
         nibble = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
-        given = sptc.MetadataError(nibble, 0b0101, "plain", "which requires two different indices")
+        error = sptc.MetadataError(nibble, 0b0101, "plain", "which requires two different indices")
         message = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
-        assert str(given) == message + "which requires two different indices"
-        assert given.column == column
-        sent, moved = pickle.loads(pickle.dumps(given)), given.at((1, 2))
-        assert str(sent) == str(given)
-        assert str(moved) == str(given).replace("batch 3", "batch (1, 2)")
+        assert str(error) == message + "which requires two different indices"
+        assert error.column == column
+        sent, moved = pickle.loads(pickle.dumps(error)), error.at((1, 2))
+        assert str(sent) == str(error)
+        assert str(moved) == str(error).replace("batch 3", "batch (1, 2)")
         for name in FIELDS:
-            assert getattr(sent, name) == getattr(given, name)
-            assert name == "batch" or getattr(moved, name) == getattr(given, name)
+            assert getattr(sent, name) == getattr(error, name)
+            assert name == "batch" or getattr(moved, name) == getattr(error, name)
         assert moved.batch == (1, 2)
     place = NibblePlace(batch=(), row=0, chunk=0, lane=0, low_bit=0)
     assert sptc.MetadataError(place, 0, "plain", "which requires two different indices").column is None

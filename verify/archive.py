@@ -69,15 +69,18 @@ class Recorded(ABC):
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
         """Return a copy of the recording with only the selected cases."""
-        file: Any = self
         arrays = {name: getattr(self, name) for name in self.case_fields}
-        return replace(file, **{name: array[cases] for name, array in arrays.items() if array is not None})
+        return self.with_fields(**{name: array[cases] for name, array in arrays.items() if array is not None})
 
     def assuming(self: _File, arch: str | None, metadata: str | None) -> _File:
         """Return a copy with another architecture or metadata policy; None keeps the value of this recording."""
-        file: Any = self
         options = {"arch": arch, "metadata": metadata}
-        return replace(file, **{name: value for name, value in options.items() if value and hasattr(self, name)})
+        return self.with_fields(**{name: value for name, value in options.items() if value and hasattr(self, name)})
+
+    def with_fields(self: _File, **fields: Any) -> _File:
+        """Return a copy with other values of some fields."""
+        file: Any = self
+        return replace(file, **fields)
 
     @abstractmethod
     def run(self, backend: str | Backend = "golden") -> NDArray:

@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.backends import backend
+from ..api.backends import TOP_LEVEL, backend
 from ..api.recorder import Recorder
 from ..errors import InstructionError
 from ..isa.instruction_descriptor import decode_instruction_descriptor
@@ -57,8 +57,6 @@ __all__ = [
 DEFAULT_BACKEND = "rtl"
 #: Default number of tiles per shard: scheduling costs little, and a shard takes a fraction of a second.
 DEFAULT_TILES = 256
-#: Back ends that execute only some of the instructions.
-_TOPS = ("warp", "warpgroup", "tcgen05")
 _DIRECTED = "directed"
 #: Distribution with values near e_zero, which recordings use and campaigns do not.
 LEAST = "least"
@@ -187,7 +185,7 @@ class Plan:
     def _executes(self, subject: Subject, arch: str) -> bool:
         """Return whether every back end executes an instruction of an architecture."""
         tops = tops_of(subject.instruction, arch)
-        if not all(name in tops for name in self.backends if name in _TOPS):
+        if not all(name in tops for name in self.backends if name in TOP_LEVEL):
             return False
         if subject.opcode is None or "tcgen05" not in self.backends:
             return True
@@ -255,10 +253,10 @@ def draw(shard: Shard) -> Replayable:
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
     if shard.opcode:
         if shard.distribution in _MATRICES:
-            given = Given(_MATRICES[shard.distribution](i, rng, shard.tiles))
+            operands = Given(_MATRICES[shard.distribution](i, rng, shard.tiles))
         else:
-            given = draw_tiles(i, (shard.distribution,), "all" if shard.any_nibble else "legal", shard.tiles, rng)
-        return file_of(shard.subject, shard.arch, given, rng, sparsity_selector)
+            operands = draw_tiles(i, (shard.distribution,), "all" if shard.any_nibble else "legal", shard.tiles, rng)
+        return file_of(shard.subject, shard.arch, operands, rng, sparsity_selector)
     if shard.distribution not in _MATRICES:
         return random_register_file(
             i, shard.arch, shard.distribution, shard.tiles, rng,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,8 +163,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
     small = file.take(slice(max(0, case + 1 - count), case + 1))
     if isinstance(small, RegisterFile) and fails(small):
         small = shrink(small, row, column, fails)
-    changed: Any = small
-    file = replace(changed, d=small.run("golden"))
+    file = small.with_fields(d=small.run("golden"))
     mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None

@@ -255,7 +255,7 @@ sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int a
         check_range("alignment_bits", alignment_bits, fused ? 1 : changed.alignment_bits,
                     fused ? 25 : changed.alignment_bits);
         check_range("zero_exponent", zero_exponent, -282, 4);
-        if (group != sptc::BLOCK_GROUP && (fused || group != 4))
+        if (group != sptc::BLOCK_GROUP && (fused || group != sptc::PART_OF_GROUP))
             throw Error(SPTC_BAD_VALUE, "group must be 16, or 4 for products in groups with block scales.");
         if (products & (products - 1)) throw Error(SPTC_BAD_VALUE, "products must be a power of two.");
         using Named = std::pair<const char *, sptc::Rounding>;

@@ -302,7 +302,7 @@ void grouped_by(const Window &window, const RowOfA &a, const BlockOfB &b, int32_
 }
 
 void grouped(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
-    (window.numerics.group == BLOCK_GROUP ? grouped_by<BLOCK_GROUP> : grouped_by<4>)(window, a, b, d);
+    (window.numerics.group == BLOCK_GROUP ? grouped_by<BLOCK_GROUP> : grouped_by<PART_OF_GROUP>)(window, a, b, d);
 }
 
 template <int V>

@@ -78,9 +78,9 @@ def in_chromium(page: str, cases: list[dict[str, Any]], path: Path) -> dict[str,
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent / 'profile'}"]
     words += ["--dump-dom", path.as_uri()]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=900)
-    found = re.search(r'<script id="answers" [^>]*>(\{.*?\})</script>', done.stdout, re.DOTALL)
-    assert found, done.stderr
-    return json.loads(found[1])
+    answers = re.search(r'<script id="answers" [^>]*>(\{.*?\})</script>', done.stdout, re.DOTALL)
+    assert answers, done.stderr
+    return json.loads(answers[1])
 
 
 def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Generator) -> Iterator[Any]:

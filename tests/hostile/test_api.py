@@ -27,15 +27,15 @@ def _words(*shape: int) -> np.ndarray:
 
 
 def _mma(instruction: str, a: int, b: int, c: int, **more: Any) -> Call:
-    given = {"instruction": instruction, "a": _words(32, a), "b": _words(32, b), "c": _words(32, c)}
-    return Call(sptc.mma, given | {"arch": "sm_90", "backend": "golden", "metadata": "strict"} | more)
+    arguments = {"instruction": instruction, "a": _words(32, a), "b": _words(32, b), "c": _words(32, c)}
+    return Call(sptc.mma, arguments | {"arch": "sm_90", "backend": "golden", "metadata": "strict"} | more)
 
 
 def _wgmma(instruction: str, **more: Any) -> Call:
-    given = {"instruction": instruction, "d": _words(128, 4), "a": _words(128, 4), "e": _words(128), "selector": 0}
-    given |= {"b": encode_descriptor(0, 256, 128), "smem": np.zeros(2048, np.uint8), "scale_d": True}
-    given |= {"imm_scale_a": 1, "imm_scale_b": -1, "imm_trans_a": 0, "imm_trans_b": 0, "metadata": "software"}
-    return Call(sptc.wgmma, given | more)
+    arguments = {"instruction": instruction, "d": _words(128, 4), "a": _words(128, 4), "e": _words(128), "selector": 0}
+    arguments |= {"b": encode_descriptor(0, 256, 128), "smem": np.zeros(2048, np.uint8), "scale_d": True}
+    arguments |= {"imm_scale_a": 1, "imm_scale_b": -1, "imm_trans_a": 0, "imm_trans_b": 0, "metadata": "software"}
+    return Call(sptc.wgmma, arguments | more)
 
 
 def _tcgen05() -> Call:
@@ -46,9 +46,9 @@ def _tcgen05() -> Call:
     tmem = np.zeros((128, 512), np.uint32)
     tmem[:, 48:52] = 0x44444444
     b = encode_descriptor(0, 256, 128, family="tcgen05")
-    given = {"instruction": text, "tmem": tmem, "d": 0, "a": 32, "b": b, "idesc": idesc, "e": 48}
+    arguments = {"instruction": text, "tmem": tmem, "d": 0, "a": 32, "b": b, "idesc": idesc, "e": 48}
     more = {"enable_input_d": True, "scale_input_d": 0, "disable_output_lane": (0, 0, 1, 0), "arch": "sm_100"}
-    return Call(sptc.tcgen05_mma, given | more | {"smem": np.zeros(4096, np.uint8), "metadata": "silicon"})
+    return Call(sptc.tcgen05_mma, arguments | more | {"smem": np.zeros(4096, np.uint8), "metadata": "silicon"})
 
 
 def _packing() -> list[Call]:
@@ -62,8 +62,8 @@ def _packing() -> list[Call]:
         rows, k = (16, 16) if text.startswith("mma") else (64, 16 if "wgmma" in text else 32)
         a, b = np.zeros((rows, k), np.float32), np.ones((k, 8), np.float16)
         held = sptc.pack(text, a, b)
-        given = {"instruction": text, "a": a, "b": b, "c": np.ones((rows, 8), np.float32), "selector": 0}
-        found += [Call(sptc.pack, given | {"metadata": "strict"}), Call(sptc.unpack, held)]
+        arguments = {"instruction": text, "a": a, "b": b, "c": np.ones((rows, 8), np.float32), "selector": 0}
+        found += [Call(sptc.pack, arguments | {"metadata": "strict"}), Call(sptc.unpack, held)]
     ordered = found[0].arguments["instruction"]
     stored = {"a": np.zeros((2, 16, 8), np.uint16), "nibbles": np.full((2, 16, 4), 4, np.uint8)}
     found.append(Call(sptc.pack, {"instruction": ordered, "b": np.zeros((2, 16, 8)), **stored, "metadata": "software"}))
@@ -74,16 +74,16 @@ def _packing() -> list[Call]:
 def _gemm() -> Call:
     a = np.arange(512, dtype=np.float16).reshape(16, 8, 4)
     a[..., 2:] = 0
-    given = {"a": a.reshape(16, 32), "b": np.arange(256, dtype=np.float16).reshape(32, 8), "format": "f16"}
-    given |= {"c": np.ones((16, 8), np.float32), "alpha": 1.0, "beta": 0.5, "bias": np.ones(8, np.float32)}
-    given |= {"relu": False, "result": "f32", "split_k": 1, "order": "tree", "promote": 1, "swapped": False}
-    return Call(sptc.gemm, given | {"backend": "golden"})
+    arguments = {"a": a.reshape(16, 32), "b": np.arange(256, dtype=np.float16).reshape(32, 8), "format": "f16"}
+    arguments |= {"c": np.ones((16, 8), np.float32), "alpha": 1.0, "beta": 0.5, "bias": np.ones(8, np.float32)}
+    arguments |= {"relu": False, "result": "f32", "split_k": 1, "order": "tree", "promote": 1, "swapped": False}
+    return Call(sptc.gemm, arguments | {"backend": "golden"})
 
 
 def _identify() -> Call:
-    given = _gemm().arguments
-    factors = {"a": given["a"], "b": given["b"], "format": "f16", "result": "f32"}
-    y = sptc.gemm(given["a"], given["b"], format="f16", backend="golden")
+    arguments = _gemm().arguments
+    factors = {"a": arguments["a"], "b": arguments["b"], "format": "f16", "result": "f32"}
+    y = sptc.gemm(arguments["a"], arguments["b"], format="f16", backend="golden")
     return Call(sptc.identify, factors | {"y": y, "alpha": 1.0, "dense": False, "prune": False, "promote": None})
 
 
@@ -231,9 +231,9 @@ def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
                 )
         if not arrays:
             continue
-        given = {key: change(value) for key, value in arrays.items()}
+        changed = {key: change(value) for key, value in arrays.items()}
         try:
-            result = call.function(**call.arguments | given)
+            result = call.function(**call.arguments | changed)
         except sptc.Error:
             assert expected is not True, call
             continue
