@@ -74,18 +74,23 @@ def versions(*, place: bool = False) -> dict[str, str]:
     return {"sptc": __version__, **_tools(), **({"nextpnr": nextpnr_version()} if place else {})}
 
 
-@cache
 def _tools() -> dict[str, str]:
     versions_of_tools = {}
     for name, version in (("amaranth", partial(importlib.metadata.version, "amaranth")), ("pyosys", yosys_version)):
         with suppress(importlib.metadata.PackageNotFoundError, BackendError):
             versions_of_tools[name] = version()
     folder = yosys_folder()
-    if folder and (program := shutil.which(folder / "yosys-abc")):
-        printed = subprocess.run([program, "-q", "version"], capture_output=True, text=True, check=False).stdout
-        if banner := next((line for line in printed.splitlines() if "ABC " in line), ""):
-            versions_of_tools["abc"] = banner[banner.index("ABC ") + 4 :].strip()
-    return versions_of_tools
+    abc = folder and _version_of_abc(folder / "yosys-abc")
+    return versions_of_tools | ({"abc": abc} if abc else {})
+
+
+@cache
+def _version_of_abc(program: Path) -> str:
+    if not shutil.which(program):
+        return ""
+    printed = subprocess.run([program, "-q", "version"], capture_output=True, text=True, check=False).stdout
+    banner = next((line for line in printed.splitlines() if "ABC " in line), "")
+    return banner.partition("ABC ")[2].strip()
 
 
 def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Measurement:

@@ -204,4 +204,4 @@ def test_one_loader() -> None:
         for node in ast.walk(ast.parse(text)) if re.search("DLL|LoadLibrary", text) else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("CDLL", "PyDLL", "LoadLibrary"):
                 calls.add("/".join(parts))
-    assert calls == {"infra/loader.py", "infra/abc.py", "gpu/power.py", "gpu/recorder.py"}
+    assert calls == {"infra/loader.py", "infra/limits.py", "gpu/power.py", "gpu/recorder.py"}
