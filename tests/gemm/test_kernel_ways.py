@@ -109,12 +109,12 @@ def test_shapes_of_group_scales(rng: Random) -> None:
     np.testing.assert_array_equal(sptc.gemm(a, b[:, 0], **words, **scales), y[:, 0])
     np.testing.assert_array_equal(sptc.gemm(np.stack([a, a]), b, **words, **scales)[1], y)
     for promote in (2, 4):
-        known = sptc.identify(a, b, y, result="f32", dense=True, promote=promote, **whole)
+        known = sptc.identify(a, b, y, result="f32", instruction=FP8, promote=promote, **whole)
         assert known.exact == (promote == 4)
         assert known.nearest.way.promote == promote
     with pytest.raises(Error, match=r"^no chain of the instructions ends with each group of 128 elements along K$"):
         sptc.identify(a, b, y, result="f32", dense=True, promote=32, **whole)
-    assert not sptc.identify(a, b, y, result="f32", dense=True, promote=4).exact
+    assert not sptc.identify(a, b, y, result="f32", instruction=FP8, promote=4).exact
     turned = {"group_scale_a": whole["group_scale_b"].T, "group_scale_b": whole["group_scale_a"].T}
     way = Way(instruction=FP8, promote=4, group_scaling="b then a, fused", swapped=True)
     other = sptc.gemm(a, b, **words, **whole, group_scaling="a then b, fused")

@@ -6,11 +6,10 @@ sums.
 """
 
 from collections import defaultdict
+from types import ModuleType
 
 import numpy as np
 import pytest
-from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
-from sptc.benchmarks.oracle import NAMES, compare, name_of, oracle_of
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
@@ -38,36 +37,43 @@ def _rows() -> dict[tuple[str, str], list[Instruction]]:
     return dict(rows)
 
 
-def _is_known(arch: str, i: Instruction) -> bool:
-    table = mma_block_scale_shape_and_type if i.scale_format else mma_shape_and_type
-    return name_of(i) in table.get(NAMES[arch], ())
-
-
 ROWS = _rows()
 # fp8 `mma` without a kind on sm_100 is a sequence of f16 instructions from the assembler. mmasim models only hardware.
-KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if _is_known(row[0], instructions[0])}
+EMULATED = {row for row in ROWS if numerics(ROWS[row][0], row[0]).method is Method.EMULATED}
+KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if row not in EMULATED}
+
+
+@pytest.fixture(scope="module")
+def oracle() -> ModuleType:
+    """The comparison with mmasim, which imports torch: only the worker that runs these tests spends the time."""
+    from sptc.benchmarks import oracle
+
+    return oracle
 
 
 @pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("row", KNOWN_ROWS, ids=" ".join)
-def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
+def test_row(row: tuple[str, str], oracle: ModuleType, rng: np.random.Generator) -> None:
     arch, spellings = row[0], KNOWN_ROWS[row]
-    oracle = oracle_of(spellings[0], arch)
+    model = oracle.oracle_of(spellings[0], arch)
     forms = [*((i, False) for i in spellings), *([(spellings[0], True)] if spellings[0].sparse else [])]
     tiles = -(-OUTPUTS // (len(FLOAT_DISTRIBUTIONS) * spellings[0].m * spellings[0].n))
     outputs = 0
     for number, distribution in enumerate(FLOAT_DISTRIBUTIONS):
         i, any_nibble = forms[number % len(forms)]
-        outputs += compare(i, arch, oracle, distribution, rng, tiles=tiles, any_nibble=any_nibble)
+        outputs += oracle.compare(i, arch, model, distribution, rng, tiles=tiles, any_nibble=any_nibble)
     assert outputs >= OUTPUTS
 
 
-def test_every_modelled_row_is_known_but_the_emulated_ones() -> None:
-    unknown = {row for row in ROWS if row not in KNOWN_ROWS}
-    emulated = {row for row in ROWS if numerics(ROWS[row][0], row[0]).method is Method.EMULATED}
-    assert unknown == emulated
-    assert {arch for arch, _ in emulated} == {"sm_100"}
-    assert {arch for arch, _ in KNOWN_ROWS} == {*NAMES} - {"sm_90"}
+def test_every_modelled_row_is_known_but_the_emulated_ones(oracle: ModuleType) -> None:
+    from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
+
+    for (arch, text), (i, *_) in ROWS.items():
+        table = mma_block_scale_shape_and_type if i.scale_format else mma_shape_and_type
+        known = oracle.name_of(i) in table.get(oracle.NAMES[arch], ())
+        assert known == ((arch, text) not in EMULATED), (arch, text)
+    assert {arch for arch, _ in EMULATED} == {"sm_100"}
+    assert {arch for arch, _ in KNOWN_ROWS} == {*oracle.NAMES} - {"sm_90"}
 
 
 def _matrices(n: int) -> list[Instruction]:
@@ -83,12 +89,12 @@ QUICK, LONG = _matrices(8), _matrices(80)
 
 @pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("i", [*QUICK, *(pytest.param(i, marks=pytest.mark.regression) for i in LONG)], ids=str)
-def test_matrices(i: Instruction, rng: np.random.Generator) -> None:
+def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) -> None:
     """Compare a tile of every distribution, alternately with legal nibbles and with all sixteen nibbles."""
     (arch,) = i.architectures
-    oracle, outputs = oracle_of(i, arch), 0
+    model, outputs = oracle.oracle_of(i, arch), 0
     for number, name in enumerate(FLOAT_DISTRIBUTIONS):
-        outputs += compare(i, arch, oracle, name, rng, any_nibble=number % 2 == 1)
+        outputs += oracle.compare(i, arch, model, name, rng, any_nibble=number % 2 == 1)
     assert outputs >= (100_000 if i in LONG else 10_000)
 
 
@@ -104,14 +110,14 @@ def test_every_float_instruction_is_compared() -> None:
     assert {i.d.name for i in QUICK} == {"f16", "f32"}
 
 
-def test_a_planted_fault_is_seen(rng: np.random.Generator) -> None:
+def test_a_planted_fault_is_seen(oracle: ModuleType, rng: np.random.Generator) -> None:
     """The comparison detects an oracle that keeps one bit less."""
     (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
     others = [i for i in QUICK if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
     for i in (of_mma, *others):
         arch, tiles = i.architectures[0], 80 if i is of_mma else 1
-        oracle = oracle_of(i, arch)
-        compare(i, arch, oracle, "mid", rng, tiles=tiles)
-        oracle.arithmetic_op.F -= 1
+        model = oracle.oracle_of(i, arch)
+        oracle.compare(i, arch, model, "mid", rng, tiles=tiles)
+        model.arithmetic_op.F -= 1
         with pytest.raises(AssertionError, match="outputs differ"):
-            compare(i, arch, oracle, "mid", rng, tiles=tiles)
+            oracle.compare(i, arch, model, "mid", rng, tiles=tiles)

@@ -128,7 +128,7 @@ def calls() -> list[Call]:
 
 CALLS = calls()
 #: Calls per share, and number of shares. The regression runs all shares (200,000 calls), the quick tier a few calls.
-SHARE, SHARES, QUICK = 50_000, 4, 4_000
+SHARE, SHARES, QUICK = 50_000, 4, 2_000
 
 
 def _copied(arguments: dict[str, Any]) -> dict[str, Any]:
