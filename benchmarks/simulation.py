@@ -62,16 +62,15 @@ def hardware_rows(instruction: Instruction, preset: str, operands: Operands, mac
     )
     nibbles = unpack_nibbles(operands.e, instruction, 0)
     unit = engine(PRESETS[preset])
-    steps = steps_of(unit.config, instruction, MatrixOperands(a, b, c, nibbles))
-    batches = np.split(np.concatenate([step.reshape(-1, step.shape[-1]) for step in steps]), 8)
-    seconds = best_seconds(lambda: [unit.push(batch) for batch in batches])
+    batches = steps_of(unit.config, instruction, MatrixOperands(a, b, c, nibbles))
+    seconds = best_seconds(lambda: [unit.compute(batch) for batch in batches])
     rows.append(Row(f"{preset} unit, f16 steps", "M kept MAC/s", macs / seconds, "at least 25"))
     seconds = best_seconds(lambda: sptc.mma(F16, operands.a, operands.b, operands.c, operands.e, backend="rtl"))
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds))
     if can_be_specialised():
         libraries.WORTH = 1
-        unit.push(batches[0])
-        tied = best_seconds(lambda: [unit.push(batch) for batch in batches])
+        unit.compute(batches[0])
+        tied = best_seconds(lambda: [unit.compute(batch) for batch in batches])
         rows.append(Row("  sixteen at once, control word tied", "M kept MAC/s", macs / tied, "at least 80"))
 
     where = kept_rows(nibbles, instruction.granularity)

@@ -29,7 +29,7 @@ from ..errors import Error
 from .collector import uncollected
 from .installation import install_line
 
-__all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
+__all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool", "threads_here"]
 
 #: Number of worker deaths after which a work item is abandoned.
 _DEATHS = 3
@@ -239,6 +239,11 @@ def _begin_worker() -> None:
 def cores() -> int:
     """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_here() -> int:
+    """Return the number of threads for a computation in this process: one in a worker, otherwise one per core."""
+    return 1 if multiprocessing.parent_process() else cores()
 
 
 @contextmanager

@@ -239,31 +239,31 @@ def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
     """Replace the hardware by a model that flags only chunk 3 of row 5 of a 16 x 8 tile, whatever its nibble."""
     from sptc.rtl.step import row_result_layout
     from sptc.sim.engine.engine import Engine
+    from sptc.sim.engine.steps import Steps
 
-    push = Engine.push
+    compute = Engine.compute
 
-    def pushed(engine: Engine, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        flags = row_result_layout(engine.config)["illegal"].offset
-        results = push(engine, steps).reshape(-1, 16, 8)
-        results[:, 5] |= np.uint64(1 << flags + 3)
-        return results.ravel()
+    def computed(engine: Engine, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        results = compute(engine, steps, previous)
+        results[:, 5] |= np.uint64(1 << row_result_layout(engine.config)["illegal"].offset + 3)
+        return results
 
-    return pushed
+    return computed
 
 
 @pytest.fixture
-def faulty_push() -> Callable[..., NDArray[np.uint64]]:
+def faulty_compute() -> Callable[..., NDArray[np.uint64]]:
     """Replace the hardware by a model that flips a bit if A's first element is negative and the accumulator ends in
     101.
     """
     from sptc.sim.engine.engine import Engine
-    from sptc.sim.engine.steps import step_words
+    from sptc.sim.engine.steps import Steps
 
-    push = Engine.push
+    compute = Engine.compute
 
-    def pushed(engine: Engine, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        words = step_words(engine.config)
-        hit = (steps[:, words.a.start] & 0x8000 != 0) & (steps[:, words.c.start] & 7 == 5)
-        return push(engine, steps) ^ hit.astype(np.uint64) << np.uint64(4)
+    def computed(engine: Engine, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        words = steps.whole(previous)
+        hit = (words[..., steps.words.a.start] & 0x8000 != 0) & (words[..., steps.words.c.start] & 7 == 5)
+        return compute(engine, steps, previous) ^ hit.astype(np.uint64) << np.uint64(4)
 
-    return pushed
+    return computed

@@ -96,15 +96,13 @@ def step_vectors(
     words, rows = step_words(config), []
     results = _results(config, instruction, parameters, matrices)
     steps = steps_of(config, instruction, matrices)
-    c, overflow = matrices.c.astype(np.uint32), np.zeros(matrices.c.shape, np.uint32)
+    previous = matrices.c.astype(np.uint64)
     for step, result in zip(steps, results, strict=True):
-        step[..., words.c] = c[..., None]
-        step[..., words.control] |= overflow[..., None] << np.uint32(words.overflow_bit)
-        c, overflow = result.astype(np.uint32), (result >> np.uint64(_BITS)).astype(np.uint32)
-        rows.append((step, c, overflow))
-    inputs, d, overflows = (np.stack(arrays, axis=3) for arrays in zip(*rows, strict=True))
+        rows.append((step.whole(previous), result))
+        previous = result
+    inputs, d = (np.stack(arrays, axis=3) for arrays in zip(*rows, strict=True))
     inputs = inputs.reshape(-1, words.total)
-    outputs = np.stack([d.ravel(), overflows.ravel()], axis=1)
+    outputs = np.stack([d.ravel(), d.ravel() >> np.uint64(_BITS)], axis=1).astype(np.uint32)
     if top == "unit":
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE

@@ -56,7 +56,7 @@ class Block:
     """Block of accumulation steps: one step for each pair of a row of A and a column of B, under one instruction."""
 
     name: str  #: Name of the block in messages: the instruction and the distribution of its operands
-    #: Input words of each step, packed as by :func:`~sptc.sim.engine.steps.steps_of`; shape (rows, columns, words).
+    #: Input words of each step, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`; shape (rows, columns, words).
     steps: NDArray[np.uint32]
     results: NDArray[np.uint64]  #: Expected result word of each step, shape (rows, columns)
 
@@ -117,10 +117,10 @@ def _block(
 ) -> Block:
     rows, columns = operands.c.shape[1:]
     (steps,) = steps_of(config, instruction, operands, ordered=ordered)
-    step, words = steps[0], step_words(config)
+    words = step_words(config)
     outputs_of = _integer_outputs if instruction.d.is_integer else _float_outputs
     c, overflow, results = outputs_of(arch, instruction, operands, rng)
-    step[..., words.c] = c[..., None]
+    (step,) = steps.whole((c.astype(np.uint64) | overflow.astype(np.uint64) << np.uint64(words.result_overflow))[None])
     if not instruction.scale_format:
         step[..., words.scale_a] = rng.integers(0, 1 << 32, (rows, 1, 1))
         step[..., words.scale_b] = rng.integers(0, 1 << 32, (1, columns, 1))
@@ -129,7 +129,6 @@ def _block(
     noise = 0 if instruction.d.is_integer else int(rng.integers(2)) << control["saturate"].offset
     step[..., words.control] &= ~np.uint32(7 << control["rule"].offset)
     step[..., words.control] |= np.uint32(rule << control["rule"].offset | noise)
-    step[..., words.control] |= overflow[..., None].astype(np.uint32) << np.uint32(words.overflow_bit)
     flags = undefined_chunks(config, instruction, step[..., words.metadata], rule, ordered)
     flags <<= np.uint64(row_result_layout(config)["illegal"].offset)
     return Block(f"{instruction} {distribution}", step, results | flags)

@@ -53,7 +53,8 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, and their result words in the covergroups.
+        """Count steps, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`, and their result words in the
+        covergroups.
 
         Raise an `AssertionError` if the flags of undefined nibbles of a step contradict its metadata rule.
         """

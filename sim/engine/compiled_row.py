@@ -2,26 +2,53 @@
 
 import ctypes
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...infra.loader import load_library
+from ...infra.pools import threads_here
 from ...rtl.config import CoreConfig
-from .driver import CompiledModel, driver
+from .driver import CompiledModel, driver, members
 from .libraries import Libraries
 from .row_interface import row_interface
+from .steps import Steps, step_words
 
 __all__ = ["CompiledRow", "RowModel", "row_driver"]
 
 #: Top module.
 TOP = "row"
+#: Minimum number of outputs that several threads share.
+_SHARED_OUTPUTS = 1 << 12
+
+
+class _Batch(ctypes.Structure):
+    """Structure ``Batch`` of ``drivers/batch.h``: the steps of a batch of outputs."""
+
+    _fields_ = (
+        *members(ctypes.c_size_t, "tiles", "rows", "columns"),
+        *members(ctypes.c_void_p, "row_words", "column_words", "previous"),
+        ("threads", ctypes.c_size_t),
+    )
+
+
+def _constants(config: CoreConfig) -> dict[str, int]:
+    """Return the positions of the fields that ``drivers/batch.h`` writes."""
+    words = step_words(config)
+    return {
+        "step_words": words.total,
+        "c_word": words.c.start,
+        "control_word": words.control.start,
+        "overflow_bit": words.overflow_bit,
+        "result_overflow": words.result_overflow,
+    }
 
 
 def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) -> dict[str, str]:
     """Return the C++ driver of a row model; parameters `top`, `more` as for :func:`~sptc.sim.engine.driver.driver`."""
-    return driver("row.cpp", {"is_clocked": bool(config.cuts)}, top=top, more=more)
+    return driver("row.cpp", {"is_clocked": bool(config.cuts), **_constants(config)}, top=top, more=more)
 
 
 class RowModel(CompiledModel):
@@ -31,58 +58,63 @@ class RowModel(CompiledModel):
     """
 
     prefix, checks = "row", False
-    arguments = (ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
+    arguments = (ctypes.POINTER(_Batch), ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
 
     def __init__(self, library: Path, latency: int = 0) -> None:
         super().__init__(load_library(library))
         self._latency = latency
 
-    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute one step per cycle, shape (count, words); return the result words, shape (count,)."""
-        return self.run_cycles(steps, len(steps) + self._latency)[self._latency :]
+    def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        """Compute one step per cycle, for each output in order; return the result words, shape (tiles, m, n)."""
+        results = self.run_cycles(steps, prod(steps.shape) + self._latency, previous=previous)
+        return results[self._latency :].reshape(steps.shape)
 
     def run_cycles(
-        self, steps: NDArray[np.uint32], cycles: int, enables: NDArray[np.uint8] | None = None
+        self,
+        steps: Steps,
+        cycles: int,
+        enables: NDArray[np.uint8] | None = None,
+        previous: NDArray[np.uint64] | None = None,
     ) -> NDArray[np.uint64]:
         """Return the result word after each clock edge; without `enables`, the pipeline is enabled in every cycle."""
+        arrays = [steps.row, steps.column, previous]
+        assert all(array is None or array.flags.c_contiguous for array in arrays)
+        pointers = [None if array is None else array.ctypes.data for array in arrays]
         results = np.empty(cycles, np.uint64)
         enabled = None if enables is None else enables.ctypes.data
-        self.run_driver(len(steps), steps.ctypes.data, cycles, enabled, results.ctypes.data)
+        threads = threads_here() if prod(steps.shape) >= _SHARED_OUTPUTS else 1
+        self.run_driver(ctypes.byref(_Batch(*steps.shape, *pointers, threads)), cycles, enabled, results.ctypes.data)
         return results
 
 
 class CompiledRow:
-    """Row of dot-product units compiled by Verilator; each step has `words` 32-bit words.
+    """Row of dot-product units compiled by Verilator.
 
     It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
     control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or a
     compiler is missing or fails; it says what to install.
     """
 
-    def __init__(self, config: CoreConfig, words: int) -> None:
-        computed = driver("computed_row.cpp", {"step_words": words})
+    def __init__(self, config: CoreConfig) -> None:
+        computed = driver("computed_row.cpp", _constants(config))
         self._libraries = Libraries(config, "row", TOP, row_driver(config), computed)
         # Results are recorded after the clock edge, so the last pipeline register adds no cycle to the recorded
         # latency.
         self._general = RowModel(self._libraries.of_every_instruction(), config.latency - bool(config.cuts))
         self._specialised: dict[Path, RowModel] = {}
-        self._words = words
         low, width = row_interface(config).step["control"]
         self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
         assert self._bit + width <= 32, "the control word is within a word of a step"
 
-    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps in order, shape (count, words); return one result word per step, shape (count,)."""
-        steps = np.ascontiguousarray(steps)
-        assert steps.dtype == np.uint32
-        assert steps.shape[1] == self._words
-        return self._model_for(steps).run(steps)
+    def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        """Compute one step for each output, in order; return the result words, shape (tiles, m, n)."""
+        return self._model_for(steps).run(steps, previous)
 
-    def _model_for(self, steps: NDArray[np.uint32]) -> RowModel:
-        words = steps[:, self._word] & self._mask
+    def _model_for(self, steps: Steps) -> RowModel:
+        words = steps.row[..., self._word].ravel() & self._mask
         if not len(words) or (words != words[0]).any():
             return self._general
-        library = self._libraries.of({int(words[0]) >> self._bit: len(words)})
+        library = self._libraries.of({int(words[0]) >> self._bit: prod(steps.shape)})
         if library == self._libraries.of_every_instruction():
             return self._general
         if library not in self._specialised:

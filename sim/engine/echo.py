@@ -142,13 +142,13 @@ class EchoBackend:
         """Return a hash of an instruction's operands in place of the result D."""
         words = step_words(self.config)
         (step,) = steps_of(self.config, instruction, operands, ordered=False)
-        row, column = step[:, :, 0], step[:, 0]
+        row, column = step.row, step.column
         parts = (row[..., words.a], row[..., words.metadata], row[..., words.scale_a])
         rows = _fold_all(np.concatenate(parts, axis=-1))
         columns = _fold_all(np.concatenate((column[..., words.b], column[..., words.scale_b]), axis=-1))
         met = _fold(rows[:, :, None], columns[:, None])
         flags = met[..., ::8].transpose(0, 2, 1)[..., None] >> np.arange(16, dtype=np.uint32) & np.uint32(1)
         self.flags.append(flags.astype(np.bool_))
-        control = step[:, :1, :1, words.control][..., 0]
+        control = row[:, :1, None, words.control.start]
         hashes = _fold(_fold(met, control), operands.c.astype(np.uint32))
         return Product(hashes if instruction.d.bits == 32 else (hashes ^ hashes >> np.uint32(16)).astype(np.uint16))

@@ -17,21 +17,24 @@ from ...isa.operands import MatrixOperands, Product, StepFlags
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from . import emulation
 from .row_interface import row_interface
-from .steps import executes, step_words, steps_of
+from .steps import Steps, executes, step_words, steps_of
 
 __all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for", "multiply_with"]
 
 #: Name of the RTL simulator. ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]
-#: Maximum number of outputs computed in one batch, to limit the memory for step words.
-_BLOCK_OUTPUTS = 1 << 14
+#: Maximum number of outputs computed in one batch, to limit the memory for result words.
+_BLOCK_OUTPUTS = 1 << 16
 
 
 class Model(Protocol):
     """Model of a row of dot-product units, which computes batches of steps."""
 
-    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of a row in order, shape (count, words); return one result word per step, shape (count,)."""
+    def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        """Compute one step for each output, in order; return the result words, shape (tiles, m, n).
+
+        `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,7 @@ class Engine:
         if simulator == "verilator":
             from .compiled_row import CompiledRow
 
-            self._model = CompiledRow(config, self._words.total)
+            self._model = CompiledRow(config)
         else:
             from .python_simulator import SimulatedRow
 
@@ -65,10 +68,17 @@ class Engine:
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Compute steps on the row in order, shape (count, words); return one result word per step, shape (count,)."""
+        return self.compute(Steps.of_words(steps, self._words)).ravel()
+
+    def compute(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        """Compute one step for each output on the row, in order; return the result words, shape (tiles, m, n).
+
+        `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
+        """
         with self._lock:  # a model has state, and ctypes lets other threads run meanwhile
-            results = self._model.run(steps)
+            results = self._model.run(steps, previous)
         if self._observer:
-            self._observer(steps, results)
+            self._observer(steps.whole(previous).reshape(-1, self._words.total), results.ravel())
         return results
 
     @contextmanager
@@ -113,16 +123,11 @@ class Engine:
         return Execution(d, illegal, count)
 
     def _block(self, instruction: Instruction, operands: MatrixOperands) -> tuple[NDArray, NDArray[np.bool_], int]:
-        illegal, c = [], operands.c
-        overflow = np.zeros(c.shape, np.uint32)
+        illegal, results = [], operands.c.astype(np.uint64)
         layout = row_interface(self.config).result
         steps = steps_of(self.config, instruction, operands)
         for step in steps:
-            step[..., self._words.c] = c[..., None]
-            step[..., self._words.control] |= overflow[..., None] << np.uint32(self._words.overflow_bit)
-            results = self.push(step.reshape(-1, self._words.total)).reshape(c.shape)
-            c = results.astype(np.uint32).astype(c.dtype)
-            overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
+            results = self.compute(step, results)
             # All columns of a row have the same metadata, so the flags are read from column 0, from the bits above the
             # result.
             first_flag = layout["illegal"].offset
@@ -131,7 +136,7 @@ class Engine:
             if instruction.chunk_bytes:
                 illegal[-1] = illegal[-1][..., : self.config.step_bytes // instruction.chunk_bytes]
         flagged = np.concatenate(illegal, axis=-1)[..., : instruction.chunks]
-        return c, flagged, len(steps) * c.size
+        return results.astype(np.uint32).astype(operands.c.dtype), flagged, len(steps) * results.size
 
 
 @lru_cache(maxsize=16)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...infra.files import whole_file
 from ...rtl.config import CoreConfig
 from ...rtl.row import Row
+from .steps import Steps
 
 __all__ = ["PERIOD", "SimulatedRow"]
 
@@ -56,13 +57,14 @@ class SimulatedRow:
             if arrived is not None:
                 self._results[arrived] = context.get(self._row.result.as_value())
 
-    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps on the row in order, shape (count, words); return one result word per step, shape (count,)."""
+    def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+        """Compute one step for each output, in order; return the result words, shape (tiles, m, n)."""
         self._results.clear()
-        self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(steps))
-        while len(self._results) < len(steps):
+        words = steps.whole(previous).reshape(-1, steps.words.total)
+        self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(words))
+        while len(self._results) < len(words):
             self._simulator.advance()
-        return np.array([self._results[number] for number in range(len(steps))], np.uint64)
+        return np.array([self._results[number] for number in range(len(words))], np.uint64).reshape(steps.shape)
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:

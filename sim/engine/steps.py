@@ -13,7 +13,7 @@ from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
 from .row_interface import row_interface
 
-__all__ = ["StepWords", "control_word", "executes", "octets", "step_count", "step_words", "steps_of"]
+__all__ = ["StepWords", "Steps", "control_word", "executes", "octets", "step_count", "step_words", "steps_of"]
 
 _BYTE = 8
 _WORD = 32
@@ -38,8 +38,45 @@ class StepWords:
     scale_a: slice
     scale_b: slice
     control: slice
-    overflow_bit: int  #: Bit of the control slice that is the overflow bit of the previous step
+    overflow_bit: int  #: Bit of the control word that is the overflow bit of the previous step
     total: int  #: Total number of 32-bit words in a step
+    result_overflow: int  #: Bit of a result word that is the overflow bit of the step
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Input words of one step for each output of a batch of tiles.
+
+    The words of an output are the words of its row OR those of its column, with the result of its previous step as
+    accumulator.
+    """
+
+    row: NDArray[np.uint32]  #: A, metadata, scales of A and control, shape (tiles, m, words); other bits are zero
+    column: NDArray[np.uint32]  #: B and scales of B, shape (tiles, n, words); other bits are zero
+    words: StepWords
+
+    @classmethod
+    def of_words(cls, steps: NDArray[np.uint32], words: StepWords) -> "Steps":
+        """Return steps whose input words are given, shape (steps, words), as the rows of one column."""
+        return cls(np.ascontiguousarray(steps)[None], np.zeros((1, 1, words.total), np.uint32), words)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Number of tiles, of rows and of columns."""
+        return (*self.row.shape[:2], self.column.shape[1])
+
+    def whole(self, previous: NDArray | None = None) -> NDArray[np.uint32]:
+        """Return all input words of each output, shape (tiles, m, n, words).
+
+        `previous` holds the result words of the previous steps, shape (tiles, m, n); without them, accumulators are
+        zero, or those in the words.
+        """
+        steps = self.row[:, :, None] | self.column[:, None]
+        if previous is not None:
+            steps[..., self.words.c.start] = previous.astype(np.uint32)
+            overflow = previous.astype(np.uint64) >> np.uint64(self.words.result_overflow) & np.uint64(1)
+            steps[..., self.words.control.start] |= overflow.astype(np.uint32) << np.uint32(self.words.overflow_bit)
+        return steps
 
 
 def step_words(config: CoreConfig) -> StepWords:
@@ -52,8 +89,10 @@ def step_words(config: CoreConfig) -> StepWords:
         if name != "overflow"
     }
     overflow = layout["overflow"].offset - fields["control"].start * _WORD
+    assert overflow < _WORD, "the overflow bit is in the first control word"
     total = max(-(-(field.offset + field.width) // _WORD) for field in layout.values())
-    return StepWords(**fields, overflow_bit=overflow, total=total)
+    result_overflow = row_interface(config).result["overflow"].offset
+    return StepWords(**fields, overflow_bit=overflow, total=total, result_overflow=result_overflow)
 
 
 def executes(config: CoreConfig, instruction: Instruction, arch: str) -> bool:
@@ -87,12 +126,11 @@ def step_count(config: CoreConfig, instruction: Instruction) -> int:
 
 def steps_of(
     config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
-) -> list[NDArray[np.uint32]]:
-    """Return the input words of all steps of a batch of instructions; all accumulators are zero.
+) -> list[Steps]:
+    """Return the input words of a batch of instructions, one item for each step along K, without accumulators.
 
-    There is one array of shape (tiles, m, n, words) for each step of K; the result of a step is the accumulator of the
-    next. If `ordered`, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are
-    in their original order, for an array, which reorders them itself.
+    If `ordered`, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are in
+    their original order, for an array, which reorders them itself.
     """
     words, interface, wide = step_words(config), row_interface(config), instruction.wide
     order = interface.byte_order[wide][bool(instruction.sparse)]
@@ -102,28 +140,26 @@ def steps_of(
     ratio = 2 if instruction.sparse else 1
     steps = []
     for first in range(0, stored, config.step_bytes):
-        step = np.zeros((tiles, m, n, words.total), np.uint32)
-        _put(step[..., words.a], a[:, :, None, first : first + config.step_bytes])
-        b_first, b_last = ratio * first, ratio * (first + config.step_bytes)
-        b = columns[:, None, :, b_first:b_last]
-        _put(step[..., words.b], _in_order(b, order) if ordered and config.sparse else b)
+        row, column = (np.zeros((tiles, lines, words.total), np.uint32) for lines in (m, n))
+        _put(row[..., words.a], a[..., first : first + config.step_bytes])
+        b = columns[..., ratio * first : ratio * (first + config.step_bytes)]
+        _put(column[..., words.b], _in_order(b, order) if ordered and config.sparse else b)
         if instruction.granularity:
             assert operands.nibbles is not None
             size = instruction.chunk_bytes
-            chunks = slice(first // size, (first + config.step_bytes) // size)
-            nibbles = operands.nibbles[:, :, None, chunks]
+            nibbles = operands.nibbles[..., first // size : (first + config.step_bytes) // size]
             nibbles = _in_order(nibbles, interface.nibble_order[wide]) if ordered else nibbles
-            _put(step[..., words.metadata], join_nibbles(nibbles))
+            _put(row[..., words.metadata], join_nibbles(nibbles))
         elif ordered:
-            step[..., words.metadata] = interface.dense_nibble * 0x11111111
+            row[..., words.metadata] = interface.dense_nibble * 0x11111111
         if instruction.scale_size:
             assert operands.scale_a is not None
             assert operands.scale_b is not None
             spans = _spans(instruction, first, config.step_bytes)
-            _put(step[..., words.scale_a], operands.scale_a[:, :, None, spans])
-            _put(step[..., words.scale_b], operands.scale_b[:, None, :, spans])
-        step[..., words.control] = control_word(config, instruction, first + config.step_bytes >= stored)
-        steps.append(step)
+            _put(row[..., words.scale_a], operands.scale_a[..., spans])
+            _put(column[..., words.scale_b], operands.scale_b[..., spans])
+        row[..., words.control] = control_word(config, instruction, first + config.step_bytes >= stored)
+        steps.append(Steps(row, column, words))
     return steps
 
 

@@ -23,7 +23,7 @@ from ..benches.settings import Settings
 from ..engine.compiled_row import RowModel, row_driver
 from ..engine.driver import driver
 from ..engine.ports import ComponentLibrary, port_dtype, split
-from ..engine.steps import step_words
+from ..engine.steps import Steps, step_words
 from .assumptions import AssumedComponents, AssumedSteps
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .ctas import CtaRegression
@@ -125,7 +125,8 @@ class _Row:
         self.netlist = faulty_row(config, settings.arch, faults, seed, folder)
         rng = np.random.default_rng(seed)
         blocks = list(islice(random_blocks(config, settings.arch, rng, 4, 4), -(-settings.items // 16)))
-        steps = np.concatenate([block.steps.reshape(-1, step_words(config).total) for block in blocks])
+        self._words = step_words(config)
+        steps = np.concatenate([block.steps.reshape(-1, self._words.total) for block in blocks])
         results = np.concatenate([block.results.ravel() for block in blocks])
         order = rng.permutation(len(steps))
         self._steps, self._results = np.ascontiguousarray(steps[order]), results[order]
@@ -144,7 +145,8 @@ class _Row:
             enables = self._enables[start : start + look]
             if not enables.size:
                 break
-            actual = self._row.run_cycles(self._steps[entered:], len(enables), enables)
+            steps = Steps.of_words(self._steps[entered:], self._words)
+            actual = self._row.run_cycles(steps, len(enables), enables)
             # For each clock edge, index of the step whose result is at the output after the edge.
             through = entered + np.cumsum(enables, dtype=np.int64) - self._latency
             wrong = (through >= 0) & ((actual ^ self._results[through]) & self._mask != 0)

@@ -124,16 +124,15 @@ def streamed(
     """
     words, own = step_words(config), of_one_unit(operands, config)
     c = own.c.astype(np.uint32)
-    place, bit = divmod(words.overflow_bit, 32)
     steps = []
     for of_instruction in own.steps(instruction):
-        overflow = np.zeros(c.shape, np.bool_)
+        previous = c.astype(np.uint64)
         for step in steps_of(config, instruction, of_instruction):
-            step[..., words.c.start] = c
-            step[..., words.control.start + place] |= overflow.astype(np.uint32) << np.uint32(bit)
-            d, left = compute(step.reshape(-1, words.total))
-            c, overflow = d.reshape(c.shape), left.reshape(c.shape)
-            steps.append(step)
+            inputs = step.whole(previous)
+            d, overflow = compute(inputs.reshape(-1, words.total))
+            c = d.reshape(c.shape)
+            previous = c | overflow.reshape(c.shape).astype(np.uint64) << np.uint64(words.result_overflow)
+            steps.append(inputs)
     if (c.astype(own.c.dtype) != multiply(instruction, arch, own)).any():
         raise Error(f"results of the mapped unit differ from those of {arch} for {instruction}, so no energy is given")
     return np.stack(steps, axis=1).reshape(-1, words.total)

@@ -47,8 +47,8 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch, faulty_push: Callable[..., NDArray[np.uint64]]) -> None:
-    monkeypatch.setattr(Engine, "push", faulty_push)
+def faulty(monkeypatch: pytest.MonkeyPatch, faulty_compute: Callable[..., NDArray[np.uint64]]) -> None:
+    monkeypatch.setattr(Engine, "compute", faulty_compute)
 
 
 def test_presets_and_chosen_instructions(cli: CommandLine, tmp_path: Path) -> None:

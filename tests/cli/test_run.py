@@ -166,7 +166,7 @@ def test_json_of_a_mismatch(cli: CommandLine) -> None:
 def test_a_flag_of_the_hardware_is_compared(
     faulty_flags: Callable[..., NDArray[np.uint64]], monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
-    monkeypatch.setattr(Engine, "push", faulty_flags)
+    monkeypatch.setattr(Engine, "compute", faulty_flags)
     first = cli.text(F32, status=1).splitlines()[1]
     assert re.search(r", case \d+, row 5, flag of chunk 3: computed 0x1 \(1\), metadata rule 0x0 \(0\)$", first)
     report = cli.json(F32, status=1)

@@ -14,7 +14,7 @@ from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.step import row_result_layout
 from sptc.sim.coverage.steps import StepCoverage
-from sptc.sim.engine.steps import step_words, steps_of
+from sptc.sim.engine.steps import steps_of
 
 INF, NAN = float("inf"), float("nan")
 ARCHITECTURES = {"tiny": "sm_80", "ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "rtx-blackwell": "sm_120"}
@@ -63,8 +63,6 @@ def words_of(config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDAr
     given = MatrixOperands(*operands)
     d = multiply(i, arch, given)
     (step,) = steps_of(config, i, given)
-    words = step_words(config)
-    step[..., words.c] = c[..., None]
     results = d.astype(np.uint64)
     if i.rule:
         wide = i.container_bits >= 16
@@ -73,7 +71,7 @@ def words_of(config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDAr
         flags = ~np.isin(metadata, [*i.rule.legal])
         shifted = flags.astype(np.uint64) << np.arange(metadata.shape[-1], dtype=np.uint64)
         results |= (shifted.sum(axis=-1) << np.uint64(row_result_layout(config)["illegal"].offset))[..., None]
-    return step.reshape(-1, words.total), results.reshape(-1)
+    return step.whole(c).reshape(-1, step.words.total), results.reshape(-1)
 
 
 def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:

@@ -155,14 +155,12 @@ def sample_integers(
         row[0, 0, [*elements]] = np.array([*elements.values()]) & (1 << bits) - 1
     given = MatrixOperands(codes[0], codes[1].swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32))
     (step,) = steps_of(config, parse(text), given)
-    words = step_words(config)
-    step[..., words.c] = c & 0xFFFFFFFF
-    step[..., words.control.start] |= np.uint32(overflow << words.overflow_bit)
+    previous = np.full((1, 1, 1), c & 0xFFFFFFFF | overflow << step.words.result_overflow, np.uint64)
     total = c + sum(value * b.get(slot, 0) for slot, value in a.items())
     d = max(LEAST, min(MOST, total)) & 0xFFFFFFFF if clamped else total & 0xFFFFFFFF
     left = not clamped and (total < 0) != (d >> 31 == 1)
     coverage = StepCoverage(config)
-    coverage.sample(step.reshape(1, -1), np.array([(d | left << 32) ^ wrong], np.uint64))
+    coverage.sample(step.whole(previous).reshape(1, -1), np.array([(d | left << 32) ^ wrong], np.uint64))
     group = coverage.coverage["ampere", "integers"]
     assert not group.contradictions
     names = [name.split("), ") for name in group.names(group.hits > 0)]

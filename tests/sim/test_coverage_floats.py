@@ -10,7 +10,7 @@ from sptc.sim.coverage.float_groups import CASES, alignment
 from sptc.sim.coverage.operands import StepReader, operations_of
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.coverage.values import FloatValues
-from sptc.sim.engine.steps import step_words, steps_of
+from sptc.sim.engine.steps import steps_of
 
 from .coverage_cases import BF16, F16, FP8, HALF, INF, NAN, PRESET_OF, SPARSE, TF32, Case, reached, sample
 
@@ -176,9 +176,7 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
     b[0, : len(c)] = 7 << 2
     i = parse("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f16.e2m1.e2m1.f16")
     (step,) = steps_of(config, i, MatrixOperands(a, b.swapaxes(1, 2), np.zeros((1, len(pairs), 2 * len(c)), np.uint16)))
-    words = step_words(config)
-    step[..., words.c.start] = np.tile(c, 2)
-    steps = step.reshape(-1, words.total)
+    steps = step.whole(np.broadcast_to(np.tile(c, 2), step.shape)).reshape(-1, step.words.total)
     reader = StepReader(config)
     control = reader.control(int(reader.control_words(steps)[0]))
     operands = reader.operands(steps, control)
@@ -195,7 +193,7 @@ def test_an_accumulator_below_e_zero() -> None:
     zeros = np.zeros((1, 1, 16), np.uint8)
     (step,) = steps_of(config, i, MatrixOperands(zeros, zeros.swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32)))
     for exponent, distance in ((-116, "distance 0"), (-117, "distance 1"), (-126, "beyond")):
-        step[..., step_words(config).c] = exponent + 127 << 23
         coverage = StepCoverage(config)
-        coverage.sample(step.reshape(1, -1), np.zeros(1, np.uint64))
+        accumulator = np.full((1, 1, 1), exponent + 127 << 23)
+        coverage.sample(step.whole(accumulator).reshape(1, -1), np.zeros(1, np.uint64))
         assert reached(coverage, "alignment of floats, F = 8") == {f"c, {distance}"}

@@ -10,14 +10,14 @@ from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS
 from sptc.rtl.step import row_result_layout
 from sptc.sim.engine import libraries
-from sptc.sim.engine.compiled_row import CompiledRow
+from sptc.sim.engine.compiled_row import CompiledRow, RowModel
 from sptc.sim.engine.libraries import Libraries, can_be_specialised
 from sptc.sim.engine.specialised import control_place
-from sptc.sim.engine.steps import control_word, step_words
+from sptc.sim.engine.steps import Steps, control_word, step_words
 from sptc.tests.sim.test_simd import any_steps
 
 TINY = PRESETS["tiny"]
-WORDS = step_words(TINY).total
+WORDS = step_words(TINY)
 SUBJECTS = [
     "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16",
@@ -37,13 +37,18 @@ def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", SUBJECTS)
 def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = steps_of(text, 5000, rng)
+    columns = np.zeros((2, 119, WORDS.total), np.uint32)
+    columns[..., WORDS.b] = rng.integers(0, 1 << 32, columns[..., WORDS.b].shape)
+    steps = Steps(steps_of(text, 42, rng).reshape(2, 21, -1), columns, WORDS)
+    previous = rng.integers(0, 1 << 33, steps.shape, np.uint64)
     monkeypatch.setattr(libraries, "WORTH", 1)
-    special = CompiledRow(TINY, WORDS)
-    result = special.run(steps)
+    special = CompiledRow(TINY)
+    result = special.run(steps, previous)
     assert len(special._specialised) == 1
     mask = np.uint64((1 << row_result_layout(TINY).size) - 1)
-    np.testing.assert_array_equal(result & mask, special._general.run(steps) & mask)
+    np.testing.assert_array_equal(result & mask, special._general.run(steps, previous) & mask)
+    whole = Steps.of_words(steps.whole(previous).reshape(-1, WORDS.total), WORDS)
+    np.testing.assert_array_equal(result.ravel() & mask, special._general.run(whole).ravel() & mask)
     assert len(np.unique(result)) > 500
 
 
@@ -52,16 +57,20 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
 def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps with different control words are computed by the general row, even if only one bit differs."""
     monkeypatch.setattr(libraries, "WORTH", 1)
-    row = CompiledRow(TINY, WORDS)
+    row = CompiledRow(TINY)
     one, other = (steps_of(text, 200, rng) for text in SUBJECTS[:2])
-    assert row._model_for(one) is not row._model_for(other)
-    assert row._model_for(np.concatenate([one, other])) is row._general
+
+    def model_for(steps: np.ndarray) -> RowModel:
+        return row._model_for(Steps.of_words(steps, WORDS))
+
+    assert model_for(one) is not model_for(other)
+    assert model_for(np.concatenate([one, other])) is row._general
     low, width = control_place(TINY, "row")
     for bit in range(width):
         changed = one.copy()
         changed[100, low // 32] ^= np.uint32(1 << low % 32 + bit)
-        assert row._model_for(changed) is row._general
-    assert row._model_for(one[:0]) is row._general
+        assert model_for(changed) is row._general
+    assert model_for(one[:0]) is row._general
 
 
 @needs_yosys
@@ -105,4 +114,4 @@ def test_a_library_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(libraries, "compile_library", fail)
     with pytest.raises(BackendError, match="no compiler"):
-        CompiledRow(TINY, WORDS)
+        CompiledRow(TINY)

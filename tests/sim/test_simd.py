@@ -22,7 +22,7 @@ from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.ports import port_dtype
 from sptc.sim.engine.simd import LANES, OPTIMISATION, PREPARED, vectorised
 from sptc.sim.engine.specialised import control_place
-from sptc.sim.engine.steps import control_word, step_words
+from sptc.sim.engine.steps import Steps, control_word, step_words
 from sptc.tests.sim.compiled_component import CompiledComponent
 
 pytestmark = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
@@ -132,8 +132,7 @@ def computed(library: Path, given: np.ndarray, words: int) -> np.ndarray:
 def test_every_operation(rng: Random, tmp_path: Path) -> None:
     seed = int(rng.integers(1 << 32))
     one, other = (Operations(np.random.default_rng(seed)) for _ in range(2))
-    headers = driver("computed_row.cpp", {})
-    del headers["computed_row.cpp"]
+    headers = driver("computed.h", {})
     sources = {**headers, "function.h": vectorised(netlist(one, tmp_path), "step", "result"), "run.cpp": _RUN}
     compile_shared(sources, tmp_path / "lanes.so", OPTIMISATION, "it")
     given = steps(rng, COUNT)
@@ -165,11 +164,12 @@ def test_what_it_cannot_write_is_said(tmp_path: Path) -> None:
 def test_rows_of_every_datapath(arch: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     monkeypatch.setattr(libraries, "WORTH", 1)
-    row = CompiledRow(config, step_words(config).total)
+    row = CompiledRow(config)
     mask = np.uint64((1 << row_result_layout(config).size) - 1)
     instructions = native(config, arch)
     for place in rng.choice(len(instructions), size=2, replace=False):
-        given = any_steps(config, control_word(config, instructions[place], last=True), 20_000, rng)
+        words = any_steps(config, control_word(config, instructions[place], last=True), 20_000, rng)
+        given = Steps.of_words(words, step_words(config))
         result = row.run(given)
         assert row._model_for(given) is not row._general
         np.testing.assert_array_equal(result & mask, row._general.run(given) & mask, err_msg=str(instructions[place]))

@@ -158,9 +158,9 @@ def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
         assert folder.parameters == WANTED
 
 
-def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, faulty_compute: Push) -> None:
     """Shards that were already running are still counted. The mismatch with the lowest index is reported."""
-    monkeypatch.setattr(Engine, "push", faulty_push)
+    monkeypatch.setattr(Engine, "compute", faulty_compute)
     record = Record(HOPPER, None, sample=False)
     with local_pool(2) as pool:
         campaign.prepare(record, pool, here=True)

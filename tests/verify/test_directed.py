@@ -50,7 +50,6 @@ def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> No
 def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None:
     """About a thousand tiles reach almost all bins of rounding and legality, in at most a few thousand steps."""
     config = PRESETS[name]
-    words = step_words(config)
     coverage = StepCoverage(config)
     instructions = of_one_step(config)
     floats = [i for i in instructions if not i.a.is_integer]
@@ -58,8 +57,7 @@ def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None
     for i in chosen:
         drawn = directed_matrices(i, rng, (1200 if i.m < 64 else 288) // len(chosen))
         (step,) = steps_of(config, i, drawn)
-        step[..., words.c] = drawn.c[..., None]
-        sampled(config, step.reshape(-1, words.total), coverage)
+        sampled(config, step.whole(drawn.c).reshape(-1, step.words.total), coverage)
     sampled(config, directed_steps(config, rng, 6000), coverage)
     for group in coverage.coverage:
         if group.name.startswith("results"):

@@ -98,9 +98,9 @@ def test_every_distribution_agrees(text: str) -> None:
 
 
 @pytest.mark.parametrize("sample", [False, True])
-def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch, faulty_compute: Push) -> None:
     shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=8).shard(0), distribution="mid")
-    monkeypatch.setattr(Engine, "push", faulty_push)
+    monkeypatch.setattr(Engine, "compute", faulty_compute)
     hardware, golden = both(draw(shard))
     assert run_shard(shard, sample).mismatches == (hardware != golden).sum() > 0
     assert shard.outputs == hardware[..., : shard.instruction.n].size
@@ -109,7 +109,7 @@ def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch,
 def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: Push) -> None:
     shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
     assert run_shard(shard, sample=False).mismatches == 0
-    monkeypatch.setattr(Engine, "push", faulty_flags)
+    monkeypatch.setattr(Engine, "compute", faulty_flags)
     assert run_shard(shard, sample=False).mismatches == 4  # one mismatch per tile
     two_steps = Plan(seed=3, architectures=("sm_90",), instructions=(FP8,), tiles=4).shard(0)
     assert run_shard(two_steps, sample=False).mismatches == 2 * 4

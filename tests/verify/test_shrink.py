@@ -17,6 +17,7 @@ from sptc.isa.tcgen05 import every_opcode, instructions_of
 from sptc.operands.registers import from_registers, unpack_nibbles, unpack_scales
 from sptc.operands.shared_memory import gather_shared
 from sptc.sim.engine.engine import Engine
+from sptc.sim.engine.steps import Steps
 from sptc.verify.candidates import draw_candidates, least_matrices
 from sptc.verify.neighbours import neighbours_of, right_model, same_alignment, same_floor, same_steps
 from sptc.verify.register_file import RegisterFile, read, shipped, write
@@ -98,12 +99,12 @@ def test_bits_that_nothing_should_read_are_kept_if_they_matter(rng: np.random.Ge
     assert not small.a.any()
 
 
-def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_compute: Push) -> None:
     plan = Plan(seed=3, architectures=("sm_90",), instructions=(ONE_STEP,), tiles=8)
     shard = replace(plan.shard(0), distribution="mid")
     assert reproduce(shard) is None
     with monkeypatch.context() as fault:
-        fault.setattr(Engine, "push", faulty_push)
+        fault.setattr(Engine, "compute", faulty_compute)
         mismatch = reproduce(shard)
         write(tmp_path / "file.npz", mismatch.file)
         file = read(tmp_path / "file.npz")
@@ -120,14 +121,14 @@ def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_pu
 
 
 def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    push = Engine.push
+    compute = Engine.compute
 
-    def leaking(engine: Engine, steps: NDArray) -> NDArray:
-        results = push(engine, steps)
-        results[128:] ^= np.uint64(1)  # 128 outputs a tile
+    def leaking(engine: Engine, steps: Steps, previous: NDArray | None = None) -> NDArray:
+        results = compute(engine, steps, previous)
+        results[1:] ^= np.uint64(1)
         return results
 
-    monkeypatch.setattr(Engine, "push", leaking)
+    monkeypatch.setattr(Engine, "compute", leaking)
     mismatch = reproduce(Plan(seed=3, architectures=("sm_90",), instructions=(ONE_STEP,), tiles=5).shard(0))
     assert mismatch.file.cases == 2
     assert mismatch.mismatch.case == 1

@@ -1,6 +1,7 @@
 // Driver of a row of dot-product units: applies steps and records results.
 #include <cstring>
 
+#include "batch.h"
 #include "model.h"
 
 namespace {
@@ -15,6 +16,22 @@ void evaluate(Row &row, bool enabled) {
     }
 }
 
+// Write the input words of one output of a batch, counted by tile, row and column.
+template <typename Words>
+void compose(const Batch &batch, size_t output, Words &step) {
+    const size_t line = output / batch.columns;
+    const uint32_t *row = batch.row_words + line * step_words;
+    const uint32_t *column = batch.column(line / batch.rows, output % batch.columns);
+    uint32_t words[step_words];
+    for (size_t word = 0; word < step_words; ++word) words[word] = row[word] | column[word];
+    if (batch.previous) {
+        words[c_word] = uint32_t(batch.previous[output]);
+        words[control_word] |= overflow_of(batch.previous[output]);
+    }
+    static_assert(sizeof step == sizeof words, "a step has whole words");
+    std::memcpy(&step, words, sizeof words);
+}
+
 }  // namespace
 
 extern "C" void *row_create() {
@@ -24,19 +41,17 @@ extern "C" void *row_create() {
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// Run a row of dot-product units for `cycles` cycles. In each enabled cycle, the next of `count` steps enters the row;
+// Run a row of dot-product units for `cycles` cycles. In each enabled cycle, the next step of the batch enters the row;
 // if `enables` is null, every cycle is enabled. In a disabled cycle, the complement of the step is at the input. After
 // the last step, the input keeps its value, except that every disabled cycle inverts it. The result of every cycle is
 // recorded after the clock edge.
-extern "C" void row_run(void *handle, size_t count, const uint32_t *steps, size_t cycles, const uint8_t *enables,
-                        uint64_t *results) {
+extern "C" void row_run(void *handle, const Batch *batch, size_t cycles, const uint8_t *enables, uint64_t *results) {
     Model &row = static_cast<Driven *>(handle)->model;
-    constexpr size_t words = sizeof row.step / 4;
     for (size_t cycle = 0, entered = 0; cycle < cycles; ++cycle) {
         const bool enabled = !enables || enables[cycle];
-        if (entered < count) std::memcpy(&row.step, steps + entered * words, sizeof row.step);
+        if (entered < batch->outputs()) compose(*batch, entered, row.step);
         if (!enabled)
-            for (size_t word = 0; word < words; ++word) row.step[word] = ~row.step[word];
+            for (size_t word = 0; word < step_words; ++word) row.step[word] = ~row.step[word];
         evaluate<is_clocked>(row, enabled);
         results[cycle] = row.result;
         entered += enabled;

@@ -1,0 +1,26 @@
+// Steps of a row of dot-product units for a batch of outputs, one step per output.
+#ifndef SPTC_BATCH_H
+#define SPTC_BATCH_H
+
+#include "configuration.h"
+
+// The words of a step are the words of the output's row OR the words of its column, with the accumulator from the
+// previous step of the output.
+struct Batch {
+    size_t tiles, rows, columns;
+    const uint32_t *row_words;     // [tiles][rows][step_words]
+    const uint32_t *column_words;  // [tiles][columns][step_words]
+    const uint64_t *previous;      // result words of the previous steps, [tiles][rows][columns], or null
+    size_t threads;                // number of threads that may compute outputs at the same time
+
+    size_t outputs() const { return tiles * rows * columns; }
+    const uint32_t *row(size_t tile, size_t index) const { return row_words + (tile * rows + index) * step_words; }
+    const uint32_t *column(size_t tile, size_t index) const {
+        return column_words + (tile * columns + index) * step_words;
+    }
+};
+
+// Overflow bit of a previous result, at its position in the control word.
+inline uint32_t overflow_of(uint64_t previous) { return uint32_t(previous >> result_overflow & 1) << overflow_bit; }
+
+#endif
