@@ -2,12 +2,13 @@
 
 :func:`mma` computes on the registers of a warp, :func:`wgmma` on those of a warpgroup and on shared memory,
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
-shared memory and registers. :func:`pack` puts matrices where an instruction takes them, :func:`unpack` takes them out
-again, :func:`save` and :func:`load` keep the operands in files, and :func:`random_metadata` draws legal metadata.
-:func:`gemm` multiplies whole matrices, :func:`identify` says how a kernel summed one, and :func:`diagnose` what went
-wrong. :func:`run_kernel` runs a compiled kernel. :func:`evidence` says whether the numerics of an instruction are
-measured or modelled, and :func:`numerics` returns them. :class:`WgmmaSequence` checks the order of the calls around
-``wgmma``. Bad input raises an :class:`Error`.
+shared memory and registers. :func:`pack` places matrices in the registers and memories from which an instruction reads
+its operands, :func:`unpack` reads them back, :func:`save` and :func:`load` store operands in files, and
+:func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, :func:`identify` infers from its
+result how a kernel summed the products, and :func:`diagnose` finds out why a result differs. :func:`run_kernel` runs a
+compiled kernel. :func:`evidence` returns whether the numerics of an instruction are measured or modelled, and
+:func:`numerics` returns these numerics. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad
+input raises an :class:`Error`.
 """
 
 from importlib import import_module

@@ -33,7 +33,7 @@ class Backend(Protocol):
         """
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return D = A B + C, computed by a chain of the instruction along K.
+        """Return D = A B + C, computed by instructions that accumulate one after another along K.
 
         Parameters
         ----------
@@ -42,7 +42,7 @@ class Backend(Protocol):
         arch : str
             Architecture whose numerics apply.
         operands : MatrixOperands
-            The matrices. Every nibble is computed, also an undefined one.
+            The matrices. Undefined metadata nibbles do not raise an error: they select elements as in hardware.
 
         Returns
         -------
@@ -86,8 +86,8 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of all back ends; of those that model every architecture; and of top-level modules of the hardware, which
-#: execute some of the instructions.
+#: Names of all back ends, of the back ends that model every architecture, and of the back ends that simulate a
+#: top-level module of the hardware, which executes only some instructions.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 TOP_LEVEL = ("warp", "warpgroup", "tcgen05")
@@ -126,7 +126,7 @@ def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Ins
     Raises
     ------
     OperandError
-        `numerics` is no record of numerics, or one of another kind of instruction, or no instruction is known.
+        `numerics` is no `Numerics` record, or belongs to another kind of instruction, or `instruction` is None.
     BackendError
         The back end cannot change its numerics.
     """

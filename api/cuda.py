@@ -18,7 +18,7 @@ class CudaBackend:
         """Do nothing: GPU kernels load fast, and a process that forks workers must not use the GPU."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D on the GPU by as many instructions as the matrices need."""
+        """Compute D on the GPU, with one instruction for each tile and each step along K."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
         return multiply_held(_execute, instruction, arch, operands)

@@ -112,7 +112,8 @@ def _addresses(addresses: NDArray[Any], move: MatrixMove) -> NDArray[np.intp]:
         or not np.can_cast(addresses.dtype, np.intp)
         or addresses.shape[-1:] != (32,)
     ):
-        raise OperandError(f"addresses of {move} must be an intp array of shape (..., 32), not {describe(addresses)}")
+        actual = describe(addresses)
+        raise OperandError(f"addresses of {move} must be an integer array of shape (..., 32), not {actual}")
     return addresses.astype(np.intp, copy=False)
 
 

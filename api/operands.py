@@ -30,7 +30,7 @@ __all__ = [
 Registers = NDArray[np.uint32]
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Number of tiles computed at once. The number limits the memory of a call in addition to operands and result.
+#: Maximum number of tiles computed at once, which limits the memory that a call needs besides operands and result.
 _BLOCK_TILES = 1024
 
 
@@ -121,10 +121,10 @@ def check_metadata(
 ) -> None:
     """Raise a `MetadataError` for the first metadata nibble that the caller's policy (`metadata`) does not accept.
 
-    The policy is ``"strict"``, ``"software"`` or ``"silicon"``. The nibbles have the shape (batch, m, chunks); their
-    places, where they were read, the shape (m, chunks). `stored` returns the stored elements of A, shape (batch, m,
-    stored k), and is called only under policy ``"software"``. The batch index of the error counts from the start of the
-    block; see :func:`in_blocks`.
+    The policy is ``"strict"``, ``"software"`` or ``"silicon"``. The nibbles have the shape (batch, m, chunks); `places`
+    are their positions in registers or tensor memory, shape (m, chunks). `stored` returns the stored elements of A,
+    shape (batch, m, stored k), and is called only under policy ``"software"``. The batch index of the error counts from
+    the start of the block; see :func:`in_blocks`.
     """
     rule, granularity = instruction.rule, instruction.granularity
     assert rule
@@ -164,7 +164,8 @@ def in_blocks(
 ) -> Registers:
     """Broadcast the batch axes of operands and compute block by block, so that only one block of operands is copied.
 
-    `tails` gives the number of axes behind the batch, by operand; by default those of registers.
+    `tails` gives, for each operand, the number of axes that follow the batch axes; the default suits operands in
+    registers and in shared memory.
     """
     tails = tails or {name: 1 if name in ("e", "smem", "scale_a", "scale_b") else 2 for name in operands}
     shapes = {name: value.shape[: value.ndim - tails[name]] for name, value in operands.items()}

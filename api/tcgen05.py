@@ -45,7 +45,7 @@ __all__ = ["placement_of", "tcgen05_mma"]
 #: Smallest value of a shared-memory descriptor, since bit 46 of each is set. A smaller value of operand A is a
 #: tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Number of memory images computed at once. The tensor memory of one CTA takes 256 KiB.
+#: Maximum number of memory images computed at once; it is small, since the tensor memory of one CTA takes 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -99,7 +99,8 @@ def tcgen05_mma(
     scale_input_d : int
         D is multiplied by ``2**-scale_input_d`` before it is added: 0 to 15, for kinds f16 and tf32 without ``.ws``.
     disable_output_lane : sequence of 4 int, optional
-        Mask of the lanes of D that keep their content: 32 lanes a number, lane 0 in the lowest bit of the first.
+        Mask of the lanes of D that are not written: each number has the bits of 32 lanes, the first number those of
+        lanes 0 to 31, lane 0 in bit 0.
     zero_column_mask : int, optional
         Zero-column mask descriptor of ``.ws`` (64 bits): which columns of B are zero, and the shift of the columns.
     arch : str
@@ -175,7 +176,7 @@ def tcgen05_mma(
 def _images(
     opcode: Opcode, placement: Placement, tmem: object, smem: object
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Check images of tensor and shared memory. Return them with the axis of a CTA pair after the batch axes."""
+    """Check images of tensor and shared memory. Return the images with the CTA axis after the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -361,7 +362,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 def _shared(
     name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
 ) -> SharedMap:
-    """Return the index map of A or B to shared memory. The map of B leaves out the first `shift` columns."""
+    """Return the index map of A or B to shared memory. The map of B omits the first `shift` columns in memory."""
     i = descriptor.instruction
     if name == "a":
         fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a
@@ -394,7 +395,10 @@ def _scales(
 
 
 def _check_copies(opcode: Opcode, placement: Placement, tmem: NDArray[np.uint32]) -> None:
-    """Raise unless all copies of an operand are equal. No public source states which copy the hardware reads."""
+    """Raise an error unless all copies of each operand in tensor memory are equal.
+
+    No public source states which copy the hardware reads.
+    """
     for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
         for copy in where.copies[1:] if isinstance(where, TensorMap) else ():

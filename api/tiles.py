@@ -1,4 +1,4 @@
-"""Cut matrices into tiles of an instruction, and place the tiles in registers and shared memory by index maps."""
+"""Cut matrices into tiles of the size of an instruction, and place the tiles in registers and shared memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,10 +23,10 @@ _CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Compute D by a function that executes one instruction. Large matrices need several instructions.
+    """Compute D by `execute`, which runs one instruction on each case of a batch.
 
-    `execute` runs one instruction on each case of a batch. Operands that came from registers and shared memory are
-    passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
+    Matrices larger than the instruction are cut into tiles and steps along K. Operands that already are in registers
+    and shared memory are passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
     """
     if isinstance(operands.held, HeldOperands):
         return execute(instruction, arch, operands.held)

@@ -23,8 +23,8 @@ __all__ = ["RegisterBackend", "Tcgen05Backend"]
 class RegisterBackend:
     """Back end of a top-level module with operands in registers: ``warp`` or ``warpgroup``.
 
-    ``warp`` is the `Warp` of an architecture, which executes ``mma``; ``warpgroup`` the four tensor cores of an SM of
-    sm_90, which execute ``wgmma`` and ``mma``.
+    ``warp`` simulates the RTL module `Warp` of an architecture, which executes ``mma``; ``warpgroup`` simulates the
+    four tensor cores of an SM of sm_90, which execute ``wgmma`` and ``mma``.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,7 +36,7 @@ class RegisterBackend:
         self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D by as many instructions as the matrices need, issued without idle cycles between them."""
+        """Compute D, one instruction for each tile and step along K, with an instruction offered in every cycle."""
         if self.name not in tops_of(instruction, arch):
             raise refusal(self.name, instruction, arch)
         return multiply_held(self._execute, instruction, arch, operands)

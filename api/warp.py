@@ -52,13 +52,13 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
         the numerics of another chip, and family targets such as sm_100f stand for several chips; on them every
         instruction is modelled.
     a_from : str, optional
-        Form of a ``wgmma``: A in ``"registers"``, or in ``"shared"`` memory behind a descriptor. By default the form
-        with the weaker evidence.
+        Where a ``wgmma`` reads A: from ``"registers"``, or from ``"shared"`` memory through a descriptor. By default
+        the form with the weaker evidence counts.
 
     Returns
     -------
     str
-        ``"recorded"``: the package ships register files of this form, recorded on that GPU; ``"measured"``: it ships
+        ``"recorded"``: the package ships register contents of this form, recorded on that GPU; ``"measured"``: it ships
         the record of a campaign that compared the model with that GPU; ``"recorded elsewhere"``: it ships dense dot
         products of the instruction, recorded by others; ``"spot-checked elsewhere"``: it ships one to eight result
         words, recorded by others; ``"modelled"``: the model follows published models of the dense instruction. In all
@@ -86,8 +86,8 @@ def numerics(arch: str, instruction: str) -> Numerics:
     Returns
     -------
     Numerics
-        A record. Its ``replace`` returns one that differs, which :func:`sptc.mma`, :func:`sptc.gemm` and
-        :func:`sptc.identify` take as ``numerics``.
+        Immutable record. Its method ``replace`` returns a changed copy, which :func:`sptc.mma`, :func:`sptc.gemm` and
+        :func:`sptc.identify` accept as argument ``numerics``.
 
     Raises
     ------
@@ -139,7 +139,8 @@ def mma(
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
     numerics : Numerics, optional
-        Other numerics than those of `arch`, see :func:`sptc.numerics`; for ``"golden"`` and ``"native"``.
+        Numerics to use in place of those of `arch`, see :func:`sptc.numerics`; only for back ends ``"golden"`` and
+        ``"native"``.
 
     Returns
     -------
@@ -201,8 +202,8 @@ def mma_tiles(
 ) -> Registers:
     """Compute a product of several tiles by chains of ``mma`` along K, equal to repeated calls of :func:`mma`.
 
-    Models compute all tiles of a warp as one product; other back ends execute one instruction after the other. Shapes
-    of the operands are not checked.
+    Back ends that model every architecture compute all tiles of a warp as one product; other back ends execute one
+    instruction after the other. Shapes of the operands are not checked.
 
     Parameters
     ----------
@@ -211,8 +212,8 @@ def mma_tiles(
     operands : mapping of str to ndarray of uint32
         Registers of A for each row of tiles and each step along K, ``a`` of shape (batch, rows, steps, 32, registers);
         of B for each column and step, ``b`` (batch, columns, steps, 32, registers); accumulators of each tile, ``c``
-        (batch, rows, columns, 32, registers). Of a sparse instruction metadata, ``e`` (batch, rows, steps, 32), and of
-        a block-scaled one ``scale_a`` and ``scale_b``, the same for rows and columns.
+        (batch, rows, columns, 32, registers). A sparse instruction also needs metadata, ``e`` (batch, rows, steps, 32),
+        and a block-scaled instruction ``scale_a`` (batch, rows, steps, 32) and ``scale_b`` (batch, columns, steps, 32).
     immediates : Immediates
         Sparsity selector, and ids of the block scales.
     arch, backend, metadata
@@ -269,7 +270,7 @@ def mma_tiles(
 
 
 def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, str, Backend]:
-    """Return the instruction, the architecture with the numerics of the target, and the back end that computes."""
+    """Return the parsed instruction, the architecture whose numerics the target has, and the back end."""
     parsed = resolve(text, arch, family="mma").instruction
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")

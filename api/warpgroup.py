@@ -70,8 +70,8 @@ def wgmma(
     scale_d : bool
         Whether D is added; otherwise D = A B, whatever `d` holds.
     imm_scale_a, imm_scale_b : int
-        -1 negates the products; floats only. Two -1 cancel. PTX says that the elements of A or B are negated; for B
-        this gives other results where an undefined nibble combines halves of two tf32.
+        -1 negates the products; floats only. If both are -1, the signs cancel. PTX states that the elements of A or B
+        are negated; for B this would give other results where an undefined nibble combines halves of two tf32 elements.
     imm_trans_a, imm_trans_b : int
         0: K-major; 1: MN-major, only for f16 and bf16 in shared memory.
     backend, metadata : str
@@ -143,7 +143,8 @@ def wgmma_chain(
 ) -> Registers:
     """Compute consecutive dense ``wgmma`` on the same accumulators. The result equals repeated calls of :func:`wgmma`.
 
-    Models compute all as one product; other back ends execute each instruction.
+    Back ends that model every architecture compute all instructions as one product; other back ends execute each
+    instruction.
 
     Parameters
     ----------
@@ -152,9 +153,9 @@ def wgmma_chain(
     steps : sequence of (ndarray of uint32 or int, int)
         A and B of each instruction.
     scale_d : bool
-        Whether the first instruction adds D; the others do.
+        Whether the first instruction adds D; all later instructions add D.
     **immediates : int
-        ``imm_scale_a`` and so on, of all of them.
+        Immediate operands such as ``imm_scale_a``, as for :func:`wgmma`; the same for all instructions.
 
     Raises
     ------

@@ -36,10 +36,10 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15. Return codes, and a mask of reliable results.
+    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15. Return codes, and a mask of certain results.
 
-    An element is uncertain if operand or result is subnormal: no source says whether the datapath normalises or rounds
-    it. Zeros, Infs and NaNs are unchanged and certain.
+    A result is uncertain if it or its operand is subnormal: no public source states whether the datapath normalises or
+    rounds a subnormal number. Zeros, Infs and NaNs are unchanged and certain.
     """
     top = (1 << fmt.exponent_bits) - 1
     field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)

@@ -1,6 +1,7 @@
 """Model of fp8 ``mma`` on sm_90 and sm_100, for which the assembler emits f16 instructions.
 
-``T(operands, accumulator)`` is a T-FDPA step of f16, ``+`` the IEEE addition of f32::
+``T(operands, accumulator)`` is one step of the truncated fused dot-product-add on f16 operands, ``+`` the IEEE addition
+of f32::
 
     d = c + T(odd pairs, T(even pairs, 0))
 """
@@ -23,8 +24,8 @@ __all__ = ["emulated_instruction", "even_and_odd_pairs", "widen"]
 def widen(codes: NDArray[np.uint8], fmt: Format) -> NDArray[np.uint16]:
     """Convert fp8 codes to f16 codes.
 
-    The value is the same, but its exponent may be smaller: the subnormals of e4m3 are normal f16 numbers. The e_max of
-    their products may thus be smaller than in an fp8 datapath (measured on an H200).
+    The value is the same, but its exponent may be smaller: the subnormals of e4m3 are normal f16 numbers. The largest
+    exponent of a step (e_max) may thus be smaller than in an fp8 datapath (measured on an H200).
     """
     return _f16_codes(fmt).take(codes)
 
@@ -40,7 +41,7 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
 
 
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split the kept slots of an fp8 instruction into those of register bytes 0 and 1, and those of bytes 2 and 3."""
+    """Split indices of stored fp8 elements of A: those in bytes 0 and 1 of a register, and those in bytes 2 and 3."""
     odd = (slots >> 1 & 1).astype(bool)
     return slots[~odd], slots[odd]
 
@@ -55,9 +56,9 @@ def emulated_instruction(
 ) -> NDArray[np.float32]:
     """Compute the f16 steps of an emulated fp8 ``mma`` from a zero accumulator, then add C in IEEE f32 (RNE).
 
-    Steps and the other parameters are as :func:`fused_step` takes them; C and the result are f32 of shape (rows, n).
-    f16 results are f16 numbers in f32: rounding the f32 sum to f16 equals rounding the exact sum, since 24 bits
-    suffice.
+    Each step has the operands `a` and `b` of :func:`fused_step`; the other parameters are also those of
+    :func:`fused_step`. C and the result have type f32 and shape (rows, n). An f16 result is stored as f32: rounding the
+    f32 sum to f16 equals rounding the exact sum, since the 24 bits of f32 suffice.
     """
     d = np.zeros_like(c)
     for a, b in steps:

@@ -18,8 +18,8 @@ from .trace import Trace
 
 __all__ = ["fused_step"]
 
-#: With F up to 26, aligned terms are below 2**(F + 2) in units of the last bit kept, so eight terms sum exactly in
-#: 32-bit integers.
+#: Largest number F of alignment bits for sums in 32-bit integers, and number of terms per such sum: an aligned term is
+#: below 2**(F + 2) in units of the last bit kept, so eight terms sum exactly for F up to 26.
 _INT32_ALIGNMENT_BITS, _TERMS_PER_INT32 = 26, 8
 
 
@@ -38,13 +38,13 @@ def fused_step(
     Parameters
     ----------
     a, b : Terms, shape (L, ...)
-        Stored operands, whose last axis may be 1, and selected operands, whose values the products overwrite.
+        Stored elements of A, whose last axis may be 1, and selected elements of B. The products overwrite `b.values`.
     c : ndarray of float32, shape (...)
         Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
     accumulator : Format
         Format of the accumulator, f32 or f16.
     numerics, precision : Numerics, Precision
-        F, e_zero and rounding; precision of the operands.
+        Number F of alignment bits, lower bound e_zero of the largest exponent, and rounding; precision of the operands.
     scales : Scales, shape (1, ...), optional
         Block scales whose significand is 1 (ue8m0). Their exponents are added to those of the products.
     traces : list of Trace, optional
@@ -65,7 +65,7 @@ def fused_step(
 
     # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # in place, since a new array would not fit into the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # in place: a new array would not fit into the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)

@@ -4,7 +4,7 @@
 
     d = round(trunc(c) + sum of trunc(scale_a * scale_b * sum of products))
 
-A sum has the 16 products of a group, or fewer of them (:attr:`sptc.isa.numerics.Numerics.group`).
+A sum has all 16 products of a group, or only :attr:`sptc.isa.numerics.Numerics.group` of them.
 """
 
 import numpy as np
@@ -35,13 +35,14 @@ def grouped_step(
     Parameters
     ----------
     a, b : Terms, shape (L, ...)
-        Stored e2m1 operands, whose last axis may be 1, and selected operands.
+        Stored e2m1 elements of A, whose last axis may be 1, and selected elements of B.
     c : ndarray of float32, shape (...)
         Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
     accumulator : Format
-        f32.
+        Format of the accumulator, f32.
     numerics : Numerics
-        F, e_zero, rounding, and products of a sum.
+        Number F of alignment bits, lower bound e_zero of the largest exponent, rounding, and number of products per
+        sum.
     scales : Scales, shape (L / 16, ...)
         Block scales of each group.
     traces : list of Trace, optional
@@ -67,7 +68,7 @@ def grouped_step(
 
     # Exact scaled sums in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = products.sum(axis=1) * significands  # Sums are multiples of 1/4 up to 576, which f32 represents exactly.
+    aligned = products.sum(axis=1) * significands  # Each sum is a multiple of 1/4 up to 576: exact in f32.
     aligned *= power_of_two(exponents + shift, WIDE.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 

@@ -17,7 +17,7 @@ _EXACT_F32_TERMS = 256
 def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) -> NDArray[np.uint32]:
     """Return D (uint32) of a chain of integer instructions along K, for a batch of matrices.
 
-    K is any multiple of that of the instruction; `mux` is ``mux4`` or ``mux3``.
+    The K of the matrices is any multiple of the instruction's k; `mux` is the multiplexer type, ``mux4`` or ``mux3``.
     """
     assert instruction.k <= _EXACT_F32_TERMS
     granularity, rule, nibbles = instruction.granularity, instruction.rule, operands.nibbles
@@ -51,7 +51,7 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
 def _expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
     """Scatter the stored elements of A, shape (..., kept), to k logical columns. `rows` contains each element's column.
 
-    Elements that select the same column are added: each is multiplied by its row of B.
+    Elements of A with the same column are added, since all of them are multiplied by the same row of B.
     """
     rows_of_a = stored.size // stored.shape[-1]
     expanded = np.zeros(rows_of_a * k, np.float32)

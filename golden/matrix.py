@@ -29,9 +29,9 @@ _BLOCK_OUTPUTS = 8192
 def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
     """Return D = A B + C, bit for bit as a chain of the instruction along K computes it. D has the type and shape of C.
 
-    The k of the instruction must divide K. Each k columns are one instruction, whose result is the accumulator of the
-    next; m and n of the matrices are free. The numerics are those of `arch`. Any metadata is allowed: the model selects
-    what the multiplexers deliver.
+    The k of the instruction must divide K. One instruction multiplies k columns of A by k rows of B; its result is the
+    accumulator of the next instruction. The matrices may have any m and n. The numerics are those of `arch`. Any
+    metadata is allowed: the model selects the elements that the hardware's multiplexers deliver.
     """
     return multiply_by(instruction, numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch], operands)
 
@@ -39,9 +39,9 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
 def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operands: MatrixOperands) -> NDArray:
     """Return D = A B + C, bit for bit as a datapath with the given parameters computes it.
 
-    Operands are those of :func:`multiply`. Method, step, alignment and rounding need not be those of an architecture. F
-    must not exceed, by more than one, the largest that :func:`~sptc.isa.numerics.numerics` returns for the instruction
-    on any architecture. `mux` is ``mux4`` or ``mux3``.
+    Operands are those of :func:`multiply`. Method, step, alignment and rounding need not be those of an architecture.
+    The number F of alignment bits may be at most one larger than the largest F that :func:`~sptc.isa.numerics.numerics`
+    returns for the instruction on any architecture. `mux` is the multiplexer type, ``mux4`` or ``mux3``.
     """
     result = np.empty_like(operands.c)
     batch, m, n = operands.c.shape
@@ -62,9 +62,8 @@ def traced(
 ) -> tuple[NDArray, list[Step]]:
     """Return D, and all steps in order with their traces. The parameters are those of :func:`multiply`.
 
-    `changed` are other numerics than those of the architecture.
-
-    The rows of a step are the rows of all tiles. Use few tiles: every intermediate value is stored.
+    `changed` are numerics to use in place of those of the architecture. The rows of a step are the rows of all matrices
+    of the batch. Use small batches: every intermediate value is stored.
     """
     parameters, mux = changed or numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch]
     traces: list[Trace] = []

@@ -19,8 +19,8 @@ def round_terms(
 ) -> NDArray:
     """Round aligned terms or accumulators, in units of the last bit kept, ``2**(e_max - F)``, to integers.
 
-    The numpy type of the result, int32 or float64, must hold the integers. Which terms are `negative` is needed to
-    round down if a term may have underflowed to zero.
+    The numpy type of the result, int32 or float64, must hold the integers. Rounding down needs the mask `negative` of
+    negative terms if a term may have underflowed to zero.
     """
     if alignment is Alignment.NEAREST:
         aligned = np.rint(aligned)

@@ -21,9 +21,9 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
     Parameters
     ----------
     instruction, operands : Instruction, MatrixOperands
-        A batch of matrices; K is any multiple of that of the instruction.
+        Instruction, and a batch of matrices whose K is any multiple of the instruction's k.
     mux : str
-        ``mux4`` or ``mux3``.
+        Multiplexer type, ``mux4`` or ``mux3``.
 
     Returns
     -------
@@ -82,9 +82,9 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
 def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, mux: str) -> NDArray[np.bool_] | None:
     """Return a mask of stored elements of A that get no element of B from a multiplexer and are multiplied by zero.
 
-    The nibbles have the shape (..., chunks), the result (..., chunks * granularity.stored). It is None if every element
-    gets one, and for 1:2, whose elements consist of halves. Rule and mux are as for
-    :func:`sptc.isa.metadata.reachable`.
+    The nibbles have the shape (..., chunks), the mask (..., chunks * granularity.stored). Return None if every stored
+    element gets an element of B, and for 1:2, where each half of an element has its own multiplexer. Rule and mux are
+    as for :func:`sptc.isa.metadata.reachable`.
     """
     if granularity.stored == 1:
         return None

@@ -30,7 +30,8 @@ class Trace:
     #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
     aligned: NDArray
     c_aligned: NDArray[np.float64]
-    #: Terms and accumulator truncated toward zero. The terms are int32 or float.
+    #: Terms (int32 or float) and accumulator as integers in the same unit, truncated toward zero or rounded as
+    #: `Numerics.alignment` states.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
     total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a number

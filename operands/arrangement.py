@@ -28,7 +28,7 @@ _CORE_MATRIX_ROWS = 8
 class Arrangement:
     """Placement of the operands of a ``tcgen05.mma``. A and B are K-major in shared memory, without swizzle."""
 
-    opcode: Opcode  #: Without ``.ashift``
+    opcode: Opcode  #: PTX opcode, which must not have ``.ashift``
     instruction: Instruction
     sparsity_selector: int
     #: Matrix descriptors of A and B, and tensor-memory addresses of all other operands, by name.
@@ -79,7 +79,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # Elements at the same bit position belong to different words.
+        for low_bit in np.unique(where.low_bits):  # Elements at the same bit position are in different words.
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:

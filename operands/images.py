@@ -115,7 +115,8 @@ def _offsets(
 ) -> tuple[int, int]:
     """Return leading and stride offset in bytes, packed or with random gaps, such that no two elements overlap.
 
-    Either offset may be the longer one; an offset that is never used is random. With `room`, gaps take up to `room`.
+    Either offset may be the larger one; an offset that the operand does not need is random. If `room` is not zero, the
+    operand with its gaps takes up to `room` bytes.
     """
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)

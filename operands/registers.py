@@ -28,9 +28,10 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return how tiles of a matrix are copied: numpy type of the longest runs of elements, and source of each run.
+    """Return the copy plan for tiles of a matrix: numpy type of a run of elements, and source index of each run.
 
-    The source are registers, or with `to_registers` the matrix; see :func:`from_registers`.
+    A run is as long as possible, so that few items are copied. The source is the register array, or with `to_registers`
+    the matrix; see :func:`from_registers`.
     """
     rows, columns = tiles
     numbers = np.arange(rows * columns).reshape(columns, rows).T if by_columns else np.arange(rows * columns)
@@ -54,7 +55,7 @@ def from_registers(
     Parameters
     ----------
     registers : ndarray of uint32, shape (batch, threads, registers), or (batch, ..., threads, registers) for tiles
-        Registers of the threads; of tiles row by row, or with `by_columns` column by column.
+        Registers of the threads. Several tiles are ordered row by row, or with `by_columns` column by column.
     fragment : Fragment
         Map of the matrix, or of a tile.
     tiles : (int, int)
@@ -164,8 +165,9 @@ def gather_warp(
     held : HeldOperands
         Registers, sparsity selector, and ids of block scales.
     tiles : (int, int, int)
-        Instructions along m, n and k that compute one product. For several, axes of tiles lie behind the batch: m and k
-        of a, e and the scales of A, n and k of b and the scales of B, m and n of c.
+        Number of instructions along m, n and k that together compute one product. If there are several, two axes of
+        tiles follow the batch axis: m and k for a, e and the scales of A; n and k for b and the scales of B; m and n
+        for c.
     """
     arrays, immediates = held.arrays, held.immediates
     byte_a, thread_a, byte_b, thread_b = immediates.scale_ids

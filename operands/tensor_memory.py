@@ -69,8 +69,8 @@ def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
 
     The images have the shape (..., 128, 512); the map is that of A, which takes all lanes.
 
-    Source: PTX ISA, ``tcgen05.shift``: all rows of a warp except the last. That ``.ashift`` does this after the
-    multiplication, in each partition of 32 lanes: the public interpreter numsim. Modelled.
+    Source: PTX ISA, ``tcgen05.shift``, which shifts all rows of a warp except the last. The public interpreter numsim
+    applies this shift for ``.ashift`` after the multiplication, in each partition of 32 lanes. Modelled, not measured.
     """
     columns = slice(int(where.columns.min()), int(where.columns.max()) + 1)
     partitions = tmem.reshape(*tmem.shape[:-2], -1, PARTITION, COLUMNS)
@@ -96,7 +96,7 @@ def gather(
     Source: PTX ISA, ``tcgen05.mma`` and ``tcgen05.mma.sp``, transpose and negate operations. In a pair, each CTA holds
     half of the rows of A, half of the columns of B, and the scales of all columns of B. PTX negates the elements of A
     and of B. The model applies both signs to A, as measured on ``wgmma``; results differ only if an undefined nibble
-    splices two tf32 elements of B. Modelled.
+    splices two tf32 elements of B. Modelled, not measured.
     """
     instruction = descriptor.instruction
     batch, ctas = tmem.shape[:2]

@@ -1,8 +1,9 @@
-"""Read the arrays of one instruction from a file, named as Python arguments or as in a file of register contents.
+"""Read the arrays of one instruction from an ``.npz`` file: a register file, or a file with names of Python arguments.
 
-Files that ``np.savez`` writes of :func:`sptc.pack`'s result have the names of the arguments of :func:`sptc.mma`,
-:func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. Register files have capital letters for arrays, and
-one case axis. The result is ``D`` in both; in ``mma``, which has no argument of that name, also ``d``.
+If ``np.savez`` stores the result of :func:`sptc.pack`, the arrays have the names of the arguments of :func:`sptc.mma`,
+:func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. A register file, which ``sptc gpu record`` writes,
+names its arrays by capital letters, and they have one case axis. In both kinds of files the result is named ``D``; for
+``mma``, which has no argument ``d``, the result may also be named ``d``.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
-#: Pairs of ``wgmma`` arguments that a register file stores as one array, with their defaults.
+#: Pairs of ``wgmma`` arguments that a register file (``.npz``) stores as one array, with their defaults.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
 #: Names of all arrays that are read from a file. Arrays with other names are ignored.
 KEYS = frozenset(
@@ -42,13 +43,13 @@ def family_of(text: str) -> str:
 
 
 def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arrays of a file under the keys of a register file, with one case axis.
+    """Return the arrays of a file under the names that a register file (``.npz``) uses, with one case axis.
 
     Parameters
     ----------
     arrays : mapping of str to ndarray
-        Arrays of either kind of file. Under the names of arguments, batch axes broadcast. Under the keys of a register
-        file, the case axis may be missing in all arrays. Arrays that no register file has are left as they are.
+        Arrays with the names of arguments, whose batch axes broadcast, or with the names of a register file, whose case
+        axis may be missing in all arrays. Arrays with other names are returned unchanged.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     Raises
     ------
     OperandError
-        A key is present in both cases of letters, or batch axes do not broadcast.
+        An array is present under both of its names, or batch axes do not broadcast.
     """
     text = arrays.get("instruction")
     if text is None or text.shape != () or text.dtype.kind != "U":
@@ -89,7 +90,7 @@ def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Ar
 
 
 def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arguments of ``wgmma`` under the keys of a register file: `d` is the accumulator, `b` a descriptor."""
+    """Rename the arguments of ``wgmma`` as in a register file (``.npz``): `d` is the accumulator, `b` a descriptor."""
     of_a = "A" if "a" in arrays and arrays["a"].ndim >= 2 else "a_descriptor"
     named = _renamed(arrays, {"a": of_a, "b": "b_descriptor", "d": "C", "e": "E", "smem": "B"})
     octets = np.ascontiguousarray(named["B"])
@@ -106,7 +107,7 @@ def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def _of_tensor_memory(text: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arguments of ``tcgen05.mma`` with one case axis, which follows the axis of two CTAs."""
+    """Merge the batch axes of the arguments of ``tcgen05.mma`` into one case axis, which follows the axis of CTAs."""
     named = {**arrays, "instruction": np.array(text.strip().partition(" ")[0])}
     ctas = 1 if ".cta_group::2" in text else 0
     images = {key: array for key, array in named.items() if key in _IMAGES}

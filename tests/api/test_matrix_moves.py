@@ -116,7 +116,7 @@ def test_wrong_operands_and_empty_batches(rng: np.random.Generator) -> None:
     for image in (smem.astype(np.int8), smem[0], [0] * 64):
         with pytest.raises(OperandError, match=words):
             sptc.ldmatrix(LOAD, image, addresses)
-    words = rf"^addresses of {LOAD} must be an intp array of shape \(\.\.\., 32\), not"
+    words = rf"^addresses of {LOAD} must be an integer array of shape \(\.\.\., 32\), not"
     for lanes in (addresses[:16], addresses.astype(float), addresses.astype(np.uint64), addresses.tolist()):
         with pytest.raises(OperandError, match=words):
             sptc.ldmatrix(LOAD, smem, lanes)
