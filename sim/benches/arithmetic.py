@@ -83,8 +83,8 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 class AddedTree(wiring.Component):
     """Carry-save adder tree followed by a carry-propagate adder of its two output words, whose sum is tested.
 
-    Ports are the terms ``term0``, ``term1``, ..., signed and of `term_bits` bits, ``increments``, a one for each term
-    that is added in the last place, and ``total``, the sum of both.
+    Ports are the signed terms ``term0``, ``term1``, ... of `term_bits` bits; ``increments``, one bit per term, which is
+    added at the least significant position; and ``total``, the sum of all terms and increments.
     """
 
     def __init__(self, term_bits: Sequence[int]) -> None:
@@ -316,7 +316,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw inputs of the accumulation stage: terms, increment bits and an accumulator, in some vectors all extreme."""
+    """Draw terms, increment bits and an accumulator for the accumulation stage; in some vectors all are extreme."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],

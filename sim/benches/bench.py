@@ -1,7 +1,7 @@
 """Test bench of one combinational component: random input vectors, and the outputs that the golden model expects.
 
-It is independent of any simulator: cocotb benches and fault injection drive the same vectors. Outputs without meaning
-are masked (:mod:`numpy.ma`), and only vectors that occur in a datapath are driven.
+The module does not depend on a simulator: cocotb benches and fault injection drive the same vectors. Outputs that the
+hardware leaves undefined are masked (:mod:`numpy.ma`), and only vectors that occur in a datapath are driven.
 """
 
 from collections.abc import Callable

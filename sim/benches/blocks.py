@@ -1,7 +1,7 @@
 """Random blocks of accumulation steps for benches of dot-product units, with the results of the golden model.
 
-It is independent of any simulator. Formats, rules, granularity and result change from block to block; nibbles may be
-undefined.
+The module does not depend on a simulator. Number formats, metadata rule, sparsity granularity and result type change
+from block to block; metadata nibbles may be undefined.
 """
 
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ ARCHITECTURE_OF_PRESET = {
 }
 #: Fraction of float blocks whose accumulators cancel all but at most one bit of the rounded sum of products.
 _RESIDUES = 0.2
-#: Fraction of float blocks with exactly one unusual element in each row of A and column of B: several could mask one
-#: another.
+#: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B, since
+#: several of them could mask one another.
 _LONE = 0.25
 #: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums approach the
 #: limit of the adder's range.
@@ -65,7 +65,8 @@ class Block:
 def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
     """Return every instruction that a datapath executes without emulation, each cut down to one step along K.
 
-    An instruction that takes several steps is cut to its first step. ``wgmma`` provides the fp8 of sm_90.
+    An instruction that takes several steps is cut to its first step. The fp8 instructions of sm_90 are those of
+    ``wgmma``, since fp8 ``mma`` is emulated there.
     """
     by_use: dict[tuple[object, ...], Instruction] = {}
     for whole in every_instruction():
@@ -84,8 +85,8 @@ def random_blocks(
 ) -> Iterator[Block]:
     """Yield the stored directed blocks that a datapath supports, then random blocks without end.
 
-    The random ones come in rounds; each round visits every instruction of the datapath once. The steps are for a unit
-    or, without `ordered`, for an array of units.
+    Each round of random blocks has one block for every instruction of the datapath, in random order. With `ordered`,
+    the input words of the steps are those of a dot-product unit, otherwise those of an array of units.
     """
     instructions = native(config, arch)
     for instruction in instructions:
@@ -240,7 +241,8 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw integer accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
 
-    Without clamping, the products of a step are at most 2**21, so the sum of the last kind stays within 33 bits.
+    Without clamping, the sum of products of a step is at most 2**21, so accumulators near the ends of the 33-bit range
+    keep that distance from the ends.
     """
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape)
     ends = rng.choice([-(1 << 31), (1 << 31) - 1], shape) + rng.integers(-(1 << 18), 1 << 18, shape)
@@ -260,8 +262,8 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
     """Draw a metadata rule code for the control word; the rule code only affects which nibbles count as undefined.
 
-    With 3:1 multiplexers the plain rule also swaps operands, so it is kept and not drawn. A code of no rule defines no
-    nibble.
+    With 3:1 multiplexers the plain rule also swaps operands: instructions with the plain rule keep it, and no other
+    instruction gets it. With a code that stands for no rule, every nibble is undefined.
     """
     own = RuleCode[instruction.rule.name.upper()] if instruction.rule else None
     if config.mux == "mux3" and own is RuleCode.PLAIN:
@@ -274,8 +276,8 @@ def undefined_chunks(
 ) -> NDArray[np.uint64]:
     """Return the undefined-nibble flags of steps (bit c for chunk c), also for chunks that a short step does not use.
 
-    The metadata words have the shape (..., words). With `ordered`, the nibbles have the order of the row's input. A
-    rule code of no rule defines no nibble.
+    The metadata words have the shape (..., words). With `ordered`, the nibbles are in the order of a row's input port.
+    With a rule code that stands for no rule, every nibble is undefined.
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)

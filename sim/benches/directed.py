@@ -1,9 +1,9 @@
 """Directed test vectors, stored as data; each detects a hardware fault that the random vectors of the benches missed.
 
-``directed.json`` has two lists. Component vectors are values of ports, as a prover finds them. Dot products are
-elements, scales and an accumulator that any fitting instruction multiplies: dense, sparse, or longer with zeros for the
-other products. Among them are a zero accumulator, whose exponent must not count, and one with a NaN scale for each
-group.
+``directed.json`` has two lists. A component vector has the input port values of one component, found by a prover. A dot
+product has elements, block scales and an accumulator. Every instruction with the same formats computes it, dense or
+sparse; products that the instruction has in addition are zero. The dot products test that the exponent of a zero
+accumulator does not count, and that a NaN block scale of any group gives NaN.
 """
 
 import json

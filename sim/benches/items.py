@@ -1,7 +1,7 @@
 """Random input payloads for benches of the tensor core and the warp, with the results of the golden model.
 
-It is independent of any simulator. Formats, rules, granularity and result change from item to item; nibbles may be
-undefined.
+The module does not depend on a simulator. Number formats, metadata rule, sparsity granularity and result type change
+from item to item; metadata nibbles may be undefined.
 """
 
 import json

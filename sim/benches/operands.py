@@ -71,8 +71,8 @@ def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
 class FormattedUnpack(wiring.Component):
     """Device under test: the unpacker of operand ``a`` or ``b`` for one slot, with its format decoder.
 
-    The slot decides the place of the element in ``operand``, which are all elements of a step, lowest first.
-    ``element`` is a control code, and ``raw`` the element in raw form.
+    Port ``operand`` has all elements of a step, the first in the lowest bits; the slot number determines which of them
+    is unpacked. Port ``element`` is the element format code of the control word, and ``raw`` the unpacked element.
     """
 
     def __init__(self, slot: Slot, side: str) -> None:
@@ -199,7 +199,7 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
 def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
     """Return the operand input as words, and the word index and bit position of the slot's container.
 
-    The selection may move containers of B of at most eight bits.
+    Operand selection may reorder the bytes of B, which moves containers of at most eight bits.
     """
     bits, slot = element.container_bits, unpack.slot
     byte = slot.index * bits // 8

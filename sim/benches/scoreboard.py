@@ -1,6 +1,6 @@
 """Checker of a component with valid-ready streams: compares results and checks the handshake rules in each cycle.
 
-It is independent of any simulator: cocotb monitors and fault injection fill in the same :class:`Cycle`.
+The module does not depend on a simulator: cocotb monitors fill in a :class:`Cycle` for each clock cycle.
 """
 
 from collections import deque
@@ -55,8 +55,8 @@ _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 class Pattern:
     """Generator of random gaps between items, stalls of results, and resets (about one reset per fifty items).
 
-    Phases with different rates follow each other: back to back, only gaps, only stalls, both. `pace` is the number of
-    cycles of an item; gaps and stalls grow with it.
+    Phases with different rates follow each other: items back to back, only gaps, only stalls, gaps and stalls. `pace`
+    is the number of cycles that an item takes; the length of gaps and stalls is proportional to `pace`.
     """
 
     def __init__(self, rng: np.random.Generator, *, pace: int = 1, resets: bool = False) -> None:
@@ -80,9 +80,10 @@ class Pattern:
 class Scoreboard:
     """Checker that compares a component's results with the expected results of the accepted items, in order.
 
-    Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
-    not accepted must stay. No item that was in flight at a reset may appear after it. `longest_wait` limits the cycles
-    without a result while items are in flight, and the cycles with a ready sink that an item waits at the input.
+    Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result must
+    stay valid and constant until it is accepted. Items in flight at a reset must not deliver results after the reset.
+    `longest_wait` limits the number of cycles without a result while items are in flight, and the number of cycles in
+    which an item waits at the input although the sink is ready.
     """
 
     def __init__(self, longest_wait: int) -> None:

@@ -21,7 +21,7 @@ _VARIABLE = "SPTC_BENCH"
 class Settings:
     """Settings of one bench: preset, top module, number of test items, and files."""
 
-    preset: str  #: Datapath
+    preset: str  #: Name of the datapath configuration, a key of `PRESETS`
     top: str  #: Name of the top module under test, one of :data:`TOPS`
     items: int  #: Number of random vectors, steps, tiles or instructions per test, depending on the top module
     coverage: str = ""  #: Path of the file that collects functional coverage; empty for none

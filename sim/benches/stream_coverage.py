@@ -28,8 +28,8 @@ _LABELS = {
 #: Maximum number of instructions in flight in a warp: one that delivers its results, and one that is being issued.
 _WARP_ITEMS = 2
 _EVENTS = ("moves", "held", "reset")
-_NO_ITEM = "No result without an item."
-_FULL = "A step in every stage: the last one is a result."
+_NO_ITEM = "Without an item in flight there is no result."
+_FULL = "If every pipeline stage contains a step, the last stage offers a result."
 
 
 class _Sample(NamedTuple):
@@ -100,11 +100,11 @@ class StreamCoverage:
 def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     """Yield the covergroups of a tensor core or a warp: handshakes, waits, resets, formats, and pipeline stages."""
     most = config.latency if top == "core" else _WARP_ITEMS
-    items = Axis("items under way", tuple(map(str, range(most + 1))))
+    items = Axis("items in flight", tuple(map(str, range(most + 1))))
     count, output_there = np.ix_(range(most + 1), range(2))
     yield Covergroup(
         name=f"{top} handshakes",
-        meaning="A cycle in which so many items were under way and both streams did this.",
+        meaning="A cycle with this number of items in flight and with these states of the input and output streams.",
         axes=(items, Axis("input", ("nothing offered", *_STATES[1:])), Axis("output", ("no result", *_STATES[1:]))),
         iff=lambda s: not s.reset,
         sample=lambda s: (s.under_way, s.input, s.output),
@@ -112,7 +112,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     )
     yield Covergroup(
         name=f"{top} waits",
-        meaning="An item or a result waited for so many cycles before it was taken.",
+        meaning="An item or a result waited for this number of cycles until it was accepted.",
         axes=(Axis("what", ("item", "result")), Axis("cycles", _LABELS[top])),
         iff=lambda s: not s.reset and any(s.waited),
         sample=lambda s: (np.arange(2), np.searchsorted(_LENGTHS[top], s.waited, "right") - 1),
@@ -120,7 +120,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     )
     yield Covergroup(
         name=f"{top} resets",
-        meaning="A reset came while so many items were under way and a result was there or not.",
+        meaning="A reset occurred with this number of items in flight, and with or without a valid result.",
         axes=(items, Axis("result", ("none", "there"))),
         iff=lambda s: s.reset,
         sample=lambda s: (s.under_way, s.output > 0),
@@ -131,7 +131,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     )
     yield Covergroup(
         name=f"{top} formats",
-        meaning="An item of one format of A was followed at once by one of another.",
+        meaning="Two items with these element formats of A were accepted directly one after the other.",
         axes=(Axis("before", config.formats), Axis("after", config.formats)),
         iff=lambda s: s.formats is not None,
         sample=lambda s: s.formats,
@@ -139,7 +139,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     if top == "core":
         yield Covergroup(
             name=f"{top} stages",
-            meaning="The pipeline stage held a step that moved on, stood still under back-pressure, or met a reset.",
+            meaning="The pipeline stage contained a step that moved on, was held by back-pressure, or was reset.",
             axes=(Axis("stage", tuple(map(str, range(config.latency)))), Axis("event", _EVENTS)),
             sample=lambda s: (s.stages, _EVENTS.index(s.event)),
         )
@@ -151,19 +151,19 @@ def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
     if top == "core":
         return (
             (_NO_ITEM, (items == 0) & (outputs > 0)),
-            ("An item waits only while a result waits.", (inputs == 2) & (outputs != 2)),
-            ("Nothing is taken while a result waits.", (inputs == 1) & (outputs == 2)),
+            ("An item is stalled only while a result is stalled.", (inputs == 2) & (outputs != 2)),
+            ("No item is accepted while a result is stalled.", (inputs == 1) & (outputs == 2)),
             (_FULL, (items == most) & (outputs == 0)),
         )
     return (
         (_NO_ITEM, (items == 0) & (outputs > 0)),
-        ("An idle warp takes an instruction at once.", (items == 0) & (inputs == 2)),
+        ("An idle warp accepts an instruction without delay.", (items == 0) & (inputs == 2)),
         (
-            "The results of the only instruction under way are complete, so that the next is taken at once.",
+            "Once the only instruction in flight has complete results, the next one is accepted without delay.",
             (items == 1) & (inputs == 2) & (outputs > 0),
         ),
         (
-            "The second instruction's last block is issued only after the first one's results are taken.",
+            "With two instructions in flight, no other is accepted until the results of the first are accepted.",
             (items == 2) & (inputs == 1),
         ),
     )
@@ -218,8 +218,8 @@ class CommandCoverage:
         """Count one cycle in the covergroups, with the handshakes of the command stream and the offered operation.
 
         An instruction is in flight until all accumulators are accepted by a warpgroup, or all results are written by a
-        CTA. The others are, of a warpgroup, the states of accumulators and results. Of a CTA, they are whether shared
-        memory, operands and accumulators are read, and whether D is written.
+        CTA. For a warpgroup, `others` has the states of the accumulator and result streams. For a CTA, it has flags:
+        whether shared memory, operands and accumulators are read, and whether D is written.
         """
         stream, _ = cycle.states
         accepted = operation if cycle.accepts else None
@@ -242,7 +242,7 @@ def _resets(s: Any) -> bool:
 def _operations(top: str, operations: Iterable[Any], illegal: Sequence[tuple[str, ArrayLike]] = ()) -> Covergroup:
     return Covergroup(
         name=f"{top} operations",
-        meaning="An operation waited for so many cycles before it was taken.",
+        meaning="A command with this operation waited for this number of cycles until it was accepted.",
         axes=(
             Axis("operation", tuple(operation.name.lower() for operation in operations)),
             Axis("cycles", _LABELS["command"]),
@@ -257,14 +257,14 @@ def _in_flight_of_cta(s: _Command) -> int:
     return min(s.in_flight, _MOST_IN_FLIGHT)
 
 
-#: Maximum number of instructions in flight that have a coverage bin of their own: the maximum of a warpgroup. Larger
-#: numbers, which a CTA can reach, share the last bin.
+#: Largest number of instructions in flight with a coverage bin, which is the maximum of a warpgroup. Larger numbers,
+#: which a CTA can reach, count in the last bin.
 _MOST_IN_FLIGHT = 2
-_IN_FLIGHT = "instructions held"
+_IN_FLIGHT = "instructions in flight"
 _WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
 _NONE_OR_THERE = ("none", "there")
-_BOTH_STREAMS = "A cycle in which so many instructions were held and both streams did this."
+_BOTH_STREAMS = "A cycle with this number of instructions in flight and with these states of the two streams."
 #: Masks of illegal bins. The first mask has three axes: instructions in flight, and the states of two streams. The
 #: other masks have one axis: an operation, or the state of a stream.
 _NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
@@ -288,23 +288,23 @@ WARPGROUP = (
         sample=lambda s: (s.in_flight, *s.others),
         illegal=(
             (
-                "Accumulators are offered for instructions that were taken.",
+                "Accumulators are offered only for accepted instructions, which are in flight.",
                 _NONE_IN_FLIGHT & (np.arange(3)[:, None] > 0),
             ),
         ),
     ),
-    _operations("warpgroup", Operation, [("A fence is taken at once.", _IS_FENCE & (np.arange(4) > 0))]),
+    _operations("warpgroup", Operation, [("A fence is accepted without delay.", _IS_FENCE & (np.arange(4) > 0))]),
     Covergroup(
         name="warpgroup beside",
-        meaning="An mma for this array did this while the accumulators of wgmma did that.",
+        meaning="A cycle with these states of the mma stream, for this array, and of the accumulator stream of wgmma.",
         axes=(Axis("array", tuple(map(str, range(WARPS)))), Axis("mma", _STATES), _ACCUMULATORS),
         iff=lambda s: isinstance(s, Mma),
         sample=lambda s: (s.array, s.mma, s.accumulators),
-        illegal=(("While a panel of wgmma is multiplied, no mma begins.", _IS_TAKEN[:, None] & _IS_TAKEN),),
+        illegal=(("An mma and a panel of wgmma do not begin in the same cycle.", _IS_TAKEN[:, None] & _IS_TAKEN),),
     ),
     Covergroup(
         name="warpgroup resets",
-        meaning="A reset came while so many instructions were held and a result was there or not.",
+        meaning="A reset occurred with this number of instructions in flight, and with or without a valid result.",
         axes=(_WARPGROUP_IN_FLIGHT, Axis("result", _NONE_OR_THERE)),
         iff=_resets,
         sample=lambda s: (s.in_flight, s.others[1] > 0),
@@ -314,37 +314,37 @@ WARPGROUP = (
 CTA = (
     Covergroup(
         name="cta instructions",
-        meaning="A cycle in which so many instructions were held, the stream did this, and D was written or not.",
+        meaning="A cycle with this number of instructions in flight and this command state, with or without a D write.",
         axes=(_CTA_IN_FLIGHT, Axis("instructions", _STATES), Axis("D written", _NONE_OR_THERE)),
         iff=_runs,
         sample=lambda s: (_in_flight_of_cta(s), s.instructions, s.others[-1]),
-        illegal=(("Nothing is held until its last result is written.", _NONE_IN_FLIGHT & (np.arange(2) == 1)),),
+        illegal=(("D is written only for an instruction in flight.", _NONE_IN_FLIGHT & (np.arange(2) == 1)),),
     ),
     _operations("cta", CtaOperation),
     Covergroup(
         name="cta ports",
-        meaning="A cycle in which these were read, and D was written or not.",
+        meaning="A cycle in which each of these operands was read or not, and D was written or not.",
         axes=tuple(Axis(port, _NONE_OR_THERE) for port in ("shared memory", "operands", "accumulators", "D written")),
         iff=_runs,
         sample=lambda s: s.others,
     ),
     Covergroup(
         name="cta pairs",
-        meaning="A cycle in which this CTA, the other one or both would multiply a panel of B of one of them.",
+        meaning="A cycle in which this CTA, the other CTA or both were ready to multiply a panel of B of either CTA.",
         axes=(Axis("waits", ("this one", "the other one", "both")), Axis("B of", ("this one", "the other one"))),
         iff=lambda s: isinstance(s, Pair) and (s.waits or s.other_waits),
         sample=lambda s: (s.waits + 2 * s.other_waits - 1, not s.own_b),
     ),
     Covergroup(
         name="cta commits",
-        meaning="A commit arrived while so many had not.",
+        meaning="A commit arrived with this number of commits pending, including this commit.",
         axes=(Axis("commits", ("1", "2", "3 to 7", "8")),),
         iff=lambda s: isinstance(s, Commit),
         sample=lambda s: (np.searchsorted((1, 2, 3, 8), s.pending, "right") - 1,),
     ),
     Covergroup(
         name="cta resets",
-        meaning="A reset came while so many instructions were held.",
+        meaning="A reset occurred with this number of instructions in flight.",
         axes=(_CTA_IN_FLIGHT,),
         iff=_resets,
         sample=lambda s: (_in_flight_of_cta(s),),

@@ -45,8 +45,9 @@ def rare_meetings(
 class StreamDriver:
     """Driver of a top module: offers test items in order at stream ``i`` and accepts results at stream ``o``.
 
-    The pattern says for each cycle whether to offer, to accept and to reset. What `react` returns for the last cycle
-    replaces the pattern in the next one, unless it is None.
+    The pattern has three flags for each cycle: whether to offer an item, to accept a result, and to reset. After each
+    cycle, `react` is called with the handshakes of the cycle; unless it returns None, its flags replace those of the
+    pattern in the next cycle.
     """
 
     def __init__(

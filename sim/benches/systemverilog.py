@@ -37,7 +37,7 @@ def build_library(folder: Path) -> Path:
 def build_program(top: str, sources: list[Path], folder: Path, library: Path) -> Path:
     """Compile SystemVerilog sources that import libsptc into a program; return the path of the program.
 
-    The program is built in `folder`. Files that the sources include lie beside them or there; `library` is the folder
+    The program is built in `folder`. Included files are in this folder or beside the sources; `library` is the folder
     of :func:`build_library`. Raise a `BackendError` if Verilator or a compiler is missing or fails.
     """
     tool = verilator()
@@ -56,7 +56,8 @@ def build_bench(
     """Build the bench of an emitted ``row`` or ``warp`` in a folder; return the path of the program.
 
     The module of the file `bench` has the same name as the file. Instructions are those of `arch`; `library` is the
-    folder of :func:`build_library`, and `design` is Verilog in place of the emitted design: another or a faulty one.
+    folder of :func:`build_library`, and `design` is Verilog text that replaces the emitted design, such as a faulty
+    one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "datapath.svh").write_text(_PACKAGES[top](config, arch), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Test program for the bench of a CTA's tensor cores: commands, initial memory contents, and expected writes.
 
-It is independent of any simulator. :mod:`sptc.verify.bench_jobs` draws random work.
+The module does not depend on a simulator. :mod:`sptc.verify.bench_jobs` draws random test programs.
 """
 
 from dataclasses import asdict, dataclass
@@ -34,7 +34,7 @@ class CtaPanel:
 class CtaTask:
     """Command of the bench's test program (a multiplication or a commit) with its expected effects."""
 
-    name: str  #: For messages
+    name: str  #: Name of the command in messages
     payload: int  #: Payload of the command in the CTA's command stream, as an integer
     panels: list[CtaPanel]  #: Panels (eight columns) of D in the order of computation; empty for a commit
     #: Expected number of cycles with reads of shared memory; expected number of columns of tensor memory that are read
@@ -52,7 +52,7 @@ class CtaWork:
     tasks: list[CtaTask]
 
     def __post_init__(self) -> None:
-        assert len(self.shared) == 1 << ADDRESS_BITS, "shared memory is complete"
+        assert len(self.shared) == 1 << ADDRESS_BITS, "the contents of the whole shared memory are required"
 
     def tensor_after(self, tasks: int) -> NDArray[np.uint32]:
         """Return the expected contents of tensor memory after the first `tasks` commands of the program."""

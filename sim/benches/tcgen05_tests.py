@@ -32,8 +32,8 @@ class _Instructions:
     """Driver of the test program's commands; tracks each accepted command until its last panel of D is written.
 
     `tensor` is the expected tensor memory. `due` are the expected writes of accepted tasks, in order, and `pairs` the
-    panels to be multiplied together with the other CTA. `reads` and `columns` are the expected numbers of cycles with a
-    read of shared memory, and of columns read from tensor memory beside D.
+    panels to be multiplied together with the other CTA. `reads` is the expected number of cycles with a read of shared
+    memory, and `columns` the expected number of columns read from tensor memory for operands other than D.
     """
 
     def __init__(self, top: Any, work: CtaWork) -> None:
@@ -48,7 +48,7 @@ class _Instructions:
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        # Index + 1 of each accepted command, and its number of unwritten panels of D.
+        # For each accepted multiplication, its index + 1 and its number of panels of D that are not yet written.
         self._taken: deque[tuple[int, int]] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
@@ -189,7 +189,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
-    # Resets that fall between instructions are rarer than resets within an instruction.
+    # A command takes longer than a panel, so the pattern of commands has longer gaps than that of the other CTA.
     of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
     reads = columns = silent = 0
     start_clock(top)
@@ -234,7 +234,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
             instructions.write()
         if cycle.accepts:
             instructions.take()
-        assert silent <= 100 + 20 * pace, f"nothing has moved for {silent} cycles"
+        assert silent <= 100 + 20 * pace, f"no transfer for {silent} cycles although a command waits or is in flight"
     assert reads == instructions.reads, f"shared memory was read {reads} times, not {instructions.reads}"
     assert columns == instructions.columns, f"{columns} columns were read, not {instructions.columns}"
     assert (instructions.tensor == work.tensor_after(len(work.tasks))).all()

@@ -1,8 +1,8 @@
 """Jobs (multiplications with memory contents and expected results) and commands for the bench of a warpgroup.
 
 A job is an instruction, its shared memory, and panels with their expected results. Commands are multiplications with
-fences, commits and waits in between. Both are independent of any simulator. :mod:`sptc.verify.bench_jobs` makes jobs
-from register files.
+fences, commits and waits in between. Jobs and commands do not depend on a simulator. :mod:`sptc.verify.bench_jobs`
+makes jobs from recorded register contents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _MOST_PENDING = 7
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One instruction."""
+    """One ``wgmma`` instruction with its shared memory, accumulators and expected results."""
 
     instruction: int  #: Payload of the instruction in the warpgroup's command stream, as an integer
     memory: list[int]  #: Contents of the used part of shared memory, one integer per 16 bytes

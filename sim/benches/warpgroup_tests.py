@@ -31,8 +31,8 @@ _HALF_BITS = ADDRESS_BITS - 1
 class _Instructions:
     """Driver of a warpgroup's commands and accumulators; tracks commit groups until they complete.
 
-    `offered` and `panel` are at the streams of instructions and accumulators; `reads` is the expected number of memory
-    reads of the accepted instructions.
+    `offered` is the command at the input stream ``i``, and `panel` the panel of accumulators at the input stream ``c``;
+    `reads` is the expected number of shared-memory reads of the accepted instructions.
     """
 
     def __init__(self, top: Any, stream: Iterator[Command]) -> None:
@@ -46,8 +46,8 @@ class _Instructions:
         """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        self._left: deque[int] = deque()  # per instruction, panels whose accumulators are not accepted
-        self._expected: deque[int] = deque()  # per instruction, panels whose results are not delivered
+        self._left: deque[int] = deque()  # for each instruction, number of panels whose accumulators are not accepted
+        self._expected: deque[int] = deque()  # for each instruction, number of panels whose results are not delivered
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self._halves: dict[int, Job] = {}
@@ -148,7 +148,7 @@ class _Beside:
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
-            raise ViolationError(f"array {self.core} accepts an instruction without room, or refuses one with room")
+            raise ViolationError(f"tensor core {self.core} accepts an mma without room, or refuses one with room")
         for core, (board, cycle) in enumerate(zip(self.boards, cycles, strict=True)):
             here = core == self.core
             board.observe(cycle if here else replace(cycle, i_valid=False), self.offered if here else None)
@@ -163,7 +163,7 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some tensor core has not delivered any ``mma`` result, which resets and panels can delay for long."""
+        """Whether some tensor core has not yet delivered any ``mma`` result; resets and panels can delay the first."""
         return not all(board.delivered for board in self.boards)
 
 
@@ -173,8 +173,8 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     """Run random jobs with gaps, stalls and resets; without resets, every accumulator panel must deliver a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # Long waits are legal here: a panel waits for its accumulators and for the receiver of results, and an mma waits
-    # for panels.
+    # A warpgroup may wait for long: a panel waits for its accumulators and for the receiver of results, and an mma
+    # waits for panels.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
@@ -184,7 +184,8 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
     reads = waited = 0
-    # An mma whose result is not accepted keeps its tensor core busy, so no mma is offered for two thirds of the time.
+    # An mma whose result is not accepted keeps its tensor core busy and delays wgmma, so no mma is offered for two
+    # thirds of the time.
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None
@@ -228,9 +229,9 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             )
         instructions.update(cycle, results)
         waited = waited + 1 if cycle.i_valid and not cycle.i_ready else 0
-        assert waited <= 20 * longest_wait, f"an instruction has not been taken for {waited} cycles"
-    assert reads == instructions.reads, f"memory was read {reads} times, not {instructions.reads}"
-    assert int(top.pending.value) == 0, "groups are pending after a wait for all of them"
+        assert waited <= 20 * longest_wait, f"a command has not been accepted for {waited} cycles"
+    assert reads == instructions.reads, f"shared memory was read {reads} times, not {instructions.reads}"
+    assert int(top.pending.value) == 0, "commit groups are pending after a wait for all commit groups"
     assert resets or scoreboard.delivered == instructions.accepted
     assert scoreboard.delivered
     SETTINGS.record(coverage.coverage)

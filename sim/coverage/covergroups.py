@@ -16,13 +16,13 @@ __all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 class Need:
     """Requirement on a datapath's operations: a bin with this requirement is illegal if no operation meets it."""
 
-    reason: str  #: Reason why bins are illegal without such an operation, in one sentence
+    reason: str  #: Sentence that states why bins are illegal if no operation meets the requirement
     possible: Callable[[Any], bool]  #: Function that returns whether an operation meets the requirement
 
 
 @dataclass(frozen=True, eq=False)
 class Bin:
-    """Bin with a hit condition of its own, for axes on which one value can hit several bins."""
+    """Coverage bin with a separate hit condition, for axes on which one sampled value can hit several bins."""
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
@@ -39,8 +39,8 @@ def illegal_bins(
 ) -> list[tuple[str, ArrayLike]]:
     """Return the illegal bins of the cross product operations x bins, as pairs of a reason and a mask.
 
-    A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
-    bins.
+    Each row has a list of operations; a need is met in the row if one of these operations meets it. The reasons are in
+    the order of `needs`, by default in the order in which the bins list their needs.
     """
     return [
         (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))

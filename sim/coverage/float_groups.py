@@ -17,33 +17,33 @@ __all__ = ["CASES", "alignment", "float_groups"]
 Operations = Sequence[Operation]
 
 
-# Special cases
+# Covergroup of special cases
 
 _NAN_A = Need("No format of A has a NaN.", lambda o: o.has("a", "NaN"))
 _NAN_B = Need("No format of B has a NaN.", lambda o: o.has("b", "NaN"))
 _INF_A = Need("No format of A has an Inf.", lambda o: o.has("a", "Inf"))
 _INF_B = Need("No format of B has an Inf.", lambda o: o.has("b", "Inf"))
-_INF = Need("No operand has an Inf.", lambda o: o.has("a", "Inf") or o.has("b", "Inf"))
-_SEVERAL_PRODUCTS = Need("A step has one product.", lambda o: o.terms > 1)
+_INF = Need("No format of A or B has an Inf.", lambda o: o.has("a", "Inf") or o.has("b", "Inf"))
+_SEVERAL_PRODUCTS = Need("A step has only one product.", lambda o: o.terms > 1)
 _OVERFLOW = Need(
-    "The terms cannot lift the largest accumulator, which fills its significand, by a single bit.",
+    "The sum of the products is too small to add one to the last bit of the largest accumulator.",
     lambda o: o.can_overflow,
 )
-_UNGROUPED = Need("Products are not aligned one by one.", lambda o: not o.grouped)
+_UNGROUPED = Need("Groups of products are aligned, not single products.", lambda o: not o.grouped)
 _TERM_TRUNCATED = Need(
-    "No term reaches below the grid of the largest exponent.",
+    "No term has bits below the last bit that alignment keeps.",
     lambda o: o.last_bit < max(o.exponents[-1], o.accumulator.maximum_exponent) - o.alignment_bits,
 )
 _C_TRUNCATED = Need(
-    "No accumulator reaches below the grid of the largest exponent.",
+    "No accumulator has bits below the last bit that alignment keeps.",
     lambda o: o.last_accumulator_bit < o.exponents[-1] - o.alignment_bits,
 )
 _TRUNCATED_TO_ZERO = Need(
-    "The smallest term is on the grid that it sets, or e_zero.",
+    "The smallest term and accumulator lose no bits when aligned to their own exponent or to e_zero.",
     lambda o: o.last_bit < o.last_aligned_bit or o.last_accumulator_bit < o.last_aligned_accumulator_bit,
 )
 _TINY_SUM = Need(
-    "Every sum that is not zero is at least as large as the smallest subnormal.",
+    "Every nonzero sum is at least as large as the smallest subnormal.",
     lambda o: o.last_aligned_bit < o.last_result_bit,
 )
 
@@ -69,31 +69,31 @@ _zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
 _rounding_bin = _bin_maker(lambda s: s.rounding)
 
 _CASES = (
-    _alone("NaN in A alone", lambda x: x.nan_a, _NAN_A),
-    _alone("NaN in B alone", lambda x: x.nan_b, _NAN_B),
-    _alone("NaN in C alone", lambda x: x.nan_c),
-    _alone("Inf in A times zero alone", lambda x: x.inf_zero, _INF_A),
-    _alone("zero in A times Inf alone", lambda x: x.zero_inf, _INF_B),
+    _alone("NaN only from NaN in A", lambda x: x.nan_a, _NAN_A),
+    _alone("NaN only from NaN in B", lambda x: x.nan_b, _NAN_B),
+    _alone("NaN only from NaN in C", lambda x: x.nan_c),
+    _alone("NaN only from Inf in A times zero", lambda x: x.inf_zero, _INF_A),
+    _alone("NaN only from zero in A times Inf", lambda x: x.zero_inf, _INF_B),
     _alone(
-        "Inf - Inf between products alone", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF, _SEVERAL_PRODUCTS
+        "NaN only from Inf - Inf of products", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF, _SEVERAL_PRODUCTS
     ),
-    _alone("Inf of a product and -Inf in C alone", lambda x: x.plus & x.c_minus & ~x.difference, _INF),
-    _alone("-Inf of a product and Inf in C alone", lambda x: x.minus & x.c_plus & ~x.difference, _INF),
+    _alone("NaN only from Inf of a product and -Inf in C", lambda x: x.plus & x.c_minus & ~x.difference, _INF),
+    _alone("NaN only from -Inf of a product and Inf in C", lambda x: x.minus & x.c_plus & ~x.difference, _INF),
     _infinite("Inf of a product", lambda x: x.plus & ~x.c_plus, _INF),
     _infinite("-Inf of a product", lambda x: x.minus & ~x.c_minus, _INF),
     _infinite("Inf in C", lambda x: x.c_plus & ~x.plus),
     _infinite("-Inf in C", lambda x: x.c_minus & ~x.minus),
-    Bin("NaN in an unselected B", lambda s: s.unselected_b[0], (_NAN_B,)),
-    Bin("Inf in an unselected B", lambda s: s.unselected_b[1], (_INF_B,)),
+    Bin("NaN in an unselected element of B", lambda s: s.unselected_b[0], (_NAN_B,)),
+    Bin("Inf in an unselected element of B", lambda s: s.unselected_b[1], (_INF_B,)),
     _ordinary("Inf from a finite sum", lambda s: s.result_is_inf & ~s.result_negative, _OVERFLOW),
     _ordinary("-Inf from a finite sum", lambda s: s.result_is_inf & s.result_negative, _OVERFLOW),
-    _ordinary("zero in A times a number", lambda s: (~s.numbers_a & s.numbers_b).any(axis=0)),
-    _ordinary("zero in B times a number", lambda s: (s.numbers_a & ~s.numbers_b).any(axis=0)),
+    _ordinary("zero in A times a nonzero number", lambda s: (~s.numbers_a & s.numbers_b).any(axis=0)),
+    _ordinary("zero in B times a nonzero number", lambda s: (s.numbers_a & ~s.numbers_b).any(axis=0)),
     _ordinary("subnormal A", lambda s: s.subnormal("a")),
     _ordinary("subnormal B", lambda s: s.subnormal("b")),
     _ordinary("subnormal C", lambda s: s.c_subnormal),
-    _ordinary("product of 2 and more sets E", lambda s: s.product_sets_e_max(2, np.inf), _UNGROUPED),
-    _ordinary("product below 1 sets E", lambda s: s.product_sets_e_max(0, 1), _UNGROUPED),
+    _ordinary("product of 2 or more sets e_max", lambda s: s.product_sets_e_max(2, np.inf), _UNGROUPED),
+    _ordinary("product below 1 sets e_max", lambda s: s.product_sets_e_max(0, 1), _UNGROUPED),
     _ordinary("subnormal result", lambda s: s.result_subnormal & ~s.result_negative),
     _ordinary("negative subnormal result", lambda s: s.result_subnormal & s.result_negative),
     _ordinary("smallest subnormal result", lambda s: s.result_smallest & ~s.result_negative),
@@ -106,12 +106,12 @@ _CASES = (
     _zero("zero: every term -0", lambda s: ~s.nonzero & s.all_negative),
     _zero("zero: terms cancel", lambda s: (s.trace.total == 0) & s.keeps_bits & ~s.loses_bits),
     _zero(
-        "zero: terms cancel, truncation dropped the rest",
+        "zero: terms cancel, other bits truncated",
         lambda s: (s.trace.total == 0) & s.keeps_bits & s.loses_bits,
         _TERM_TRUNCATED,
     ),
     _zero(
-        "zero: every term below the grid",
+        "zero: every term truncated to zero",
         lambda s: (s.trace.total == 0) & ~s.keeps_bits & s.loses_bits,
         _TRUNCATED_TO_ZERO,
     ),
@@ -125,13 +125,14 @@ CASES = tuple(case.label for case in _CASES)
 def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
     """Return the covergroup of special cases (such as NaN or Inf operands): result format x special case.
 
-    A stored zero is a number like any other: its product with Inf is NaN. Products are not normalised: a product of 2
-    or more, or (of a subnormal) below 1, counts where it sets E, because there normalisation would change the result.
+    The product of a stored zero and Inf is NaN. Products are not normalised: a product whose significand is 2 or more,
+    or below 1 (of a subnormal), counts where it sets the largest exponent e_max, since normalisation would change the
+    result in this case.
     """
     results = tuple(by_result)
     return Covergroup(
         name="special cases",
-        meaning="A step of this result format met the case; `alone` means that nothing else made the result NaN.",
+        meaning="A step with this result format had this special case; `only` excludes other causes of NaN.",
         axes=(Axis("result", results), bins_axis("case", _CASES)),
         iff=lambda s: s.floating,
         sample=lambda s: (results.index(s.operation.result),),
@@ -140,10 +141,10 @@ def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
     )
 
 
-# Rounding
+# Covergroup of rounding
 
-_QUARTER = Need("No sum has a bit a quarter as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -2)
-_HALF = Need("No sum has a bit half as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -1)
+_QUARTER = Need("No sum has a bit that is worth a quarter of the smallest subnormal.", lambda o: o.last_sum_bit <= -2)
+_HALF = Need("No sum has a bit that is worth half of the smallest subnormal.", lambda o: o.last_sum_bit <= -1)
 _BELOW_SUBNORMAL = Need("No sum has a bit below the smallest subnormal.", lambda o: o.last_sum_bit < 0)
 
 
@@ -170,9 +171,9 @@ _NEAREST = (
     _rounding_bin("carry from the fraction into the exponent", lambda r: r.up & (r.below == 2 * r.hidden - 1) & ~r.top),
     _rounding_bin("subnormal to normal by carry", lambda r: r.up & (r.below == r.hidden - 1) & r.subnormal, _HALF),
     _rounding_bin("rounded to zero", lambda r: ~r.up & (r.below == 0), _HALF),
-    _rounding_bin("down to the largest finite number", lambda r: r.top & ~r.up),
+    _rounding_bin("rounded down to the largest finite number", lambda r: r.top & ~r.up),
     _rounding_bin("overflow to Inf by rounding", lambda r: r.top & r.up),
-    _rounding_bin("overflow to Inf from 2**16 on", lambda r: r.overflow),
+    _rounding_bin("overflow to Inf of a sum of at least 2**16", lambda r: r.overflow),
 )
 
 
@@ -185,7 +186,7 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
     bins = _NEAREST if result == "f16" else _TRUNCATED
     return Covergroup(
         name=f"rounding to {result}",
-        meaning="The non-zero exact sum of a step with an ordinary result was rounded this way.",
+        meaning="The nonzero exact sum of a step without special values (NaN, Inf) was rounded in this way.",
         axes=(Axis("sign", ("positive", "negative")), bins_axis("event", bins)),
         iff=lambda s: s.floating and s.operation.result == result,
         sample=lambda s: (s.rounding.negative,),
@@ -194,16 +195,17 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
     )
 
 
-# Alignment
+# Covergroups of alignment
 
 
 def alignment(mode: str, operations: Operations) -> Covergroup:
     """Return the covergroup of alignment in one mode: position of the term x distance of its exponent from the largest.
 
     A term is a product or a group of 16 products; the last position is the accumulator. Distances run from 0 to the
-    last one that keeps a bit of the largest significand; ``beyond`` are all others, where truncation leaves nothing.
-    Only nonzero terms count, and only in steps with an ordinary result, as NaN and Inf hide the sum. A distance is
-    illegal if no two exponents of the formats, of the accumulator or e_zero are that far apart.
+    largest distance at which alignment can keep a bit of the term; ``beyond`` stands for all larger distances, at which
+    the term is truncated to zero. Only nonzero terms count, and only in steps without special values, since NaN and Inf
+    hide the sum. A distance is illegal if no two exponents of the formats, of the accumulator or e_zero are that far
+    apart.
     """
     terms = max(operation.terms for operation in operations)
     last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
@@ -214,7 +216,6 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
         reachable[terms] |= _distances(o.accumulator_exponents, tuple(o.exponents), o.zero_exponent, last)
     is_c = np.arange(terms + 1)[:, None] == terms
     term = "group" if operations[0].grouped else "slot"
-    no_distance = "No exponent that can be the largest is so far above one of"
 
     def sample(s: FloatValues) -> tuple[ArrayLike, ...]:
         exponents = np.concatenate([s.trace.exponents, s.trace.c_exponents[None]])
@@ -223,7 +224,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 
     return Covergroup(
         name=f"alignment of {mode}",
-        meaning="A non-zero term of a step with an ordinary result stood so many exponents below the largest.",
+        meaning="In a step without special values, the exponent of a nonzero term was this far below the largest.",
         axes=(
             Axis("position", (*(f"{term} {number}" for number in range(terms)), "c")),
             Axis("distance", (*(f"distance {amount}" for amount in range(last + 1)), "beyond")),
@@ -232,8 +233,8 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
         sample=sample,
         where=lambda s: np.concatenate([s.trace.participates, s.trace.c_participates[None]]) & s.ordinary,
         illegal=(
-            (f"{no_distance} a term of these formats.", ~reachable & ~is_c),
-            (f"{no_distance} the accumulator.", ~reachable & is_c),
+            ("The largest exponent cannot be this far above that of a term of these formats.", ~reachable & ~is_c),
+            ("The largest exponent cannot be this far above that of the accumulator.", ~reachable & is_c),
         ),
     )
 
@@ -254,7 +255,7 @@ def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, la
 
 
 _BELOW_E_ZERO = Need(
-    "No term and no accumulator has an exponent below e_zero.",
+    "No term and no accumulator can have an exponent below e_zero.",
     lambda o: min(o.exponents[0], o.accumulator_exponents[0]) < o.zero_exponent,
 )
 _SEVERAL_TERMS = Need("A step has a single term.", lambda o: o.terms > 1)
@@ -278,7 +279,7 @@ def _largest_exponent(operations: Operations) -> Covergroup:
     rows = [[o for o in operations if (o.mode, o.result) == mode] for mode in modes]
     return Covergroup(
         name="largest exponent",
-        meaning="E came from this source in a step with an ordinary result.",
+        meaning="The largest exponent e_max came from this source in a step without special values (NaN, Inf).",
         axes=(
             Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)),
             bins_axis("source", _E_MAX_SOURCES),

@@ -107,7 +107,7 @@ class Group:
             arrays = [np.broadcast_to(array, shape)[mask] for array in arrays]
         flat: NDArray[np.intp] = np.zeros((), np.intp)
         for size, array in zip(self.shape, arrays, strict=True):
-            assert not array.size or (array.min() >= 0 and array.max() < size), f"{self.name}: no such bin"
+            assert not array.size or (array.min() >= 0 and array.max() < size), f"{self.name}: a bin index is too large"
             flat = flat * size + array
         self.hits += np.bincount(flat.ravel(), minlength=self.bins).reshape(self.shape)
 
@@ -140,7 +140,7 @@ class Coverage:
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}
         for group in groups:
-            assert group.key not in self._groups, f"two groups {group.key}"
+            assert group.key not in self._groups, f"two covergroups have the same key {group.key}"
             self._groups[group.key] = group
 
     def __iter__(self) -> Iterator[Group]:
@@ -265,7 +265,7 @@ def _first_of(names: list[str], total: int) -> list[str]:
 
 
 def _head(group: Group) -> dict[str, Any]:
-    """Return all fields of a covergroup except its hits; the field `missing` is for human readers and not merged."""
+    """Return all fields of a covergroup except its hits; readers of the file ignore the field `missing`."""
     return {
         "configuration": group.configuration,
         "name": group.name,
@@ -288,8 +288,9 @@ def _ranges(numbers: NDArray[np.intp]) -> list[list[int]]:
 def _read_group(record: Mapping[str, Any]) -> Group:
     axes = tuple(Axis(_text(axis["name"]), tuple(map(_text, axis["labels"]))) for axis in record["axes"])
     rows: Sequence[Sequence[int]] = record["hits"]
-    if prod(len(axis.labels) for axis in axes) != sum(map(len, rows)):  # before an array of this many bins is made
-        raise ValueError("the number of hit counts is not the number of bins")
+    # Check the number of hit counts before an array with this number of bins is allocated.
+    if prod(len(axis.labels) for axis in axes) != sum(map(len, rows)):
+        raise ValueError("the number of hit counts differs from the number of bins")
     group = Group(_text(record["configuration"]), _text(record["name"]), _text(record["meaning"]), axes)
     flat, left = group.reason.reshape(-1), group.bins
     for number, declared in enumerate(record["unreachable"], 1):
@@ -297,7 +298,7 @@ def _read_group(record: Mapping[str, Any]) -> Group:
         for first, last in declared["bins"]:
             if not 0 <= first <= last < group.bins:
                 raise ValueError("a range of unreachable bins exceeds the bins of the group")
-            if (left := left - (last + 1 - first)) < 0:  # ranges that overlap could take quadratic time
+            if (left := left - (last + 1 - first)) < 0:  # overlapping ranges could take quadratic time
                 raise ValueError("a bin is declared unreachable twice")
             flat[first : last + 1] = number
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):

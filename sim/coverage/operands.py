@@ -33,7 +33,7 @@ class Operation:
     config: CoreConfig
     a: Element
     b: Element
-    result: str  #: ``f32``, ``e8m13``, ``f16`` or ``s32``
+    result: str  #: Result format: ``f32``, ``e8m13``, ``f16`` or ``s32``
     scale: str  #: Name of the block scale format, or ``none``
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound of the largest exponent, computed from the datapath's F even if fp8 steps keep fewer bits."""
+        """Lower bound of the largest exponent; fp8 steps have the bound of the datapath's wider formats."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -209,8 +209,8 @@ def operation_of(config: CoreConfig, instruction: Instruction) -> Operation:
 def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
     """Return every combination of formats that occurs in the instructions of a datapath.
 
-    Instructions of all architectures count. Every combination is a control word that the datapath accepts, also where
-    its architecture has no such instruction (dense fp8 on sm_90).
+    Instructions of all architectures count: the datapath accepts the control word of every combination, even if the
+    architecture of the datapath has no such instruction (dense fp8 on sm_90).
     """
     operations = {operation_of(config, instruction) for instruction in every_instruction() if config.holds(instruction)}
     index, results = config.elements.index, [*_ROUNDINGS]
@@ -246,13 +246,13 @@ class Operands:
     nibbles: NDArray[np.uint8]  # metadata nibbles, one per chunk, shape (count, chunks)
     c: NDArray[np.uint32]
     overflow: NDArray[np.bool_]  # overflow bit of the accumulator input, from the previous step
-    scale_a: NDArray[np.uint8]  # shape (count, 4)
+    scale_a: NDArray[np.uint8]  # block scale codes, shape (count, 4)
     scale_b: NDArray[np.uint8]
 
 
 @lru_cache(maxsize=16)
 def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return for each metadata nibble: units of B that two slots select, whether units are delivered, and any swap."""
+    """Return by metadata nibble: units of B selected by two slots, whether each is delivered, whether A is swapped."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     swapped = np.zeros(16, np.bool_)
     for nibble in range(16):
@@ -298,7 +298,7 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return the metadata nibbles of steps, shape (count, chunks); a chunk of `wide` elements is twice as large."""
+        """Return the metadata nibbles of steps, shape (count, chunks); with `wide` elements there are half as many."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]

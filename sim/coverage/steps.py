@@ -106,18 +106,18 @@ def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
     results = tuple(dict.fromkeys(operation.result for operation in operations))
     yield Covergroup(
         name="operations",
-        meaning="A step of this operation ran.",
+        meaning="A step with this combination of formats was executed, dense or sparse.",
         axes=(Axis("operation", tuple(map(str, operations))), Axis("operands", ("dense", "sparse"))),
         iff=lambda s: s.known,
         sample=lambda s: (operations.index(s.operation), np.full(len(s.nibbles), int(s.control.sparse))),
     )
     yield Covergroup(
         name="results",
-        meaning="The result of a step was the one that follows from its operands, or another.",
-        axes=(Axis("result", results), Axis("agreement", ("as derived", "another"))),
+        meaning="The result of a step was equal to the expected result of the golden model, or differed.",
+        axes=(Axis("result", results), Axis("agreement", ("equal", "different"))),
         iff=lambda s: s.known,
         sample=lambda s: (results.index(s.operation.result), ~s.agrees),
-        illegal=(("The hardware computes what follows from the operands.", [False, True]),),
+        illegal=(("The hardware computes the expected result.", [False, True]),),
     )
 
 
@@ -128,8 +128,8 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
     another selection would change the product. The width sets the granularity, which is named with the pair: a chunk
     has two stored elements under 2:4, one under 1:2 (tf32, two units), four under 4:8 (4-bit elements, two in a unit).
 
-    ``exchange``, only with 3:1 multiplexers: unit width x rule x nibble x slot of the chunk, under the same condition,
-    since there the rule decides which slots are swapped and which of them get zero.
+    ``exchange``, only with 3:1 multiplexers, whose rule decides which slots are swapped and which of them get zero:
+    unit width x rule x nibble x slot of the chunk. A slot counts under the same condition as for ``selection``.
 
     ``legality``: rule x nibble x chunk. Every rule counts on every datapath, whatever its formats, as the rule is a
     field of the control word.
@@ -143,7 +143,7 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
     if config.mux == "mux3":
         yield Covergroup(
             name="exchange",
-            meaning="A stored slot of a chunk, not zero, was routed by this nibble under this rule.",
+            meaning="The nonzero element in this stored slot was routed by this nibble under this metadata rule.",
             axes=(
                 Axis("units", tuple(f"{width}-bit units" for width in widths)),
                 _RULE,
@@ -162,7 +162,7 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
     chunks = config.chunks if 8 in widths else config.chunks // 2
     yield Covergroup(
         name="legality",
-        meaning="A sparse step held this nibble against this rule, and the flag said what the rule says.",
+        meaning="A sparse step had this nibble under this metadata rule, and its undefined-nibble flag was correct.",
         axes=(_RULE, _NIBBLE, Axis("chunk", tuple(f"chunk {chunk}" for chunk in range(chunks)))),
         iff=lambda s: s.control.sparse,
         sample=lambda s: (_RULES.index(s.control.rule), s.nibbles, np.arange(s.nibbles.shape[1])),
@@ -172,7 +172,7 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
 def _selection(bits: int, pairs: Sequence[str], slots: int) -> Covergroup:
     return Covergroup(
         name=f"selection of {bits} bits",
-        meaning="This stored slot, not zero, took its operand by this nibble from units that were not all alike.",
+        meaning="This nibble selected the operand of a nonzero stored slot from units of B that were not all equal.",
         axes=(Axis("pair", tuple(pairs)), _NIBBLE, Axis("slot", tuple(f"slot {slot}" for slot in range(slots)))),
         iff=lambda s: s.known and s.control.sparse and s.operation.a.container_bits == bits,
         sample=lambda s: (pairs.index(s.operation.pair), s.nibbles[:, s.chunk], s.slots),
@@ -181,7 +181,8 @@ def _selection(bits: int, pairs: Sequence[str], slots: int) -> Covergroup:
 
 
 _NEGATIVE = Need(
-    "No product is negative, so no sum is below its accumulator.", lambda o: o.a.format.signed or o.b.format.signed
+    "Unsigned products are not negative, so no sum is below its accumulator.",
+    lambda o: o.a.format.signed or o.b.format.signed,
 )
 _INTEGER_BINS = (
     # Range of the exact integer sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the
@@ -191,18 +192,18 @@ _INTEGER_BINS = (
     Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),
     Bin("wrapped high", lambda s: s.above & (not s.saturate)),
     Bin("wrapped low", lambda s: s.below & (not s.saturate), (_NEGATIVE,)),
-    Bin("the largest result exactly", lambda s: s.total == s.MAX),
-    Bin("the smallest result exactly", lambda s: s.total == s.MIN),
-    Bin("one above the largest result", lambda s: s.total == s.MAX + 1),
-    Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
+    Bin("sum equal to the largest result", lambda s: s.total == s.MAX),
+    Bin("sum equal to the smallest result", lambda s: s.total == s.MIN),
+    Bin("sum one above the largest result", lambda s: s.total == s.MAX + 1),
+    Bin("sum one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
     # Values of the integer accumulator; an accumulator beyond 32 bits has its overflow bit from an earlier step of the
     # instruction.
     Bin("largest accumulator", lambda s: s.before == s.MAX),
     Bin("smallest accumulator", lambda s: s.before == s.MIN),
-    Bin("passed on from above the range", lambda s: s.before > s.MAX),
-    Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
-    Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
-    Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
+    Bin("accumulator above the 32-bit range", lambda s: s.before > s.MAX),
+    Bin("accumulator below the 32-bit range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
+    Bin("accumulator above, sum in the range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
+    Bin("accumulator below, sum in the range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
     # Extreme integer elements: the smallest or largest number of a format, multiplied by a nonzero number or by another
     # extreme element, or in every slot.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
@@ -222,7 +223,7 @@ def _integers(operations: Sequence[Operation]) -> Covergroup:
     """Return the covergroup of integer steps: format pair x event, such as a clamped sum or a largest element."""
     return Covergroup(
         name="integers",
-        meaning="A step of this pair did this.",
+        meaning="A step with this pair of element formats had this event.",
         axes=(Axis("pair", tuple(operation.pair for operation in operations)), bins_axis("event", _INTEGER_BINS)),
         iff=lambda s: s.integer,
         sample=lambda s: (operations.index(s.operation),),
@@ -257,10 +258,10 @@ _SCALED_GROUP_BINS = (
     Bin("zero products", lambda s: ~s.group_has_products & s.ordinary),
     Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_ZERO_SCALE,)),
     Bin("products cancel", lambda s: s.trace.participates & (s.trace.aligned == 0) & s.ordinary),
-    Bin("products cancel and set E alone above another term", lambda s: _sets_e_max_alone(s) & s.ordinary),
+    Bin("products cancel and alone set e_max above another term", lambda s: _sets_e_max_alone(s) & s.ordinary),
     Bin("ordinary", lambda s: (s.trace.aligned != 0) & s.ordinary),
     Bin(
-        "zero products under a NaN scale",
+        "all products zero, scale NaN",
         lambda s: ~s.group_has_products & s.scale_is_nan.any(axis=0).T & s.one_scale_is_nan,
     ),
 )
@@ -281,13 +282,13 @@ def _scale_position(operation: Operation) -> Axis:
 def _scale_codes(operation: Operation) -> Covergroup:
     """Return the covergroup of scale codes: operand x product group x class of the code, such as subnormal or NaN.
 
-    A scale counts in a step with an ordinary result; a NaN counts where neither another scale nor the accumulator makes
-    the result NaN.
+    A scale that is not NaN counts in a step without special values; a NaN scale counts where neither another scale nor
+    the accumulator makes the result NaN.
     """
     scale, groups = operation.scale, np.arange(operation.scale_groups)
     return Covergroup(
         name=f"{scale} scales {'of groups' if operation.grouped else 'of a step'}",
-        meaning="The scale of this operand and group was such a code.",
+        meaning="The block scale of this operand and product group had a code of this class.",
         axes=(Axis("operand", ("A", "B")), _scale_position(operation), Axis("code", _SCALE_CODES[scale])),
         iff=lambda s: s.known and s.operation.scaling == operation.scaling,
         sample=lambda s: (np.arange(2)[:, None, None], groups, _scale_classes(s.scale_codes, scale)),
@@ -298,7 +299,7 @@ def _scale_codes(operation: Operation) -> Covergroup:
 def _nan_scales(operation: Operation) -> Covergroup:
     return Covergroup(
         name=f"{operation.scale} NaN over a whole step",
-        meaning="A NaN scale made the result NaN; so it must over products that are all zero.",
+        meaning="A NaN scale made the result NaN, with some nonzero product or with products that are all zero.",
         axes=(Axis("products", ("some product", "zero products")),),
         iff=lambda s: s.known and s.operation.scaling == operation.scaling,
         sample=lambda s: (~s.trace.participates.any(axis=0),),
@@ -309,8 +310,8 @@ def _nan_scales(operation: Operation) -> Covergroup:
 def _scaled_groups(operation: Operation) -> Covergroup:
     return Covergroup(
         name=f"scaled groups with {operation.scale}",
-        meaning="A group of 16 products was of this kind in a step with an ordinary result (under a NaN scale: with "
-        "NaN).",
+        meaning="A group of 16 products had this property, in a step without special values or, for a NaN scale, "
+        "with a NaN result.",
         axes=(_scale_position(operation), bins_axis("kind", _SCALED_GROUP_BINS)),
         iff=lambda s: s.known and s.operation.scaling == operation.scaling,
         sample=lambda s: (np.arange(operation.terms)[:, None],),

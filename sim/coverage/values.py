@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 class StepValues:
     """Sampled values of steps that have the same control word, for any combination of formats."""
 
-    #: Whether some instruction has these formats, and whether the operands are floats or integers.
+    #: Whether some instruction has the formats of the steps, and whether the operands are floats or integers.
     known = floating = integer = False
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
@@ -59,7 +59,7 @@ class _OperationValues(StepValues):
 class IntegerValues(_OperationValues):
     """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), other arrays have shape (count,).
 
-    `agrees` is where the hardware's result and overflow bit are those that follow from the operands.
+    `agrees` is the mask of steps in which the hardware's result and overflow bit are as expected.
     """
 
     integer = True
@@ -99,9 +99,9 @@ class IntegerValues(_OperationValues):
 class FloatValues(_OperationValues):
     """Sampled values of float steps; masks of terms have shape (terms, count), masks of steps have shape (count,).
 
-    `agrees` is where the hardware's result is the one that follows from the operands; `ordinary` is where the result is
-    the rounded sum, which may overflow to Inf. `scale_codes` are the block scales of A and B in use, shape (2, count,
-    groups), with one group if products are not grouped.
+    `agrees` is the mask of steps in which the hardware's result is as expected, and `ordinary` the mask of steps
+    without special values, whose result is the rounded sum, which may overflow to Inf. `scale_codes` are the block
+    scales of A and B in use, shape (2, count, groups), with one group if products are not grouped.
     """
 
     floating = True
@@ -233,8 +233,8 @@ class FloatValues(_OperationValues):
 class Specials:
     """Causes of a NaN or Inf result, as masks of steps: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
 
-    `plus` and `minus` are Inf and -Inf of a product; `alone` is where there is exactly one cause of NaN, block scales
-    included, and `no_nan` where there is none.
+    `plus` and `minus` are Inf and -Inf of a product. `alone` is the mask of steps with exactly one cause of NaN, block
+    scales included, and `no_nan` the mask of steps without a cause of NaN.
     """
 
     def __init__(self, values: FloatValues) -> None:
@@ -256,9 +256,10 @@ class Specials:
 class Rounding:
     """Rounding events of steps with a nonzero sum and no special value; all arrays have shape (sums,).
 
-    A result that overflows without a carry of the rounding is `overflow`, neither `normal` nor `subnormal`. A sum to
-    f16 is split in units of the last place: `below` is an integer, `rest` a fraction, and the sum rounds `up` or down
-    to `below`. It is at the `top` if only rounding decides whether it overflows.
+    A sum that overflows before rounding counts as `overflow`, neither as `normal` nor as `subnormal`. A sum that is
+    rounded to f16 is split in units of the last place into an integer `below` and a fraction `rest`, and is rounded
+    `up` or down to `below`. It is at the `top` if it is above the largest finite number and the rounding decides
+    whether it overflows.
     """
 
     def __init__(self, values: FloatValues) -> None:
@@ -275,7 +276,7 @@ class Rounding:
         self.normal = ~self.subnormal & ~self.overflow
         if nearest:
             binade = np.maximum(np.frexp(magnitude)[1] - 1, fmt.minimum_exponent)
-            scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # exact
+            scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # exact, since the factor is a power of two
             self.below = np.floor(scaled)
             self.rest, self.odd = scaled - self.below, self.below % 2 == 1
             self.up = (self.rest > 0.5) | ((self.rest == 0.5) & self.odd)

@@ -1,7 +1,7 @@
 """Top modules compiled by Verilator whose dot-product units are simulated by a separate library.
 
-One Verilator model of a whole top would contain a copy of the code for each unit and take gigabytes. A library of its
-own can also be replaced by one for a single kind of instruction.
+One Verilator model of a whole top module would contain a copy of the code for each unit and take gigabytes. Moreover,
+the unit library can be replaced by a faster library that is specialised for one control word.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ _Model = TypeVar("_Model")
 _UNIT = "dot"
 #: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
-#: C++ compiler options for a top module around stand-ins, whose runs are short.
+#: C++ compiler options for a top module with stand-ins: little optimisation, since its runs are short.
 _STAND_IN_OPTIMISATION = ("-O1",)
 #: Verilog module that replaces a dot-product unit in a top module. All outputs come from registers, so no combinational
 #: path crosses the module.
@@ -84,7 +84,7 @@ def unit_functions(library: Path | None) -> list[Any]:
 
 def unit_module(config: CoreConfig, top: str) -> str:
     """Return a Verilog module that replaces the dot-product unit of a top module and calls a separate unit library."""
-    assert config.cuts[-1:] == ("round",), "results must come out of registers"
+    assert config.cuts[-1:] == ("round",), "the result of a unit must come from a register"
     step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
     return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)
 
@@ -92,19 +92,19 @@ def unit_module(config: CoreConfig, top: str) -> str:
 class CompiledTop(Generic[_Model]):
     """Top module compiled by Verilator and loaded into this process.
 
-    It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. Raise a `BackendError` if the
-    simulator or a compiler is missing or fails; it says what to install.
+    The model is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. Raise a `BackendError` if the
+    simulator or a compiler is missing or fails; the message names the tool to install.
 
     Parameters
     ----------
     config, arrays : CoreConfig, int
         Datapath of an array, and the number of arrays.
     component : callable
-        Creates the top; only with a stand-in it is called with a `warp_class`.
+        Function that creates the top module. With a stand-in, it is called with the argument `warp_class`.
     sources_of : callable
-        Returns the C++ of the driver for the ports and the name of the top.
+        Function that returns the C++ driver for the port names and the module name of the top module.
     stand_in : StandIn, optional
-        Replaces the arrays; results are then those of the stand-in.
+        Replacement for the arrays, which then computes the results.
     """
 
     #: Module name of the top module in Verilog, and its name in messages.

@@ -18,7 +18,7 @@ from .steps import Steps, step_words
 
 __all__ = ["CompiledRow", "RowModel", "row_driver"]
 
-#: Top module.
+#: Name of the top module in Verilog.
 TOP = "row"
 #: Minimum number of outputs that several threads share.
 _SHARED_OUTPUTS = 1 << 12
@@ -90,9 +90,9 @@ class RowModel(CompiledModel):
 class CompiledRow:
     """Row of dot-product units compiled by Verilator.
 
-    It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
-    control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or a
-    compiler is missing or fails; it says what to install.
+    The model is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one
+    common control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or
+    a compiler is missing or fails; the message names the tool to install.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -104,7 +104,7 @@ class CompiledRow:
         self._specialised: dict[Path, RowModel] = {}
         low, width = row_interface(config).step["control"]
         self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
-        assert self._bit + width <= 32, "the control word is within a word of a step"
+        assert self._bit + width <= 32, "the control word must lie within one 32-bit word of a step"
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
         """Compute one step for each output, in order; return the result words, shape (tiles, m, n)."""

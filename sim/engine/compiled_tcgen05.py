@@ -70,10 +70,10 @@ def run_ctas(
 ) -> CtaRun:
     """Reset one CTA or a CTA pair and run commands until all results are written and all commits have arrived.
 
-    There is one model, or two of the same library for a pair; both CTAs of a pair get all commands. Tensor memory,
-    shape (CTAs, lanes, 512), has as many lanes as the models have; shared memory has the shape (CTAs, bytes). Bit c of
-    the pattern, which repeats, says for each cycle whether the next command is offered to CTA c; by default it always
-    is. After a number of cycles the run is given up.
+    There is one model for each CTA; both CTAs of a pair get all commands. Tensor memory has the shape (CTAs, lanes,
+    512) with the lanes that the models have, shared memory the shape (CTAs, bytes). The pattern repeats; bit c of its
+    element for a cycle determines whether the next command is offered to CTA c. By default, commands are offered in
+    every cycle. The run ends after at most `cycles` cycles.
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern

@@ -44,7 +44,8 @@ class StreamModel(CompiledModel):
         """Run `count` items and compare results; return the violated rule (or "") and the number of accepted items.
 
         `items` and `expected` are payloads. The pattern has the :class:`~sptc.sim.engine.driver.CycleBits` of each
-        cycle that may run. A result may be late, and an item refused, for `longest_wait` cycles.
+        cycle; its length limits the run. Up to `longest_wait` cycles without a result, or without acceptance of the
+        offered item, are allowed.
         """
         taken = ctypes.c_int64()
         limits = len(pattern), len(pattern), longest_wait
@@ -62,8 +63,8 @@ class StreamModel(CompiledModel):
     ) -> str:
         """Run the model until every item has a result; return the violated stream rule as text, empty for none.
 
-        `results`, and the cycles `accepted` and `done` in which each item and its result were taken, are filled, with
-        an element for each item. The pattern repeats and has no resets.
+        For each item, the method writes the result to `results`, the cycle in which the item was accepted to
+        `accepted`, and the cycle in which the result was accepted to `done`. The pattern repeats and has no resets.
         """
         filled = (array.ctypes.data for array in (results, accepted, done))
         limits = len(pattern), np.iinfo(np.int64).max, longest_wait

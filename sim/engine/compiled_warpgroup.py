@@ -1,7 +1,7 @@
 """Warpgroup compiled by Verilator: executes ``wgmma`` and ``mma``, and returns results with their cycle numbers.
 
-The driver adds the surroundings in an SM: a shared memory, which answers in the next cycle, and registers. An
-accumulator is read from the registers once the previous multiplication has written it.
+The driver models the surroundings in an SM: a shared memory, which returns data in the next cycle, and registers. An
+accumulator is read from the registers as soon as the previous multiplication has written it.
 """
 
 import ctypes
@@ -95,7 +95,8 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
 class GroupModel(CompiledModel):
     """Model of one warpgroup, in a library built from ``drivers/warpgroup.cpp``.
 
-    Its units are in a library of their own, unless `library` contains them, and are computed by a number of threads.
+    The dot-product units are in the separate library `units`, unless `library` contains them, and are computed by
+    `threads` threads.
     """
 
     prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
@@ -147,7 +148,9 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
             payload, image = _payload(command, second), np.ascontiguousarray(command.image)
             panels = command.n // COLUMNS
             if panels:
-                assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
+                assert command.c is not None or command.n == columns, (
+                    "results can only be accumulators for as many columns"
+                )
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
             # Fill the last 16-byte unit of the shared-memory image with ones, since the image may end within a unit.
@@ -211,7 +214,7 @@ def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.ui
     """Return instructions as C structures, and the array into which the C++ driver writes their results."""
     issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
     for number, (one, entry) in enumerate(zip(instructions, issued, strict=True)):
-        assert one.after is None or one.after < number, "C comes from an earlier instruction"
+        assert one.after is None or one.after < number, "C must be the result of an earlier instruction"
         entry.payload, entry.result = one.words.ctypes.data, results[number].ctypes.data
         entry.after, entry.surroundings = -1 if one.after is None else one.after, one.surroundings
         entry.interval = -1

@@ -1,8 +1,8 @@
 """Replacement arrays that return a hash of their operands, to test control and operand fetch without a datapath.
 
 A result depends on every bit of its row of A, its column of B, its metadata, block scales, control word and
-accumulator. The flags of a row depend on the row and on the panel. So everything that a top exchanges, drops or delays
-shows in D. The expected D is the same hash of the operands that the golden model gathers.
+accumulator. The flags of a row depend on the row and on the panel. So D is wrong if the top module exchanges, drops or
+delays any operand. The expected D is the same hash, computed from the operands that the golden model gathers.
 """
 
 import hashlib
@@ -88,7 +88,7 @@ class EchoingArray(Warp):
 
 
 def echoing_arrays(config: CoreConfig) -> StandIn:
-    """Return replacements for a configuration's arrays that return hashes of operands as results; timing is equal."""
+    """Return replacements for a configuration's arrays, with equal timing, whose results are hashes of the operands."""
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
     constants = offsets | {
@@ -128,7 +128,7 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 class EchoBackend:
     """Back end that computes the hashes which the replacement arrays return, as expected results.
 
-    `flags` are those beside each panel of results, shape (batch, panels, rows, 16), for each call.
+    `flags` has, for each call, the expected undefined-nibble flags of each panel, shape (batch, panels, rows, 16).
     """
 
     def __init__(self, config: CoreConfig) -> None:

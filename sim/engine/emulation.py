@@ -1,8 +1,9 @@
 """Emulation of instructions that a datapath lacks, with the instruction sequences that the assembler emits.
 
-On sm_90 and sm_100, fp8 ``mma`` is unpacked to f16. It runs as two f16 instructions that accumulate from zero, over the
-even and the odd pairs of kept slots; then C is added. 4-bit integer ``mma`` runs as two 8-bit ones over even and odd
-elements (also on sm_120). Source: machine code of the CUDA 13.0 assembler; measured on an H200.
+On sm_90 and sm_100, fp8 ``mma`` is unpacked to f16: a first f16 instruction multiplies the even pairs of stored
+elements and accumulates from zero, a second one adds the odd pairs; then C is added. 4-bit integer ``mma`` is executed
+as two 8-bit instructions, one for even and one for odd elements (also on sm_120). Source: machine code of the CUDA 13.0
+assembler; measured on an H200.
 """
 
 from collections.abc import Callable

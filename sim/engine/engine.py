@@ -75,7 +75,7 @@ class Engine:
 
         `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
         """
-        with self._lock:  # a model has state, and ctypes lets other threads run meanwhile
+        with self._lock:  # a model has state, and ctypes lets other threads run during the call
             results = self._model.run(steps, previous)
         if self._observer:
             self._observer(steps.whole(previous).reshape(-1, self._words.total), results.ravel())
@@ -98,9 +98,9 @@ class Engine:
     def waves(self, path: Path) -> Iterator[Sequence[int]]:
         """Write the waveforms of this engine's simulation to a VCD file while the context is active.
 
-        The context gives the period, in units of :data:`~sptc.sim.engine.python_simulator.PERIOD`, in which each step
-        was at the inputs. Raise a `BackendError` if the engine does not use Amaranth's simulator, the only one that
-        writes waveforms.
+        The context yields a list that gets, for each step, the number of the clock period in which the step was at the
+        inputs. Raise a `BackendError` if the engine does not use Amaranth's simulator, the only one that writes
+        waveforms.
         """
         from .python_simulator import SimulatedRow
 
@@ -151,7 +151,7 @@ def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
 
 
 class HardwareBackend:
-    """RTL back end for all architectures; instructions that a datapath lacks are emulated as by the assembler."""
+    """RTL back end for all architectures; emulates instructions that a datapath lacks by the assembler's sequences."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator

@@ -64,8 +64,8 @@ class Libraries:
     def of(self, steps: Mapping[int, int]) -> Path:
         """Return the path of the fastest library for `steps`, the number of steps per control word.
 
-        This is a specialised library if there is only one control word, and its library is cached or enough of its
-        steps have been requested so far.
+        The library is specialised if there is only one control word, and either the specialised library is cached or at
+        least :data:`WORTH` steps with this control word have been requested so far.
         """
         if len(steps) != 1:
             return self.of_every_instruction()

@@ -46,8 +46,8 @@ def flat_module(design: str, top: str, folder: Path) -> dict[str, Any]:
 def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
     """Return whether a design is a pipeline whose registers only add latency and are all enabled by input `enable`.
 
-    The module is from Yosys' JSON, after :data:`ENABLED`. It is not balanced either if the inputs of one cell have
-    different depths, even where all paths to the outputs have equal length.
+    The module is from Yosys' JSON, after :data:`ENABLED`. A module in which the inputs of one cell have different
+    pipeline depths also counts as not balanced.
     """
     ports, cells = module["ports"], module["cells"]
     enabled_by = ports[enable]["bits"]

@@ -48,7 +48,7 @@ class Port:
 
     @property
     def bits(self) -> int:
-        """Width."""
+        """Width of the port in bits."""
         return len(self.value)
 
     @property
@@ -83,7 +83,7 @@ def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         names = clocked_ports(make())
-        gc.collect()  # free the component, part of a reference cycle, while its warning is ignored
+        gc.collect()  # the component is in a reference cycle: free it while its warning is ignored
     return names
 
 

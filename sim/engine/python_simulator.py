@@ -25,7 +25,8 @@ PERIOD = 1e-9
 class SimulatedRow:
     """Row of dot-product units in Amaranth's simulator; one simulation runs all batches until :meth:`waves`.
 
-    `entered` is the period in which each step was at the inputs, counted from the start of the simulation.
+    `entered` has, for each step, the number of the clock period in which the step was at the inputs, counted from the
+    start of the simulation.
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -86,7 +86,7 @@ class _Writer:
         self.widths: dict[str, int] = {}
         self._named: dict[str, str] = {}
 
-    # Operands.
+    # Operands of a cell, as C++ expressions.
 
     def limbs(self, bits: Sequence[Bit]) -> list[str]:
         """Return C++ expressions for a word of the netlist, split into limbs of 32 bits, lowest limb first."""
@@ -157,7 +157,7 @@ class _Writer:
         bits = (bits + [bits[-1] if signed else "0"] * (width - len(bits)))[:width]
         return self.limbs(bits)
 
-    # Cells.
+    # Outputs of a cell, as C++ lines.
 
     def cell(self, cell: Any) -> None:
         """Write the C++ lines that compute the output of one cell of the netlist."""

@@ -1,7 +1,7 @@
 """Dot-product unit or row with a constant control word, without the logic that only other instructions need.
 
-The hardware is the same with some inputs tied, so results are the same, and a simulator has less than half of the work.
-The registers add latency only and are replaced by wires, which leaves a function of one step.
+The results are those of the general hardware, and a simulator has less than half of the work. The registers, which only
+add latency, are replaced by wires, so that the result is a combinational function of one step.
 """
 
 import json
@@ -86,5 +86,5 @@ def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]
             json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["modules"][_NAME]
             for name in ("registered", "folded")
         )
-    assert not config.cuts or is_balanced(registered, "enable"), "registers add a latency and nothing else"
+    assert not config.cuts or is_balanced(registered, "enable"), "registers must only add latency"
     return folded

@@ -82,7 +82,7 @@ class Steps:
 def step_words(config: CoreConfig) -> StepWords:
     """Return the positions of the fields in the steps of a datapath configuration."""
     layout = row_interface(config).step
-    assert config.step_bytes % 16 == 0, "the simulators pack whole words"
+    assert config.step_bytes % 16 == 0, "step_bytes must be a multiple of 16, so that all fields are whole words"
     fields = {
         name: slice(field.offset // _WORD, -(-(field.offset + field.width) // _WORD))
         for name, field in layout.items()
@@ -164,7 +164,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return the block scale index of each group of 16 kept products in a step; a single index for wide elements."""
+    """Return the block scale index of each group of 16 products in a step; one index unless elements have 4 bits."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
@@ -173,7 +173,7 @@ def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.
 
 
 def _in_order(values: NDArray[np.uint8], order: Sequence[int | None]) -> NDArray[np.uint8]:
-    """Return bytes or nibbles in another order; a position without a source, or beyond a short step, gets zero."""
+    """Reorder bytes or nibbles; a position without a source, or with a source beyond the end of the input, is zero."""
     missing = values.shape[-1]
     padded = np.concatenate([values, np.zeros((*values.shape[:-1], 1), np.uint8)], axis=-1)
     return np.take(padded, [missing if source is None else min(source, missing) for source in order], axis=-1)

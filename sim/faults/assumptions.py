@@ -108,9 +108,10 @@ class AssumedSteps(Elaboratable):
 class AssumedStream(wiring.Component):
     """Stream component under the assumption that its inputs are valid instructions; unused outputs are forced to zero.
 
-    The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
-    memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
-    addresses without a read, and the ready of an input during reset. The module `assumed` makes further assumptions.
+    The design becomes the submodule ``design``. It has an input stream ``i``, optional streams ``o``, ``c`` and
+    ``mma``, and memory ports. A payload that waits at an input is assumed to stay constant. Outputs are zero in cycles
+    in which the receiver ignores them: payloads that are not valid, addresses without a read, and the ready of an input
+    during reset. The module `assumed` makes further assumptions.
     """
 
     def __init__(self, design: wiring.Component, assumed: Module | None = None) -> None:

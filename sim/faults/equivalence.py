@@ -1,18 +1,19 @@
 """Proofs with Yosys and ABC: either a fault never changes an output of the design, or some input reveals the fault.
 
-Only the cone of a fault, the cells that it can reach, is built twice: with the fault and without. All other cells have
-equal values in both designs as long as the outputs of the cone are equal. So this equality is the claim:
+Only the cone of a fault, that is the cells that the fault can affect, is built twice: with and without the fault. All
+other cells have equal values in both designs as long as the outputs of the two cones are equal. So the proof shows that
+these outputs are equal:
 
     rest of the design --+--> cone without the fault --+--> rest of the design
                          |                             = ?
                          +--> cone with the fault -----+
 
-The cone may end anywhere: at the faulty cell, some cells later, or at the outputs of the design. The rest may begin
-anywhere: cells farther from the cone are replaced by free values. The shorter both are, the fewer registers a proof
-has. But a difference is one of the design only if both are complete.
+The cone may be cut at any depth: after the faulty cell, some cells later, or at the outputs of the design. The logic in
+front of the cone may be cut as well: free values replace the cells farther from the cone. Shorter logic has fewer
+registers and is easier to prove. But a difference proves that the design differs only if nothing was cut.
 
-A pipeline is compared as a whole, without its registers, one control word at a time. With a fixed control word, the
-logic of other formats folds away, and with it most of what makes the proof of a multiplier hard.
+A pipeline is compared as a whole, without its registers, one control word at a time. A fixed control word removes the
+logic of other formats, which makes the proof of the multipliers much easier.
 """
 
 import re
@@ -117,8 +118,8 @@ def settled(
     A pipeline is tried case by case first; it is used only if its registers add latency only. Otherwise cones are tried
     from the shortest to the complete one, starting from cleared registers. For the units of an array it is enough that
     their inputs are equal. If they are not, the units are flattened as well, since some of their inputs may not matter.
-    ``$assume`` cells constrain the inputs of the top; `folder` is where faults were drawn, `timeout` the limit of each
-    search in seconds, and `box` a module of which the design has only the ports: its inputs are compared, and its
+    ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
+    `timeout` is the limit of each search in seconds. `box` is a black-box module: its inputs are compared, and its
     outputs are free.
     """
     text = (folder / FLAT).read_text(encoding="utf-8")

@@ -84,12 +84,12 @@ def mutated(
 ) -> Netlist:
     """Insert `count` single faults into a design; the number of faults per component is proportional to its area.
 
-    Each component gets at least a quarter of an equal share, but no more faults than it has; one without cells raises a
-    `BackendError`. Within a component all cells are equally likely, whatever their width, so that narrow control is not
-    lost beside wide data. The components are lists of submodules, such as ``row.unit.align``, or :data:`REST`; the
-    entry :data:`UNTOUCHED` has the submodules without faults. Yosys writes in `folder`; the design without faults stays
-    there for :func:`~.equivalence.settled`. `whole` is a module that is not flattened; faults are drawn outside its
-    instances only.
+    Each component gets at least a quarter of an equal share, but no more faults than Yosys lists for it; a component
+    without cells raises a `BackendError`. Within a component all cells are equally likely, whatever their width, so
+    that narrow control logic gets faults as well as wide data paths. The components are lists of submodules, such as
+    ``row.unit.align``, or :data:`REST`; the entry :data:`UNTOUCHED` has the submodules without faults. Yosys writes
+    files to `folder`; the design without faults stays there for :func:`~.equivalence.settled`. `whole` is a module that
+    is not flattened and gets no faults.
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)
@@ -149,7 +149,7 @@ def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]
     for name in cells:
         of_one = next((figures for module, figures in modules.items() if module.endswith(f"_{name}")), None)
         if of_one is None:
-            raise BackendError(f"no cell of the design is in its component {name}")
+            raise BackendError(f"component {name} of the design has no cells")
         areas[name] = int(str(of_one["estimated_num_transistors"]).removesuffix("+"))
     return areas
 

@@ -55,8 +55,9 @@ class Regression(Protocol):
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
     """Insert faults into a top module, build it in a folder, and draw its test vectors.
 
-    The settings have the number of vectors of each component, of steps, tiles or instructions. The single faults are
-    divided among the top's components in proportion to their areas; all draws have the same seed.
+    The settings give the number of input vectors per component, or of steps, tiles or instructions of the top module.
+    The faults are divided among the components of the top module in proportion to their areas. All random draws use
+    `seed`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return _REGRESSIONS[settings.top](settings, faults, seed, folder)

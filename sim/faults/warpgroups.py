@@ -129,7 +129,8 @@ class WarpgroupRegression:
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
     """Return random ``mma`` events per cycle: offers to a tensor core, with or without room, and acceptance of results.
 
-    An ``mma`` after a result that waits keeps its array busy, so none is offered for two thirds of the time.
+    An ``mma`` that waits behind a stalled result keeps its array busy, so no ``mma`` is offered for two thirds of the
+    time.
     """
     draws, is_quiet = rng.random(cycles) * 16 * pace, np.zeros(cycles, np.bool_)
     quiet = True

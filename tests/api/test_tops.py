@@ -162,7 +162,7 @@ def test_which_top_executes_what() -> None:
     assert all(tops_of(i, "sm_90") == ("warpgroup",) for i in every_instruction("wgmma"))
 
 
-ON_A_ROW = r"no top does, but back end 'rtl' computes it on a row$"
+ON_A_ROW = r"no top-level module does, but back end 'rtl' does, on a row of dot-product units$"
 
 
 def test_what_a_top_does_not_execute(rng: Random) -> None:
@@ -177,7 +177,7 @@ def test_what_a_top_does_not_execute(rng: Random) -> None:
             file_of(parse(text), arch, 1, rng).run(name)
     for text, expected, options, message in (
         (F16, {"d": "f32"}, {"scale_input_d": 1},
-         r"\(.*\) with scale_input_d with these operand locations; no top does"),
+         r"\(.*\) with scale_input_d with these operand locations; no top-level module does"),
         (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with these operand"),
         (F16, {"m": 64}, {}, ON_A_ROW),
         (f"{WS}.kind::f16", {"n": 64}, {}, ON_A_ROW),

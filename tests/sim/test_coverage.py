@@ -57,7 +57,7 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
     steps, results = words_of(config, i, "sm_80", given)
     coverage = StepCoverage(config)
     coverage.sample(steps, results + np.uint64(1))
-    assert coverage.coverage["tiny", "results"].contradicted() == ["f32, another"]
+    assert coverage.coverage["tiny", "results"].contradicted() == ["f32, different"]
 
 
 def native(config: CoreConfig, arch: str) -> list[Instruction]:
@@ -175,10 +175,10 @@ EVENTS = [
     ("s8 s8", {0: 5}, {0: -7}, LEAST, False, {"wrapped low", "smallest accumulator"}),
     ("s8 s8", {0: 5}, {0: 7}, MOST - 1, True, {"clamped high"}),
     ("s8 s8", {0: 5}, {0: -7}, LEAST + 1, True, {"clamped low"}),
-    ("s8 s8", {0: 5}, {0: 7}, MOST - 35, False, {"in range", "the largest result exactly"}),
-    ("s8 s8", {0: 5}, {0: -7}, LEAST + 35, False, {"in range", "the smallest result exactly"}),
-    ("s8 s8", {0: 5}, {0: 7}, MOST - 34, True, {"clamped high", "one above the largest result"}),
-    ("s8 s8", {0: 5}, {0: -7}, LEAST + 34, True, {"clamped low", "one below the smallest result"}),
+    ("s8 s8", {0: 5}, {0: 7}, MOST - 35, False, {"in range", "sum equal to the largest result"}),
+    ("s8 s8", {0: 5}, {0: -7}, LEAST + 35, False, {"in range", "sum equal to the smallest result"}),
+    ("s8 s8", {0: 5}, {0: 7}, MOST - 34, True, {"clamped high", "sum one above the largest result"}),
+    ("s8 s8", {0: 5}, {0: -7}, LEAST + 34, True, {"clamped low", "sum one below the smallest result"}),
     ("s8 s8", {0: -128}, {0: 1}, 0, False, {"in range", "smallest A"}),
     ("s8 s8", {0: 127}, {0: 1}, 0, False, {"in range", "largest A"}),
     ("s8 s8", {0: 1}, {0: -128}, 0, False, {"in range", "smallest B"}),
@@ -194,7 +194,7 @@ EVENTS = [
     ("s4 u4", {30: 7}, {30: 1}, 0, False, {"in range", "largest A"}),
     ("s4 s4", dict.fromkeys(range(32), -8), dict.fromkeys(range(32), -8), MOST - 2048, False,
      {"in range", "smallest A", "smallest B", "smallest A times smallest B", "largest sum of products",
-      "the largest result exactly"}),
+      "sum equal to the largest result"}),
 ]  # fmt: skip
 
 
@@ -203,15 +203,15 @@ def test_events(pair: str, a: Elements, b: Elements, c: int, clamped: bool, want
     assert sample_integers(pair, a, b, c, clamped) == (wanted, True)
 
 
-ABOVE, BELOW = "passed on from above the range", "passed on from below the range"
+ABOVE, BELOW = "accumulator above the 32-bit range", "accumulator below the 32-bit range"
 PASSED_ON = [
     ("s8 s8", MOST + 1, 4, False, {"wrapped high", ABOVE}),
     ("s8 s8", MOST + 1, 4, True, {"clamped high", ABOVE}),
-    ("s8 s8", MOST + 1, -4, False, {"in range", ABOVE, "passed on from above, back in range"}),
+    ("s8 s8", MOST + 1, -4, False, {"in range", ABOVE, "accumulator above, sum in the range"}),
     ("s8 s8", LEAST - 1, -4, False, {"wrapped low", BELOW}),
-    ("s8 s8", LEAST - 1, 4, True, {"in range", BELOW, "passed on from below, back in range"}),
+    ("s8 s8", LEAST - 1, 4, True, {"in range", BELOW, "accumulator below, sum in the range"}),
     ("u8 u8", MOST + 1, 4, False, {"wrapped high", ABOVE, "smallest A times smallest B"}),
-    ("s4 s4", MOST + 1, -4, False, {"in range", ABOVE, "passed on from above, back in range"}),
+    ("s4 s4", MOST + 1, -4, False, {"in range", ABOVE, "accumulator above, sum in the range"}),
     ("u8 u8", LEAST - 1, 4, False, set()),  # no unsigned products can pass it on: computed as it stands, but no event
 ]
 
@@ -243,10 +243,10 @@ def test_scaled_groups() -> None:
     assert kinds(sample(Case(NVF4, GROUP1, ONES, scale_a={1: 0x80}))) == one | {"group 1, scale of zero"}
     cancelling = {16: 1.0, 17: -1.0}
     assert kinds(sample(Case(NVF4, cancelling, ONES))) == one | {"group 1, products cancel"}
-    alone = "group 1, products cancel and set E alone above another term"
+    alone = "group 1, products cancel and alone set e_max above another term"
     assert kinds(sample(Case(NVF4, cancelling, ONES, 0.25))) == one | {"group 1, products cancel", alone}
     assert kinds(sample(Case(NVF4, cancelling, ONES, 1.5))) == one | {"group 1, products cancel"}
-    assert kinds(sample(Case(NVF4, GROUP0, ONES, scale_b={2: 0x7F}))) == {"group 2, zero products under a NaN scale"}
+    assert kinds(sample(Case(NVF4, GROUP0, ONES, scale_b={2: 0x7F}))) == {"group 2, all products zero, scale NaN"}
     assert kinds(sample(Case(NVF4, GROUP0, ONES, scale_b={0: 0x7F}))) == set()
 
 

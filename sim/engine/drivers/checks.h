@@ -35,9 +35,9 @@ class Results {
     // Check one cycle after its signals have settled. Return the violated rule, or null. An expected result may take up
     // to `longest` cycles to appear.
     const char *follow(bool valid, bool ready, const void *result, int64_t longest) {
-        if (stays && !valid) return "withdraws a result before it is taken";
-        if (stays && std::memcmp(result, before, bytes) != 0) return "changes a result before it is taken";
-        if (valid && due.empty()) return "gives a result that nothing asked for";
+        if (stays && !valid) return "withdraws a result before it is accepted";
+        if (stays && std::memcmp(result, before, bytes) != 0) return "changes a result before it is accepted";
+        if (valid && due.empty()) return "gives a result although no result is due";
         if (valid && due.front() && std::memcmp(result, due.front(), bytes) != 0) return "gives a wrong result";
         if (silence.exceeds(longest, !valid && !due.empty())) return "gives no result for too long";
         stays = valid && !ready;

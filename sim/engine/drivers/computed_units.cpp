@@ -1,6 +1,6 @@
 // Library of dot-product units, each computed by a generated function without registers. Steps are collected until one
-// result is due, and are then computed together. With two threads, the second thread also computes them as soon as the
-// steps of one cycle of all units are collected and it is idle.
+// result is due, and are then computed together. With two threads, an idle second thread computes collected steps as
+// soon as there are as many as all units get in one cycle.
 #include <atomic>
 #include <chrono>
 #include <cstring>

@@ -58,7 +58,7 @@ extern "C" const char *stream_run(void *handle, const char *items, const char *e
             if (takes) results.expect(expected ? expected + (next - 1) * out_bytes : nullptr);
             const char *broken = results.follow(ports.o_valid, ports.o_ready, &ports.o_payload, longest_wait);
             if (broken) return broken;
-            if (closed.exceeds(longest_wait, offers && !takes, ports.o_ready)) return "takes no item for too long";
+            if (closed.exceeds(longest_wait, offers && !takes, ports.o_ready)) return "accepts no item for too long";
             if (takes && accepted) accepted[next - 1] = cycle;
             if (gives && recorded) {
                 std::memcpy(recorded + completed * out_bytes, &ports.o_payload, out_bytes);

@@ -109,7 +109,7 @@ void Cta::read(Work &work) {
 
 // Write eight columns of tensor memory. Reads in the same cycle return the old data.
 const char *Cta::write(const Work &work, int64_t cycle) {
-    if (writing >= next) return "writes columns that nothing asked for";
+    if (writing >= next) return "writes columns of D although no multiplication is in flight";
     Command &command = work.commands[writing];
     const uint32_t mask = ports.accumulators_write_half ? 0xffffu : ~0u;
     for (int lane = 0; lane < lanes; ++lane)
@@ -129,10 +129,10 @@ const char *Cta::write(const Work &work, int64_t cycle) {
 // Check one cycle after its signals have settled, and record its transfers. Return the violated rule, or null.
 const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     read(work);
-    if (ports.pending != marks.size()) return "counts too few commits or too many";
+    if (ports.pending != marks.size()) return "counts a wrong number of pending commits";
     if (ports.arrive) {
         if (marks.empty() || marks.front() > finished)
-            return "lets a commit arrive before what was committed is written";
+            return "lets a commit arrive before the committed results are written";
         marks.pop_front();
         ++work.arrivals[which];
     }

@@ -11,7 +11,7 @@ constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 // A command of a warpgroup. Its image fills the half of shared memory that contains `first_unit`, or the whole memory
 // if the image is larger than half of it. `reads` and `ready` are checked unless they are negative.
 struct Command {
-    const uint32_t *payload, *image, *c, *expected;  // c: null if C is the result of the multiplication before
+    const uint32_t *payload, *image, *c, *expected;  // c: null if C is the previous multiplication's result
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
     int32_t reads;  // number of cycles in which shared memory is read
@@ -25,7 +25,7 @@ struct Instruction {
     const uint32_t *payload, *expected;
     uint32_t *result;
     int32_t after, surroundings;
-    int32_t interval;  // cycles from its start until the array has room again; negative: not checked
+    int32_t interval;  // cycles from the start of the mma until the array has room again; negative: not checked
     int64_t taken, done;
 };
 
@@ -51,7 +51,7 @@ struct Work {
     int64_t cycles;                         // maximum number of cycles of the run
     int64_t patience;                       // maximum number of cycles without a transfer
     int64_t longest_wait, longest_silence;  // limits in cycles: of warpgroup handshakes, and of waits for mma results
-    int64_t ends_with_commands;             // whether the run ends before the remaining mma instructions end
+    int64_t ends_with_commands;             // whether the run ends with the commands, before the remaining mma end
 
     // Return the index of the first multiplication at or after `place`; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
@@ -83,16 +83,16 @@ class Run {
     int64_t next = 0, reading, writing, before;
     int32_t panel_read, panel_written;
     bool offers, offers_c, alone;
-    int offered, turn = 0;  // offered: array that an instruction is offered to, or -1; turn: array to try first
-    // Whether shared memory was read in the previous cycle, and the addresses.
+    int offered, turn = 0;  // offered: array that gets the offered mma, or -1; turn: array to try first
+    // Whether shared memory was read in the previous cycle, and the addresses of this read.
     bool reads;
     uint32_t addresses[rows];
-    // Expected results and read counts.
+    // Expected results of commands, and of the mma instructions of each array.
     Results<sizeof Ports::o_payload> results;
     Results<warp_words * 4> of_mma[warps];
     std::deque<int64_t> marks;  // for each pending group: multiplications to be finished before it is complete
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // of each array: cycles since its last start; cycles from start to room
+    int64_t since[warps], interval[warps];  // per array: cycles since the last mma start; cycles from start to room
     Waiting closed, starved;
 
     void forget();
@@ -213,10 +213,10 @@ const char *Run::check() {
     if (const char *broken = results.follow(ports.o_valid, ports.o_ready, &ports.o_payload, work.longest_wait))
         return broken;
     if (closed.exceeds(work.longest_wait, offers_c && !takes_c, ports.o_ready))
-        return "takes no accumulators for too long";
+        return "accepts no accumulators for too long";
     if (starved.exceeds(work.longest_wait, offers && !ports.i_ready && is_idle()))
-        return "takes no command for too long";
-    if (ports.pending < marks.size()) return "counts too few groups";
+        return "accepts no command for too long";
+    if (ports.pending < marks.size()) return "counts too few pending groups";
     if (const char *broken = check_arrays()) return broken;
     if (since_alone >= 0) {
         // If a second multiplication is in flight, the delay is not exact, because B of the second multiplication may
@@ -231,7 +231,7 @@ const char *Run::check() {
 
 const char *Run::check_arrays() {
     if (offered >= 0 && ports.mma_ready != (ports.mma_room >> offered & 1))
-        return "takes an instruction without room, or refuses one";
+        return "accepts an mma instruction without room, or refuses one with room";
     for (int core = 0; core < warps; ++core) {
         const void *result = &(*ports.mma_result_payload[core])[0];
         const bool valid = *ports.mma_result_valid[core], ready = *ports.mma_result_ready[core];
@@ -254,7 +254,7 @@ const char *Run::check_arrays() {
 const char *Run::take(Command &command) {
     command.taken = cycle;
     if (command.operation == commit) marks.push_back(issued);
-    if (command.operation == wait && int64_t(marks.size()) > command.pending) return "takes a wait too early";
+    if (command.operation == wait && int64_t(marks.size()) > command.pending) return "accepts a wait command too early";
     if (command.operation != multiply) return nullptr;
     if (is_idle()) {
         ready_alone = command.ready;
