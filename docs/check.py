@@ -1,7 +1,7 @@
-"""Check the built site: ``python docs/check.py build/site``. Exit status 1 if it has problems.
+"""Check the built site: ``python docs/check.py build/site``. The exit status is 1 if the site has problems.
 
-Links and anchors lead somewhere, pictures have words, headings have an order, pages are small, text is told from its
-background, and nothing is fetched from a network or needs a script to be read.
+The script checks that links and anchors have targets, pictures have alternative text, no heading level is skipped,
+pages are small, text has enough contrast, and pages load no file from a network and can be read without scripts.
 """
 
 import re
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["findings"]
 
-#: Maximum size of a page in bytes without pictures, and of pages that contain more than text.
+#: Maximum size of a page in bytes, without pictures, and of the pages that may be larger.
 _LARGEST, _LARGEST_OF = 500_000, {"playground.html": 1_500_000}
 #: Minimum contrast ratio of text for WCAG level AA.
 _CONTRAST = 4.5
@@ -77,7 +77,7 @@ def findings(site: Path) -> Iterator[str]:
     for path in sorted(set(site.rglob("*.html")) - {site / _OF_SCRIPTS}):
         page, name = _page(path), path.relative_to(site).as_posix()
         if path.stat().st_size > _LARGEST_OF.get(name, _LARGEST):
-            yield f"{name}: {path.stat().st_size} bytes"
+            yield f"{name}: {path.stat().st_size} bytes are too many"
         if not page.language:
             yield f"{name}: does not state its language"
         if page.words < 20:
@@ -85,11 +85,11 @@ def findings(site: Path) -> Iterator[str]:
         yield from (f"{name}: picture {picture} has no alternative text" for picture in page.nameless)
         yield from (f"{name}: fetches {address}" for address in page.fetched if urlsplit(address).netloc)
         if page.headings.count(1) != 1:
-            yield f"{name}: has {page.headings.count(1)} titles"
+            yield f"{name}: has {page.headings.count(1)} headings of level 1 instead of one"
         for before, after in zip(page.headings, page.headings[1:], strict=False):
             if after > before + 1:
                 yield f"{name}: a heading of level {after} below one of level {before}"
-        yield from (f"{name}: {link} leads nowhere" for link in page.links if not _leads(link, path, site))
+        yield from (f"{name}: link {link} has no target" for link in page.links if not _leads(link, path, site))
     yield from _contrasts(site)
 
 
@@ -110,16 +110,16 @@ def _contrasts(site: Path) -> Iterator[str]:
     style = "\n".join(path.read_text(encoding="utf-8") for path in (site / "_static" / "styles").glob("furo*.css"))
     schemes = [block for block in re.findall(r"\{([^{}]*)\}", style) if f"{_BACKGROUND}:" in block]
     if len(schemes) < 2:
-        yield "the theme's colours are not found"
+        yield "the colours of the theme were not found in furo*.css"
     for block in schemes:
         colours = dict(re.findall(r"(--color-[\w-]+):\s*(#[0-9a-fA-F]{3,6})", block))
         for name in _TEXT:
             if name in colours and _contrast(colours[name], colours[_BACKGROUND]) < _CONTRAST:
-                yield f"{name} {colours[name]} on {colours[_BACKGROUND]} is hard to read"
+                yield f"{name} {colours[name]} on {colours[_BACKGROUND]} has too little contrast"
 
 
 def _contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours, by WCAG 2."""
+    """Return the contrast ratio of two colours, as defined by WCAG 2."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

@@ -30,10 +30,10 @@ napoleon_use_rtype = False
 autodoc_typehints = "none"
 highlight_language = "none"
 nitpicky = False
-suppress_warnings = ["ref.python"]  # Types are words: `shape` in a type is no link to an attribute of this name.
+suppress_warnings = ["ref.python"]  # `shape` in a documented type must not become a link to an attribute.
 
 
 def setup(app: Any) -> None:
-    """Write the pages that are generated from the code, before Sphinx reads any page, and at the end the playground."""
+    """Write the generated pages before Sphinx reads any page, and the playground at the end of the build."""
     app.connect("builder-inited", lambda app: generate.write(Path(app.srcdir) / "generated"))
     app.connect("build-finished", lambda app, _: playground.write(Path(app.outdir) / playground.NAME))

@@ -1,6 +1,7 @@
 """Draw the pictures of README and site again: ``python docs/draw.py`` runs one sptc command for each picture.
 
-A test holds the block diagrams against what these commands draw; the others are matplotlib's, whose versions differ.
+A test compares the block diagrams with the output of these commands. The other pictures are drawn by matplotlib, and
+are not compared, because versions of matplotlib draw differently.
 """
 
 import shlex

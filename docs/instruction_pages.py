@@ -18,7 +18,7 @@ __all__ = ["Form", "every_form", "instruction_pages", "layouts", "levels", "page
 
 @dataclass(frozen=True)
 class Form:
-    """An instruction with its opcode, which only `tcgen05` has."""
+    """An instruction, and its opcode if it is a `tcgen05` instruction."""
 
     instruction: Instruction
     opcode: Opcode | None = None
@@ -93,25 +93,26 @@ def instruction_pages(folder: Path) -> Iterator[tuple[str, str]]:
     words = (
         "Each page shows an operand layout: a map with the lane, the register and the bits of every element, the "
         "instructions that have this layout, and their [evidence labels](../../explanation/evidence.md). For `wgmma` "
-        "and `tcgen05`, the map shows the smallest N. A number behind a label is a number of instructions.\n\n"
+        "and `tcgen05`, the map shows the smallest N. A number after a label is the number of instructions "
+        "with this label.\n\n"
     )
     words += "\n".join(f"## `{name}`\n\n{_section([every[one] for one in ones])}" for name, ones in sections.items())
     yield index("Instructions", words, (layout for layout, _ in names), hidden=True)
 
 
 def _rank(name: str) -> tuple[int, bool]:
-    """Return the place of an instruction in the index: by family, sparse before dense."""
+    """Return the sort key of an instruction in the index: by family, sparse before dense."""
     families = ("mma", "wgmma", "tcgen05")
     return families.index(name.split(".")[0]), not name.endswith(".sp")
 
 
 def _shape(i: Instruction) -> str:
-    """Return M, N and K, with the letter N if the layout is that of several N."""
+    """Return M, N and K as text, with the letter N instead of a number if several N have the same layout."""
     return f"m{i.m}n{i.n if i.family == 'mma' else 'N'}k{i.k}"
 
 
 def _types(members: Sequence[Form], separator: str = "/") -> str:
-    """Return the element types of instructions as text. In one layout, A and B have the same types."""
+    """Return the element types of instructions as text. Within a layout, A and B have the same set of types."""
     names_of = ({getattr(form.instruction, one).name for form in members} for one in "ad")
     a, d = (separator.join(name for name in FORMATS if name in names) for names in names_of)
     scales = dict.fromkeys(
@@ -121,14 +122,14 @@ def _types(members: Sequence[Form], separator: str = "/") -> str:
 
 
 def _structure(form: Form) -> str:
-    """Return the sparsity of A, and the number of CTAs that hold it if there are two."""
+    """Return the sparsity of A as text, with a remark if A is divided between two CTAs."""
     granularity = form.instruction.granularity
     pair = ", 2 CTAs" if form.opcode and form.opcode.cta_group == 2 else ""
     return (granularity.name if granularity else "dense") + pair
 
 
 def _columns(members: Iterable[Form]) -> list[str]:
-    """Return the architectures that have one of the instructions, in the order of columns."""
+    """Return the architectures that have at least one of the instructions, in the order of the table columns."""
     return [arch for arch in ARCHITECTURE_COLUMNS if any(arch in form.instruction.architectures for form in members)]
 
 

@@ -16,11 +16,11 @@ __all__ = ["numerics_page"]
 _METHODS = {
     Method.FUSED: "L products and the accumulator are truncated F bits below the largest exponent, which is at least "
     "e_zero. Their exact sum is rounded once.",
-    Method.GROUPED: "as *fused*, but each 16 products under the same block scales are summed exactly before they are "
-    "truncated.",
-    Method.EMULATED: "fp8 elements are converted to f16. A *fused* step from zero sums the products of the even pairs "
-    "of elements, a second step adds those of the odd pairs, and an IEEE addition adds the accumulator.",
-    Method.INTEGER: "products and accumulator are summed exactly, and the sum is clamped or wrapped once.",
+    Method.GROUPED: "like *fused*, but every 16 products under the same block scales are summed exactly before "
+    "their sum is truncated.",
+    Method.EMULATED: "fp8 elements are converted to f16. A *fused* step with a zero accumulator sums the products of "
+    "the even pairs of elements, a second step adds those of the odd pairs, and an IEEE addition adds the accumulator.",
+    Method.INTEGER: "products and accumulator are summed exactly, and the sum is clamped or wrapped to s32 once.",
 }
 _ROUNDINGS = {
     Rounding.RZ_F32: "truncated to f32",
@@ -83,7 +83,7 @@ def _family(form: Form) -> str:
 
 
 def _sum(row: Numerics) -> str:
-    """Return the method and the parameters of a sum."""
+    """Return the method of summation and its parameters as text."""
     words = [f"{row.method.value}: L = {row.step}"]
     if row.method is not Method.INTEGER:
         words += [f"F = {row.alignment_bits}", f"e_zero = {row.zero_exponent}"]

@@ -28,7 +28,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def index(title: str, words: str, names: Iterable[str], *, hidden: bool = False) -> tuple[str, str]:
-    """Return name and text of the index of a folder. The list of its pages is visible unless `words` has their links.
+    """Return file name and text of the index page of a folder.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def index(title: str, words: str, names: Iterable[str], *, hidden: bool = False)
     names : iterable of str
         Names of the pages, in order.
     hidden : bool
-        Whether the list of pages is only for the navigation bar.
+        Whether the list of pages appears only in the navigation bar, because `words` already links to the pages.
     """
     option = ":hidden:" if hidden else ":maxdepth: 1"
     entries = "\n".join(names)

@@ -30,9 +30,9 @@ __all__ = ["LEFT_OUT", "NAME", "catalogue", "instructions", "page", "write"]
 
 #: Name of the page in the site.
 NAME = "playground.html"
-#: Sentence for the reader and for the terminal where the playground cannot be built.
+#: Sentence that replaces the playground, and is printed, if emcc is not installed.
 LEFT_OUT = (
-    "The playground is left out of this site, because emcc was not found: install it "
+    "This site has no playground, because the compiler emcc was not found: install emcc "
     "(on Debian or Ubuntu, `apt install emscripten`) and build the site again."
 )
 _FOLDER = Path(__file__).with_suffix("")
@@ -110,7 +110,7 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def _library(emcc: str) -> bytes:
-    """Return libsptc as WebAssembly, compiled by emcc or from the cache. It has no threads, and portable kernels."""
+    """Return libsptc as WebAssembly, without threads and with portable kernels, compiled by emcc or from the cache."""
     tables = header()
     digest = hashlib.sha256(repr((tables, _OPTIONS, Path(emcc).stat().st_mtime_ns)).encode())
     for path in sorted([*SOURCES.glob("src/*"), *SOURCES.glob("include/*")]):
@@ -129,7 +129,7 @@ def _library(emcc: str) -> bytes:
 
 
 def page(emcc: str) -> str:
-    """Return the page with libsptc compiled by this emcc."""
+    """Return the HTML of the page, with libsptc compiled by the given emcc."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )
@@ -142,7 +142,7 @@ def page(emcc: str) -> str:
 
 
 def write(path: Path) -> None:
-    """Write the playground, or without emcc a page that says in one sentence why it is left out."""
+    """Write the playground, or, without emcc, a page with one sentence that states why the playground is missing."""
     emcc = shutil.which("emcc")
     if not emcc:
         print(LEFT_OUT, file=sys.stderr)

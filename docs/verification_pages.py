@@ -40,7 +40,7 @@ def _campaigns() -> list[Any]:
 
 
 def _faults() -> list[Any]:
-    """Return the records of injected faults in the present parts of the hardware."""
+    """Return the records of injected faults, without those of hardware parts that no longer exist."""
     return [top for top in _record("benchmarks", "faults.json") if top["top"] in TOPS]
 
 
@@ -49,7 +49,7 @@ def _fault_sums() -> dict[str, int]:
 
 
 def figures(folder: str) -> list[tuple[str, str, str]]:
-    """Return the numbers of the verification, each with what is counted and a link to its page in a folder."""
+    """Return the numbers of the verification, each with a description and a link to its page in a folder."""
     totals = [record["total"] for record in _campaigns()]
     outputs, wrong = (sum(total[name] for total in totals) for name in ("outputs", "mismatches"))
     gpus = ", ".join(dict.fromkeys(record["gpu"] for record in _campaigns()))
@@ -69,7 +69,7 @@ def figures(folder: str) -> list[tuple[str, str, str]]:
         ),
         (
             f"**{sums['killed']:,}** of {sums['faults'] - sums['equivalent']:,}",
-            "faults, injected by `benchmarks/faults.py`, that the vectors of the benches detect; faults that change no "
+            "faults injected by `benchmarks/faults.py` that the vectors of the benches detect; faults that change no "
             "output are not counted",
             f"[fault injection]({folder}faults.md)",
         ),
@@ -83,7 +83,7 @@ def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
     yield "planted.md", _planted()
     yield "faults.md", _injected()
     yield "silicon.md", _silicon()
-    heads = ("number", "what is counted", "shown in")
+    heads = ("number", "counted items", "page")
     yield "figures.txt", table(heads, figures("generated/verification/"))
     done = _tested()
     more = [
@@ -100,7 +100,7 @@ def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
     ]
     words = (
         "The models are compared with GPUs, and properties of the hardware are proved. Tests compare the hardware with "
-        "the models, and faults are injected to measure how many the tests detect:\n\n"
+        "the models, and faults are injected to measure the share of faults that the tests detect:\n\n"
         + table(heads, [*figures(""), *more])
         + "\n[Evidence for the models](../../explanation/evidence.md) describes which instructions were compared with "
         "which GPU, and [limitations](../../reference/limitations.md) lists the limits of the proofs."
@@ -144,12 +144,12 @@ def _planted() -> str:
     rows = ((f"`{name}`", f"`{one['test']}`") for name, one in _record("tests", "planted", "found.json").items())
     return (
         "# Planted faults\n\nThe table lists faults planted in the sources, and the first quick test that detects each "
-        f"fault.\n\n{table(['fault', 'seen by'], rows)}"
+        f"fault.\n\n{table(['fault', 'test that detects the fault'], rows)}"
     )
 
 
 def _injected() -> str:
-    """Return the page of faults injected into the present parts of the hardware."""
+    """Return the page of injected faults, without those of hardware parts that no longer exist."""
     tops, sums = _faults(), _fault_sums()
     missing = [part for part in TOPS if part not in {top["top"] for top in tops}]
     changing = sums["faults"] - sums["equivalent"]
@@ -161,7 +161,7 @@ def _injected() -> str:
         f"{sums['killed'] / changing:.2%}. For {sums['told apart']:,} faults, only the prover finds a difference "
         f"(*told apart*), and {sums['undecided']:,} faults are *undecided*, since the prover ran out of time.\n\n"
         "A row of the second table gives the faults of one part of one datapath, with the date and the seed of the "
-        "draw. After a change of the hardware or of the vectors of a part, its faults are drawn again."
+        "draw. After a change of a part or of its vectors, new faults are drawn for this part."
         + (f" Faults in {' and '.join(f'`{part}`' for part in missing)} are not recorded yet." if missing else "")
         + "\n\n"
         + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS if part not in missing))
@@ -193,8 +193,8 @@ def _silicon() -> str:
     ]
     return (
         "# Comparisons with GPUs\n\n`sptc gpu verify` compared a GPU with the golden model on seeded operands of every "
-        "distribution, with any metadata:\n\n"
-        + table(["date", "GPU", "instructions", "outputs", "that differ"], campaigns)
+        "distribution, with legal and with undefined metadata:\n\n"
+        + table(["date", "GPU", "instructions", "outputs", "outputs that differ"], campaigns)
         + "\n`sptc run` replays these recordings on the golden model, the hardware and the C++ library:\n\n"
         + table(["architecture", "form", "files", "instructions"], recorded)
         + "\n[Evidence for the models](../../explanation/evidence.md) describes the evidence labels.\n"

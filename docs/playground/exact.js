@@ -104,7 +104,7 @@ function spell(code, format, lowBit, container) {
   return parse(text, format, lowBit, container) === code ? text : `0x${hexadecimal(code, container)}`;
 }
 
-/** Returns the code of a number, rounded to nearest, or of a text such as 0x3c00; null if there is none. */
+/** Parses a number, which is rounded to the nearest code, or a code such as 0x3c00; returns null for invalid text. */
 function parse(text, format, lowBit, container) {
   const word = text.trim().toLowerCase();
   if (/^0x[0-9a-f]+$/.test(word)) return Number(word) < 2 ** container ? Number(word) : null;

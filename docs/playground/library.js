@@ -2,7 +2,7 @@
 "use strict";
 
 const SPTC_ABI = 1;
-/** Bytes of the C structure sptc_matrices, and where its first pointer is: behind four 64-bit integers. */
+/** Size of the C structure sptc_matrices in bytes, and offset of its first pointer, after four 64-bit integers. */
 const MATRICES_BYTES = 88, FIRST_POINTER = 32;
 
 class Library {

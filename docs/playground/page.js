@@ -51,7 +51,10 @@ function shapes(i) {
 const filled = (count, make) => Array.from({ length: count }, (_, place) => make(place));
 const anyCode = (bits) => Math.floor(Math.random() * 2 ** bits);
 
-/** Returns random operands. A number that a format lacks is replaced by a random code, a negative one by its amount. */
+/**
+ * Returns random operands. Unsigned formats get absolute values. A number that a format cannot represent is replaced by
+ * a random code.
+ */
 function fill(i, name) {
   const make = FILLINGS[name], rule = CATALOGUE.rules[i.rule], operands = {};
   for (const [operand, { count, format, low, bits }] of Object.entries(shapes(i))) {
@@ -67,7 +70,7 @@ function fill(i, name) {
   return operands;
 }
 
-/** Returns the operands as they are in the state: c is one code. */
+/** Returns the operands in the form that trace() takes: c is one code instead of an array. */
 const computed = (operands) => ({ ...operands, c: operands.c[0] });
 
 // ---- the state in the address
@@ -80,7 +83,7 @@ function toFragment({ i, arch, operands }) {
   return `#${words}`;
 }
 
-/** Returns the state of an address, or null if the address has none or a wrong one. */
+/** Returns the state that an address contains, or null if the address contains no valid state. */
 function fromFragment(fragment) {
   const words = new URLSearchParams(fragment.slice(1)), arch = words.get("arch");
   const i = CATALOGUE.instructions.find((each) => each.text === words.get("i") && each.on[arch]);
@@ -109,7 +112,7 @@ function table(heads, rows) {
   return element("div", { class: "wide" }, element("table", {}, head, element("tbody", {}, ...rows)));
 }
 
-/** Draws the choices. Each choice offers what the choices before it leave. */
+/** Draws the selection lists. Each list offers only values that are possible after the selections before it. */
 function drawFacets() {
   let left = PAIRS;
   const fields = FACETS.map(([name, word], place) => {
@@ -125,7 +128,7 @@ function drawFacets() {
   get("facets").replaceChildren(...fields);
 }
 
-/** Changes one choice, and keeps as many of the choices behind it as there are instructions for. */
+/** Changes one selection, and keeps each later selection for which an instruction still exists. */
 function choose(pairs, place, text) {
   let left = pairs.filter(({ i, arch }) => FACETS[place][1](i, arch) === text);
   for (const [, word] of FACETS.slice(place + 1)) {
@@ -167,7 +170,7 @@ function fields(name, first, count, describe = () => ["", ""]) {
   return filled(count, (place) => field(name, first + place, ...describe(first + place)));
 }
 
-/** Returns the elements of A that each row of B meets, by row. An element of B can meet them with one half. */
+/** Returns, for each row of B, the elements of A that multiply the element of B or one half of it (tf32). */
 function meetings(products) {
   const meets = new Map();
   for (const { element: kept, selected } of products) {
@@ -213,7 +216,7 @@ const decimal = (number) => String(Number.isSafeInteger(number) ? number : Numbe
 const withCode = (code, format) => `0x${hexadecimal(code, format.bits)} (${spellNumber(code, format)})`;
 const spellNumber = (code, format) => decimal(decode(code, format).number);
 
-/** Draws a term as bits: those that are kept, and behind a line up to sixteen of those that are cut off. */
+/** Draws the bits of a term: the kept bits, and after a line up to sixteen of the truncated bits. */
 function bitsOf(kept, cut, width) {
   const isNegative = kept < 0n || cut < 0;
   let rest = Math.abs(cut), behind = "";
@@ -257,7 +260,7 @@ function drawStep(step, number, count) {
     rows.push(row(["sum", "", "", "", "", value, "", "", step.total, ""], drawn, "sum"));
   }
   const scale = isAligned ? `e_max ${step.e_max}, F ${step.alignment_bits}: the last bit kept is worth 2^${unit}`
-    : step.total === null ? "a NaN or an infinity decides the result" : "exact sum of integers";
+    : step.total === null ? "the result follows from a NaN or an infinity" : "exact sum of integers";
   return element("section", {},
     element("h3", {}, `Step ${number + 1} of ${count}: ${scale}`),
     table(heads, rows),

@@ -5,7 +5,7 @@
 /** Products that share a block scale in the method "grouped", and the exponent of the smallest normal f16. */
 const GROUP = 16, LEAST_F16 = -14;
 
-/** Returns, for each stored element of A, {chunk, nibble, selected, b}: the row of B that it meets, and its code. */
+/** Returns {chunk, nibble, selected, b} for each stored element of A: `selected` is a row of B, and `b` its code. */
 function select(instruction, mux, rules, operands) {
   const { stored, logical, rule } = instruction;
   if (!rule) return operands.b.map((b, row) => ({ chunk: null, nibble: null, selected: String(row), b }));
@@ -46,13 +46,13 @@ function stepsOf(instruction, numerics) {
       part.slice(step * numerics.step, (step + 1) * numerics.step)));
 }
 
-/** Converts a decoded fp8 number to the exponent of the same number in f16. */
+/** Returns a decoded fp8 number with the exponent that the number has in f16. */
 function widened(factor) {
   if (factor.m === 0n) return factor;
   return { ...factor, exponent: Math.max(bitLength(factor.m) - 1 + factor.e, LEAST_F16) };
 }
 
-/** Product of the signs or infinities of two factors, under IEEE rules. */
+/** Returns the NaN or infinity of a factor, or the sign of a finite factor. Products of classes follow IEEE rules. */
 const classOf = (factor) => factor.special ?? Math.sign(factor.number);
 
 function multiplied(element, chosen, instruction, formats, operands, isEmulated) {

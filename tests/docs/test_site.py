@@ -147,12 +147,12 @@ def test_the_check_finds(tmp_path: Path) -> None:
     (tmp_path / "right.html").write_text(right, encoding="utf-8")
     assert [*check.findings(tmp_path)] == []
     for name, content, said in (  # names of their own, since what was read is kept
-        ("page", '<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
-        ("anchor", '<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
+        ("page", '<a href="nowhere.html">x</a>', "link nowhere.html has no target"),
+        ("anchor", '<a href="#nowhere">x</a>', "link #nowhere has no target"),
         ("picture", '<img src="picture.svg">', "picture picture.svg has no alternative text"),
         ("script", '<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
         ("level", "<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
-        ("titles", "<h1>Another</h1>", "has 2 titles"),
+        ("titles", "<h1>Another</h1>", "has 2 headings of level 1"),
         ("size", "<p>" + 500_000 * "x" + "</p>", "bytes"),
     ):
         wrong = tmp_path / f"wrong-{name}.html"
@@ -163,7 +163,7 @@ def test_the_check_finds(tmp_path: Path) -> None:
         wrong.unlink()
     styles.write_text("a" + scheme.format("#fff", "#999") + "b" + scheme.format("#131416", "#cfd0d0"))
     (found,) = check.findings(tmp_path)
-    assert "hard to read" in found
+    assert "too little contrast" in found
 
 
 def test_every_entry_says_where_its_word_is_defined() -> None:
