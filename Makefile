@@ -1,13 +1,13 @@
-# Every target installs what it needs. `make run` replays the recordings, `make test` runs the tests of CI (minutes),
-# `make regression` runs all tests and continues where an interrupted run stopped, `make bench` runs each benchmark once
-# with a small problem, and `make site` builds the website of the documentation.
+# Every target installs the packages that it needs. `make run` replays the recordings, `make test` runs the tests of CI
+# in a few minutes, `make regression` runs all tests and continues where an interrupted run stopped, `make bench` runs
+# each benchmark once with a small problem, and `make site` builds the website of the documentation.
 # The targets need Python 3.10 or newer with venv. Oracle tests and compiled hardware models also need a C++ compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Workers, and the hundreds of processes that tests start, share the bytecode in build/, also where the environment lets
-# Python write none: without it, starting a process costs twice as much.
+# Test workers, and the hundreds of processes that tests start, share Python bytecode in build/pycache, even if the
+# environment sets PYTHONDONTWRITEBYTECODE. Without bytecode files, starting a process takes twice as long.
 TOOLS := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(abspath build/pycache)" PATH="$(abspath $(BIN)):$$PATH"
 PYTEST := $(TOOLS) $(BIN)/python -m pytest
 
@@ -16,8 +16,8 @@ PYTEST := $(TOOLS) $(BIN)/python -m pytest
 run: $(VENV)/.installed
 	$(BIN)/sptc run
 
-# Run linters and tests in parallel. pytest prints the reason of every skip and the cost of the run. There is one worker
-# more than there are cores, so that the tests get a larger share of a machine that also does other work.
+# Run linters and tests in parallel. pytest prints the reason of every skip, and the processor time of the run. There
+# is one worker more than there are cores, so that the tests get a larger share of a machine that also does other work.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(VENV)/.installed-test
 	@mkdir -p build
@@ -50,7 +50,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-# The tests need the extra `oracle`: published models, with which instructions without recordings are compared.
+# The tests need the extra `oracle`: published models, which are compared with the instructions that have no recordings.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test,lint,oracle]'
 	touch $@
@@ -59,7 +59,7 @@ $(VENV)/.installed-models: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --editable '.[models]'
 	touch $@
 
-# The pages need drawings and the list of proved properties, and no tests: neither torch nor other large packages.
+# Building the site needs the extra `area` for drawings, but neither the tests nor large packages such as torch.
 $(VENV)/.installed-site: docs/requirements.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[area]' -r docs/requirements.txt
 	touch $@

@@ -1,7 +1,8 @@
-"""Build steps that pyproject.toml cannot express: add files of other folders, and a compiled C++ library.
+"""Build steps that pyproject.toml cannot express: omit the recordings, and add a compiled C++ library.
 
-With ``SPTC_LIBRARY=1`` a wheel brings libsptc and is for one platform. With ``SPTC_RECORDINGS=apart`` it lacks the
-recorded registers, which ``recordings/`` is a distribution of, and keeps what :mod:`sptc.isa.evidence` reads.
+With ``SPTC_LIBRARY=1``, the wheel contains a compiled libsptc and is for one platform. With ``SPTC_RECORDINGS=apart``,
+the wheel omits the recorded register files, which the separate distribution of ``recordings/`` contains, but keeps the
+files that :mod:`sptc.isa.evidence` reads.
 """
 
 import os
@@ -27,7 +28,7 @@ RECORDINGS_APART = os.environ.get("SPTC_RECORDINGS") == "apart"
 
 
 class Package(Distribution):
-    """Distribution that counts as compiled if the wheel includes the C++ library."""
+    """Distribution that setuptools treats as compiled code if the wheel includes the C++ library."""
 
     def has_ext_modules(self) -> bool:
         """Return whether the wheel is specific to one platform, because it contains compiled files."""
@@ -35,7 +36,7 @@ class Package(Distribution):
 
 
 class BuildPython(build_py):
-    """Build step that compiles the C++ library into the package, and omits recordings that are distributed apart."""
+    """Build step that adds the compiled C++ library, and omits recordings that are distributed separately."""
 
     def run(self) -> None:
         """Copy modules and data files, and add the compiled library."""
@@ -68,5 +69,5 @@ class BuildWheel(bdist_wheel):
 setup(
     distclass=Package,
     cmdclass={"build_py": BuildPython, "bdist_wheel": BuildWheel},
-    setup_requires=["numpy"] if WITH_LIBRARY else [],  # package that is needed to generate a C++ header with tables
+    setup_requires=["numpy"] if WITH_LIBRARY else [],  # numpy generates the C++ header with tables
 )

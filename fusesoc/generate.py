@@ -1,7 +1,7 @@
 """FuseSoC generator: writes a datapath as Verilog, and the core file that describes it to FuseSoC.
 
-FuseSoC calls it in an empty folder with a YAML file; its ``parameters`` are ``preset`` and, unless a core is wanted,
-``top``.
+FuseSoC calls the generator in an empty folder with a YAML file. The ``parameters`` of this file are ``preset`` and,
+optionally, ``top`` (default ``core``).
 """
 
 import subprocess
@@ -19,13 +19,13 @@ def main() -> int:
     Returns
     -------
     int
-        Exit status: 0, or that of ``sptc verilog``, which has then said what is wrong.
+        Exit status: 0, or the exit status of ``sptc verilog``, which prints its own error message.
     """
     for module in ("sptc", "yaml"):
         if find_spec(module) is None:
-            _fail(f"{sys.executable} cannot import {module}: install sptc with its extra fusesoc there")
+            _fail(f"{sys.executable} cannot import {module}: install sptc with its extra fusesoc for this Python")
     if len(sys.argv) != 2:
-        _fail("one YAML file is expected, as FuseSoC writes it")
+        _fail("expected one argument: the YAML file that FuseSoC writes")
     vlnv, parameters = _read(Path(sys.argv[1]))
     preset, top = _names(parameters)
     return _write(vlnv, preset, top)
@@ -44,25 +44,25 @@ def _read(path: Path) -> tuple[str, object]:
     except (OSError, yaml.YAMLError) as error:
         _fail(f"{path} cannot be read as YAML ({' '.join(str(error).split())})")
     if not isinstance(request, dict) or not isinstance(request.get("vlnv"), str):
-        _fail(f"{path} holds no vlnv")
+        _fail(f"{path} has no string `vlnv`, the name of the requested core")
     return request["vlnv"], request.get("parameters") or {}
 
 
 def _names(parameters: object) -> tuple[str, str]:
     """Return the requested names of preset and top. ``sptc verilog`` checks that they exist."""
     if not isinstance(parameters, dict):
-        _fail(f"parameters are names with values, not {parameters!r}")
+        _fail(f"parameters must map names to values, not be {parameters!r}")
     from sptc.infra.escapes import NAME
 
     unknown = [str(name) for name in parameters if name not in _PARAMETERS]
     if unknown:
-        _fail(f"there is no parameter {' or '.join(unknown)}, only {' and '.join(_PARAMETERS)}")
+        _fail(f"unknown parameter {' or '.join(unknown)}; the parameters are {' and '.join(_PARAMETERS)}")
     if "preset" not in parameters:
-        _fail("the parameter preset is missing; `sptc presets` lists what there is")
+        _fail("the parameter preset is missing; `sptc presets` lists all presets")
     preset, top = parameters["preset"], parameters.get("top", "core")
     for name, value in (("preset", preset), ("top", top)):
         if not isinstance(value, str):
-            _fail(f"the parameter {name} is a name, not {value!r}")
+            _fail(f"the parameter {name} must be a name, not {value!r}")
         if not NAME.fullmatch(value):
             _fail(f"the parameter {name} must hold letters, digits, underscores and hyphens only, not {value!r}")
     return preset, top

@@ -132,12 +132,12 @@ def test_fusesoc_stops_at_an_unknown_preset(tmp_path: Path) -> None:
 REQUESTS = {
     "{top: unit}": "the parameter preset is missing",
     "{}": "the parameter preset is missing",
-    "{preset: tiny, rows: 2}": "there is no parameter rows, only preset and top",
-    "{preset: tiny, top: 1}": "the parameter top is a name, not 1",
+    "{preset: tiny, rows: 2}": "unknown parameter rows; the parameters are preset and top",
+    "{preset: tiny, top: 1}": "the parameter top must be a name, not 1",
     "{preset: ../tiny}": "the parameter preset must hold letters, digits, underscores and hyphens only, not '../tiny'",
     '{preset: tiny, top: "unit\\nevil"}': "the parameter top must hold letters, digits",
-    "{preset: }": "the parameter preset is a name, not None",
-    "[tiny]": "parameters are names with values, not ['tiny']",
+    "{preset: }": "the parameter preset must be a name, not None",
+    "[tiny]": "parameters must map names to values, not be ['tiny']",
     "{": "cannot be read as YAML (",
 }
 

@@ -8,7 +8,7 @@ module mine (
     input  wire [ 31:0] metadata,
     input  wire [ 31:0] c,
     output wire [ 31:0] d,         // result of the step that was accepted five cycles ago
-    output wire         undefined  // the step of `d` has a nibble that the plain rule does not define
+    output wire         undefined  // the step has a metadata nibble that the plain rule does not define
 );
   wire [16:0] control = {
     2'd0,  // scale: none
@@ -16,8 +16,8 @@ module mine (
     1'b1,  // sparse
     1'b0,  // saturate
     2'd0,  // result: f32
-    4'd0,  // elements of B: f16
-    4'd0   // elements of A: f16
+    4'd0,  // format of B: f16
+    4'd0   // format of A: f16
   };
   wire [40:0] result;
 
