@@ -1,1 +1,1 @@
-"""Proofs about the hardware: properties, which are harnesses around components, and engines that decide them."""
+"""Formal proofs about the RTL: a property is a harness with claims around a component, and an engine proves it."""

@@ -9,14 +9,15 @@ from .model import BINARY_GRAPH, UndecidedError
 
 __all__ = ["broken_after", "reached_after"]
 
-#: ABC commands of a proof: merge signals that provably agree over two cycles, then search for invariants. A design
-#: without remaining registers needs only an assignment of its inputs.
+#: ABC commands of a proof: merge signals that provably agree over two cycles, then search for invariants. If no
+#: registers remain, `iprove` only searches for an input assignment that breaks a claim.
 _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr; iprove"
-#: Limit in seconds of processor time of the search for invariants of all claims together.
+#: Limit, in seconds of processor time, of the ABC run that proves all claims together.
 _TOGETHER = 150
-#: ABC commands of two short runs. The first may already break a claim. The second checks whether the claims are
-#: inductive: they hold in the first two cycles, and in each cycle after one in which they hold. Inductive claims need
-#: no search. Both runs stop after a number of solver conflicts, so results do not depend on the load of the machine.
+#: ABC commands of two short runs. `bmc3` searches for a broken claim in the first cycles. `ind` checks whether the
+#: claims are inductive: they hold in the first two cycles, and in each cycle after one in which they hold. Inductive
+#: claims need no search. Both runs stop after a number of solver conflicts, so results do not depend on the load of the
+#: machine.
 _INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000; ind -F 2 -C 500000"
 _REACH = "strash; bmc3 -F {frames}; iprove"
 
@@ -31,7 +32,8 @@ def _run(folder: Path, commands: str, seconds: float | None) -> str:
 def broken_after(folder: Path, seconds: float | None) -> int | None:
     """Return the number of cycles after which a claim can break, or None if ABC proves that no claim can break.
 
-    `folder` has the graph. Raise an `UndecidedError` if a query takes more than `seconds` of processor time.
+    `folder` contains the and-inverter graph. Raise an `UndecidedError` if a query takes more than `seconds` of
+    processor time.
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
@@ -40,7 +42,8 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
         return _broken_soon(folder, all_claims, seconds)
-    # Claims that are proved together share invariants. A single claim needs fewer invariants.
+    # Prove all claims together, because they share invariants. If that fails, prove each claim alone, because a single
+    # claim needs fewer invariants.
     with suppress(UndecidedError):
         return _broken_after(folder, all_claims, _TOGETHER if seconds is None else min(_TOGETHER, seconds))
     undecided = False
@@ -48,7 +51,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         try:
             cycles = _broken_after(folder, range(claim, claim + 1), seconds)
         except UndecidedError:
-            undecided = True  # continue, because a later claim may break
+            undecided = True  # ABC may still find that a later claim breaks
             continue
         if cycles:
             return cycles
@@ -75,7 +78,7 @@ def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | N
 
 
 def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
-    """Return the number of cycles, at most `cycles`, after which an output can be one, or None if it cannot be one.
+    """Return after how many cycles (at most `cycles`) an output of the graph can be 1, or None if it stays 0.
 
     Raise an `UndecidedError` if the time limit was reached.
     """
@@ -87,13 +90,13 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float | None)
 
 
 def _unset_frames(text: str) -> int:
-    """Return the number of cycles for which ABC proved that no output can be one."""
+    """Return the number of cycles for which ABC proved that all outputs of the graph are 0."""
     unset = re.search(r"No output asserted in (\d+) frames", text)
     return int(unset.group(1)) if unset else 0
 
 
 def _cycles(text: str) -> int | None:
-    """Return the number, from 1, of the cycle in which ABC found an output to be one, or None if it found none."""
+    """Return the number (from 1) of the cycle in which ABC found an output that is 1, or None without such a cycle."""
     asserted = re.search(r"was asserted in frame (\d+)", text)
     if asserted:
         return int(asserted.group(1)) + 1

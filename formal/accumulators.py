@@ -1,6 +1,6 @@
 """Proofs about accumulators in tensor memory: the order of reads, and the columns to which results are written.
 
-One request and one column are marked; both are free. Arithmetic and the contents of the memory are abstracted.
+The harness marks any one request and any one column. Arithmetic and the contents of the memory are abstracted.
 """
 
 from amaranth.hdl import Cat, Mux, Signal, Value
@@ -14,12 +14,12 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Maximum number of panels that wait for multiplication, and of panels with outstanding results. The hardware has
-#: higher limits for both.
+#: Maximum number of panels that wait for multiplication, which is that of the hardware, and of panels with outstanding
+#: results, which is lower than in the hardware.
 _KEPT, _DUE = 2, 3
 
 
-#: Number of cycles in which two panels can be read and written.
+#: Number of cycles that suffice for the covers: accumulators of two panels are read, and their results are written.
 _CYCLES = 12
 
 
@@ -35,8 +35,8 @@ def _contents(h: Harness) -> None:
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += store.o.valid.eq(h.free("o_valid"))
-    # Only columns in one half of the memory contain ones. The marked request reads in this half, and all other requests
-    # read in the other half.
+    # Only the upper half of the memory contains ones. The marked request reads from the upper half, and all other
+    # requests read from the lower half. A one in a delivered panel therefore identifies the marked request.
     hit = Signal(reset_less=True, name="hit")
     h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
     h.m.d.sync += hit.eq(Mux(memory.read, memory.read_column[-1], h.free("noise")))
@@ -50,7 +50,7 @@ def _contents(h: Harness) -> None:
 def _order(h: Harness) -> None:
     """Every result is written to the columns of its request, and no column is read while its result is outstanding.
 
-    A result is accepted in every cycle, and a read is of the columns of its request.
+    Results are accepted in every cycle, and every read has the column number of its request.
     """
     reset = h.clocked()
     store = h.add("store", opened(Accumulators)(1, _DUE))
@@ -94,5 +94,5 @@ def _order(h: Harness) -> None:
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7, by comparing each pair of columns."""
+    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7: whether they include `b` or `b` + 7."""
     return Cat((a + i)[:COLUMN_BITS] == (b + j)[:COLUMN_BITS] for i in range(COLUMNS) for j in (0, COLUMNS - 1)).any()

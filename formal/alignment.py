@@ -40,7 +40,7 @@ from .properties import Parameters
 
 __all__ = ["ALIGNMENT"]
 
-#: Exponent of a product of integers, which is a constant of the hardware.
+#: Exponent that the hardware assigns to every product of integers.
 _INTEGER_EXPONENT = 2
 
 
@@ -70,7 +70,8 @@ def _largest_exponent(element: Element) -> int:
 def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int, shifted_bits: int | None) -> None:
     """An alignment shifter truncates toward zero: a shift amount of n drops the n lowest bits.
 
-    Bits above the reach of the shifter pass unchanged. A shift amount beyond the reach leaves none of the other bits.
+    The highest output bits may be excluded from the shift, and then pass unchanged. A shift amount that is at least the
+    number of shifted bits clears all shifted bits.
     """
     align = h.add(
         "align",
@@ -103,7 +104,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return whether parts of groups are truncated separately: a product has a larger exponent than the accumulator."""
+    """Return whether parts of groups are truncated separately: with ue4m3 scales, if a product exponent exceeds c's."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = any_of(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs)
@@ -131,10 +132,10 @@ def _group_of(
 def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """The align stage truncates every product, scaled group and the accumulator toward zero at 2**(E - F).
 
-    Products are any values below four, in units of the last place that their format needs. E is any exponent that is at
-    least as large as theirs. Integers keep their places. Where groups participate, single products do not. If the
-    datapath truncates parts of groups separately, it does so where the exponent of a product exceeds that of the
-    accumulator, which E then does not include.
+    Products may have any value below four, and E may be any exponent that is not below the exponents of the products.
+    Integers are not shifted. In steps whose products are summed in groups, single products are not added. A datapath
+    that can truncate parts of groups separately does this if the exponent of a product exceeds that of the accumulator.
+    E then does not include the accumulator.
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)
@@ -162,7 +163,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return an align stage with free inputs. The products are below four, and all elements are of one kind."""
+    """Return an align stage with free inputs. Products are below four, and the element format is one of `elements`."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
@@ -177,7 +178,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
     for slot in range(config.slots_of(element)):
         if element.fixed_point:
             shape = signed(product_bits(config, slot))
-        else:  # below four
+        else:  # products of floats are below four
             shape = unsigned(kept_bits(config, element) - product_place(config, slot) + 2)
         h.m.d.comb += i.significands[slot].eq(h.free(f"product{slot}", shape))
     return stage
@@ -199,7 +200,7 @@ def _claim_groups(
         h.assume((i.e_max >= -GROUP_LIMIT) & (i.e_max < GROUP_LIMIT))
         place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
         if parts(config) > 1:
-            # The multiply stage keeps these limits, which `alignment.e_max` claims.
+            # The outputs of the multiply stage are within these limits, as the property `alignment.e_max` proves.
             h.assume(i.c_grid_exponent >= -GROUP_LIMIT)
             h.assume(Cat(exponent <= LARGEST_PACKED_EXPONENT for exponent in i.group_exponents).all())
             separate = h.named("separate", _truncates_parts(config, stage, product_groups))

@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # this module imports tcgen05.py, which registers more properties
+from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, whose properties have the same topic
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # this module imports wgmma.py, which registers more properties
+from .warpgroup import WGMMA  # warpgroup.py imports wgmma.py, whose properties have the same topic
 
 __all__ = ["PROPERTIES", "chosen"]
 

@@ -23,9 +23,9 @@ _GROUPS = 8
 def _order(h: Harness) -> None:
     """A commit group does not complete before all instructions that precede its commit have completed.
 
-    After that, it finishes in the next cycle in which it is the oldest group. With no instruction left, one group
-    finishes in each cycle, so whatever waits for groups or for room proceeds. Instructions are issued, multiplied and
-    delivered in order, with any gaps.
+    After that, it finishes in the first cycle in which it is the oldest group. If all instructions have completed, one
+    group finishes in each cycle, so a wait for groups ends, and so does a commit's wait for room. Instructions are
+    issued, multiplied and delivered in order, with any number of idle cycles between them.
     """
     reset = h.clocked()
     commits = h.add("commits", Commits(_IN_FLIGHT))

@@ -18,11 +18,11 @@ _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 def problem_digest(harness: Harness) -> str:
     """Return a digest of 16 hexadecimal digits of everything that affects whether a property is true.
 
-    The harness is elaborated here. A walk leads from the claims, covers and assumptions back to the free variables, and
-    numbers the cells in the order in which it meets them. So equal digests mean equal netlists except for names of
-    signals and components, the order of ports and cells, and source locations. The order of claims, covers and
-    assumptions counts. Raise a `TypeError` if the netlist has a memory, an instance of a foreign module or another cell
-    that the walk cannot compare.
+    This function elaborates the harness. A walk leads from the claims, covers and assumptions back to the free
+    variables, and numbers the cells in the order of the walk. Netlists with equal digests are therefore equal except
+    for names of signals and components, the order of ports and cells, and source locations. Another order of the
+    claims, covers or assumptions changes the digest. Raise a `TypeError` if the netlist has a memory, an instance of a
+    foreign module or another cell that the walk cannot compare.
     """
     ports: list[Any] = [*harness.ports, *(harness.flags[name] for name in harness.covers)]
     with uncollected():
@@ -39,8 +39,8 @@ def problem_digest(harness: Harness) -> str:
 class _Walk:
     """Numbers the cells of a netlist in the order of a walk from the claims, and hashes them.
 
-    With `any_state` a register of a component begins with any value, and a register of the harness with its initial
-    value. So the digest includes to which of them a register belongs.
+    With `any_state`, registers of components begin with any value, and registers of the harness begin with their
+    initial values. The digest therefore includes, for each register, whether it belongs to the harness.
     """
 
     cells: list[Any]

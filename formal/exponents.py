@@ -37,7 +37,7 @@ ALIGNMENT = Topic("alignment")
 PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
 #: Width in bits of the difference between the largest exponent and the exponent of any term.
 DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Upper limit of the largest exponent in a step of packed e2m1, if scaled groups are not included.
+#: Limit of the magnitude of e_max in a step of packed e2m1, before the scaled groups are included.
 GROUP_LIMIT = 256
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
@@ -73,7 +73,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Sets of a datapath's element formats. An instruction can multiply any two formats of a set."""
+    """Yield a datapath with each set of its element formats. An instruction can multiply any two formats of a set."""
     sets: dict[object, list[str]] = {}
     for element in config.elements:
         sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -88,7 +88,7 @@ def any_of(bits: Iterable[Value]) -> Value:
 
 
 class _Running:
-    """Sign, exponent and special values of an element in the current format, from the definitions of all formats."""
+    """Sign, exponent and special values of an element whose format the control word selects."""
 
     def __init__(
         self, config: CoreConfig, index: int, name: str, operand: Value, runs: Sequence[tuple[Value, Element]]
@@ -125,9 +125,10 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands of one kind, and reference values of its products and accumulator.
+    """The multiply stage with free operands in `elements` formats, and reference values of products and accumulator.
 
-    `half`: the result is an f16. `offset`: bias of the exponents. `scale_nan`: a block scale is NaN.
+    `half`: the result is an f16. `offset`: biased exponent of a product minus its true exponent, block scales included.
+    `scale_nan`: a block scale is NaN.
     """
 
     def __init__(self, h: Harness, config: CoreConfig, elements: list[Element]) -> None:
@@ -172,10 +173,10 @@ class _Stage:
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """The multiply stage finds E, the largest exponent of e_zero and of the products and accumulator that are not zero.
 
-    None of these exponents is larger than E, and one is equal. The stage also gives the distances of E from the
-    exponent of the accumulator and from the smallest normal number, in widths that hold them. The exponent of a zero
+    None of these exponents is larger than E, and at least one is equal. The distances of E from the exponents of the
+    accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of a zero
     product is zero. The stage flags products and accumulators that are NaN or infinite, and scales that are NaN. All of
-    this holds for every encoding.
+    this holds for every encoding of the operands.
     """
     elements = [Element.parse(word) for word in words]
     packed = elements[0].packed_float

@@ -1,7 +1,7 @@
 """Proofs about operand fetch from shared memory: addresses for every descriptor, and position of every word in a panel.
 
-The contents of the memory are abstracted to one marked word at a free place. A panel shows the mark exactly where the
-index map has that place. Since the place is free, this covers all words.
+The model of the memory contains one marked word at a free address. A panel must contain the marked word exactly at the
+position to which PTX maps this address. Since the address is free, the proof covers all words.
 """
 
 from functools import partial
@@ -28,15 +28,18 @@ _SWIZZLES = {
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-_WORD_BITS, _WORDS = 16, 8  # number of elements in a 16-byte word of an MN-major operand
+#: Width in bits of an element of an MN-major operand, and number of elements in a 16-byte word.
+_WORD_BITS, _WORDS = 16, 8
 
 
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
     """Return the address of a 16-byte word before swizzling, from the canonical layouts of PTX ISA 9.7.15.5.1.
 
-    K-major: a unit holds eight k of one row of the panel, and a core matrix is a segment of K. MN-major: a unit holds
-    the panel's eight rows of one k, and a core matrix is eight k. Units side by side fill a row of the swizzle pattern,
-    and the next such row is eight of them away. Without swizzling, the two offsets are exchanged if MN-major.
+    K-major: a 16-byte word has eight k of one row of the panel, and a core matrix is a segment of K. MN-major: a
+    16-byte word has the panel's eight rows of one k, and a core matrix is eight k. A row of the swizzle pattern has
+    `units` words, each of another core matrix. The leading offset leads to the next `units` core matrices in this
+    direction, and the stride offset to the next core matrix in the other direction. Without swizzling, the two offsets
+    are exchanged for MN-major operands.
     """
     across, down = (segment, panel) if major == "k" else (panel, segment)
     leading, stride = descriptor.leading, descriptor.stride
@@ -89,9 +92,9 @@ def _name(request: data.View, segment: Value, row: int) -> Value:
 
 
 class _MarkedMemory:
-    """Model of a memory. Each word contains whether it is the marked word, and the top bit of its address.
+    """Model of a memory. Each 16-bit word contains whether it is the marked word, and the top bit of its address.
 
-    Without a read, the words are noise.
+    In the cycle after a cycle without a read, these two bits are arbitrary.
     """
 
     def __init__(self, h: Harness, port: Any) -> None:
@@ -119,10 +122,10 @@ class _MarkedMemory:
 def _both(h: Harness, short: bool) -> None:
     """A and B share a memory port. Panels of B arrive in request order without loss, and A arrives in core matrices.
 
-    Every word of a panel is the one that its request and its place in the operand select, K-major or transposed. B is
-    read while there is room for it, and A in every cycle in which B is not. A core matrix of A arrives in the cycle
-    after its read, with the panel number, segment and tag of its request, and with the data that was read. An offered
-    panel stays until it is taken.
+    Every word of a panel is the word that the request and the position in the panel select, for K-major and for
+    MN-major operands. If B is requested and a buffer has room, B is read; otherwise A is read if it is requested. A
+    core matrix of A arrives in the cycle after its read, with the panel number, segment and tag of its request, and
+    with the data that was read. An offered panel stays valid and unchanged until it is taken.
     """
     reset = h.clocked()
     fetch = h.add("fetch", opened(OperandFetch)(address_class=_NAMES))
@@ -165,8 +168,8 @@ def _both(h: Harness, short: bool) -> None:
 class _Panels:
     """Reference model of the two panel buffers of B.
 
-    `inside` counts requests that were accepted and whose panels were not delivered yet. `delivers` says that a panel is
-    delivered in this cycle, `room` that a core matrix of B may be read.
+    `inside` is the number of accepted requests whose panels are not delivered yet. `delivers` is 1 if a panel is
+    delivered in this cycle, and `room` is 1 if a core matrix of B may be read.
     """
 
     def __init__(

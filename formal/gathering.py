@@ -1,9 +1,9 @@
-"""Proofs about a warp's registers: blocks gather operands from them, and results and flags return to them, as in PTX.
+"""Proofs that a warp reads its operands from the registers that PTX specifies, and returns results and flags as in PTX.
 
-The places of bytes, nibbles and scales in the registers are written by hand from PTX ISA 9.7.14.5 and 9.7.14.6, without
-the maps of the design or of the models. The harness copies the operands when an instruction enters, and counts blocks
-beside the hardware. The core is proved separately, so any results come out of it here. Of accumulators and results, one
-bit of each half word is checked, since nothing smaller is moved.
+The positions of bytes, nibbles and scales in the registers are written by hand from PTX ISA 9.7.14.5 and 9.7.14.6,
+without the maps of the design or of the models. The harness copies the operands when an instruction enters, and counts
+blocks independently of the hardware. The core is proved separately, so its results are free variables here. The proofs
+compare one bit of each 16-bit half of accumulators and results, because the hardware moves only whole halves.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ _LEGAL = 0b0100
 
 
 def _halves(low: Value, high: Value) -> Value:
-    """Return a 32-bit word with one data bit in each half."""
+    """Return a 32-bit word that has `low` as bit 0, `high` as bit 16, and zeros elsewhere."""
     return Cat(low, Const(0, 15), high, Const(0, 15))
 
 
@@ -59,11 +59,11 @@ class Block:
     #: Index of the block of rows, and index of the block of columns.
     row: Value
     column: Value
-    step: Value  #: Step of K
+    step: Value  #: Index of the step along K
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
-    """Count blocks of outputs in the order columns, rows, steps. Restart after the last block of an instruction."""
+    """Count blocks of outputs in the order columns, rows, steps. `last` marks the last block of an instruction."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
     with h.m.If(happens):
@@ -218,8 +218,8 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     """Every block of a warp reads its operands from, and writes its results to, the registers that PTX specifies.
 
-    This covers every row, column, step, sparsity selector and scale id. A second step continues from the results of the
-    first, and its flags are those of the second half of the chunks.
+    This covers every row, column, step, sparsity selector and scale id. A second step takes the results of the first
+    step as accumulators, and sets the flags of the second half of the chunks.
     """
     h.assume(~h.clocked())
     outputs = config.rows * config.columns

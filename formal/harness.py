@@ -72,7 +72,7 @@ class Harness:
         """Add a clock domain whose reset is a free variable, and return the reset.
 
         With `any_state`, registers of components may begin with any value, as after power-up, instead of their initial
-        values. The first cycle is then a reset, and claims count from the second cycle on.
+        values. The first cycle is then a reset, and claims must hold from the second cycle on.
         """
         domain = ClockDomain("sync")
         self.m.domains += domain

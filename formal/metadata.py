@@ -29,7 +29,10 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """The flag `legal` is right for all nibbles and rules, and zero for unused codes. Ordered nibbles are plain too."""
+    """The flag `legal` is right for all nibbles and rules, and zero for codes that stand for no rule.
+
+    Every nibble that the rule ORDERED defines is also legal under the rule PLAIN.
+    """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     known: Value = Const(0)
@@ -49,8 +52,8 @@ def _legality(h: Harness, mux: str) -> None:
 def _selects(h: Harness, mux: str) -> None:
     """Each select is one-hot at the nibble's index. It is zero only for a unit that a 3:1 multiplexer does not reach.
 
-    A nibble that the running rule defines never selects such a unit. The rule of wgmma is excluded: no GPU with such
-    multiplexers has it.
+    A nibble that the step's metadata rule defines never selects such a unit. The rule WGMMA is excluded, because no GPU
+    with 3:1 multiplexers has it.
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
@@ -104,7 +107,8 @@ def _exchange(h: Harness, unit_bits: int) -> None:
 def _chunk(h: Harness, config: CoreConfig) -> None:
     """A metadata nibble affects the legality flag and the operands of its own chunk, and of no other chunk.
 
-    Two copies of the selection differ in one nibble. So an illegal nibble raises the flag of exactly its chunk.
+    The harness compares two copies of the selection whose inputs differ in one nibble. An illegal nibble therefore
+    raises the flag of its own chunk only.
     """
     a, b = h.free("a", 8 * config.step_bytes), h.free("b", 16 * config.step_bytes)
     chunk = h.free("chunk", range(config.chunks))

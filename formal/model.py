@@ -29,9 +29,9 @@ _GRAPH = (
     "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\n{simplify}dffunmap\naigmap\nopt_clean\n"
     f"write_aiger -symbols{{zero}} {BINARY_GRAPH}\nwrite_aiger -ascii -symbols{{zero}} {TEXT_GRAPH}\n"
 )
-#: Yosys commands by :attr:`Harness.any_state`. If False, registers keep their initial values. If True, registers of
-#: components, whose wire names contain a dot, lose them. Yosys must then not optimise registers, because it would treat
-#: a register that is never written as undefined.
+#: Yosys commands by :attr:`Harness.any_state`. If False, registers keep their initial values. If True, the initial
+#: values of all registers of components are removed; their wire names contain a dot. Yosys must then not optimise
+#: registers, because it would treat a register that is never written as undefined.
 _REGISTERS = {
     False: {"simplify": "opt -full\n", "zero": " -zinit"},
     True: {"simplify": "setattr -unset init w:*.*\nopt -full -noff\n", "zero": ""},

@@ -1,8 +1,9 @@
 """Widths and bit positions of the terms of a step, derived from the numerics rules and not from the hardware.
 
-Nothing here is read from the hardware, whose own widths and places the claims check. Bit 0 of the sum is worth ``2**(E
-- F)``: E is the largest exponent, and F the number of bits that the running format keeps below it. Example: a datapath
-with F = 25 for f16 and F = 13 for e4m3, in a slot whose products begin at bit 5::
+The claims compare the widths and positions in the hardware with these. Only :func:`total_bits` reads a width from the
+hardware. Bit 0 of the sum has the weight ``2**(E - F)``: E is the largest exponent, and F the number of bits that the
+step's element format keeps below ``2**E``. Example: a datapath with F = 25 for f16 and F = 13 for e4m3, in a product
+slot whose products begin at bit 5::
 
                      222222211111111110000000000
     bit              654321098765432109876543210
@@ -49,15 +50,14 @@ __all__ = [
 EXPONENT_BITS = FORMATS["f32"].exponent_bits
 #: Width in bits of an accumulator's significand, with the hidden bit.
 ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
-#: Shape of a sum of two element exponents and two block-scale exponents, all without biases. The largest such sum is at
-#: most 256.
+#: Shape of exponents that include format biases and block scales, such as the largest exponent of a step.
 ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
 #: Number of fraction bits of a scaled group: two from the product of two e2m1, and three from each ue4m3 scale.
 SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
 #: Largest magnitude of a scaled group in units of its lowest bit: 16 products of 6 * 6, with two scales of significand
 #: 15/8.
 LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
-#: Largest exponent of a product of two packed e2m1: each is at most 6.
+#: Largest exponent of a product of two packed e2m1: the largest e2m1 is 6, whose exponent is 2.
 LARGEST_PACKED_EXPONENT = 2 + 2
 
 
@@ -69,8 +69,8 @@ def is_floating(config: CoreConfig) -> bool:
 def results(config: CoreConfig) -> frozenset[ResultCode]:
     """Return the result codes of all instructions with a datapath's formats, from the types of D in PTX.
 
-    Floats give f32. f16 and 8-bit floats give f16 as well. 8-bit floats that keep fewer bits than other formats give an
-    f32 with 13 fraction bits.
+    Float elements can have an f32 result; f16 and 8-bit floats can also have an f16 result. 8-bit floats that keep
+    fewer bits than other formats can have a result in f32 with 13 fraction bits.
     """
     codes = {ResultCode.S32 if element.format.is_integer else ResultCode.F32 for element in config.elements}
     aligned = [element for element in config.elements if not element.fixed_point]
@@ -117,8 +117,8 @@ def parts(config: CoreConfig) -> int:
 def c_excess_bits(config: CoreConfig) -> int:
     """Return by how many bits the accumulator's exponent can exceed the largest exponent of a step.
 
-    It can if parts of groups are truncated separately. Some product then has a larger exponent than the accumulator,
-    but only the exponent of its block scales counts.
+    This is possible only while parts of groups are truncated separately. Some product then has a larger exponent than
+    the accumulator, but the largest exponent of the step includes only the exponents of block scales.
     """
     return LARGEST_PACKED_EXPONENT - 1 if parts(config) > 1 else 0
 
@@ -126,8 +126,9 @@ def c_excess_bits(config: CoreConfig) -> int:
 def product_place(config: CoreConfig, index: int) -> int:
     """Return the position, in the sum of a step, of the lowest bit of a product slot's unshifted products.
 
-    A float product needs its last bit no higher than at ``F - 2 * fraction bits``. The multiplier of the widest
-    significand has no bits below a lowest place. Between these limits, integers keep the place of slot 0.
+    The position is at most ``F - 2 * fraction bits`` of each float format, so that no product loses fraction bits. It
+    is high enough that no float needs a wider significand than the widest element. Between these limits, the lowest bit
+    of an integer has the same position as in slot 0.
     """
     integers = product_place(config, 0) if index else 0
     elements = config.elements_of_slot(index)
@@ -146,7 +147,7 @@ def integer_place(config: CoreConfig) -> int:
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the fraction bits of a float's significand in a product slot. Products have as many as both operands."""
+    """Return the number of fraction bits of a float's significand in operand ``a`` or ``b`` of a product slot."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 

@@ -24,8 +24,8 @@ _E2M1_IN_HALVES = (0, 1, 2, 3, 4, 6, 8, 12)
 class Definition:
     """Reference value of an element: sign, exponent field (1 for subnormals), magnitude, and special values.
 
-    The exponent of an integer is 1 as well. An integer has its sign in `significand`. A float, also one that counts in
-    halves, has it in `sign_apart`.
+    The exponent of an integer is 1, too. `significand` includes the sign of an integer. The sign of a float is in
+    `sign_apart`, also for packed e2m1, whose magnitude is an integer number of halves.
     """
 
     def __init__(self, element: Element, code: Value) -> None:
@@ -96,9 +96,9 @@ def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, tr
 def _unpack(h: Harness, config: CoreConfig) -> None:
     """Every product slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
 
-    Checked are sign, biased exponent (1 for subnormals and integers), significand (of integers with sign), zero, Inf
-    and NaN, for both operands. The binary points of the two operands together are as far above the sum's last bit as
-    the format keeps bits.
+    The claims check sign, biased exponent (1 for subnormals and integers), significand (with sign for integers), zero,
+    Inf and NaN, for both operands. The significands have so many fraction bits that the binary point of their product
+    is at bit F of the step's sum.
     """
     decoder = FormatDecoder(config)
     operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", decoder.element.shape())
@@ -198,8 +198,9 @@ def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
 def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
     """The product of two significands is exact: it equals a sum of shifted rows, for all operands of the multiplier.
 
-    If the factors have a sign bit beyond the significand, the pair of most negative numbers is excluded. No format has
-    it in such a slot: floats have their sign apart, and for integers `operands.products` covers all encodings.
+    If the operands of the multiplier have a sign bit above the significand, the product of the two most negative
+    numbers is excluded. It cannot occur: the sign of a float is not part of its significand, and for integers the
+    property `operands.products` covers all encodings.
     """
     shape = Shape(bits, has_sign)
     a, b = h.free("a", shape), h.free("b", shape)
@@ -224,8 +225,9 @@ def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
 def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
     """A product slot unpacks and multiplies all pairs of encodings of two formats of at most 8 bits correctly.
 
-    One slot of each kind is checked. The expected value follows from the definitions: significands are multiplied row
-    by row, exponents are added, and the last place is as far above that of the sum as the format requires.
+    Of all slots that serve the same formats, one is checked. The expected value follows from the definitions of the
+    formats: significands are multiplied row by row, exponents are added, and the binary point of the product is at bit
+    F of the step's sum.
     """
     elements = [Element.parse(word) for word in (a, b)]
     numbers = [config.elements.index(element) for element in elements]

@@ -10,7 +10,7 @@ __all__ = ["PendingPanels", "claim_progress", "decided"]
 
 
 def decided(h: Harness, name: str, source: stream.Interface, layout: data.StructLayout, reset: Value) -> data.View:
-    """Drive `valid` of a stream, and return free payload fields that do not change while the stream waits."""
+    """Drive `valid` of a stream with a free variable. Return free payload fields, which are constant while it waits."""
     fields = h.free(name, layout)
     waits, before = Signal(name=f"{name}_waits"), Signal(layout, name=f"{name}_before", reset_less=True)
     h.m.d.comb += source.valid.eq(h.free(f"{name}_valid") & ~reset)
@@ -22,9 +22,9 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 class PendingPanels:
     """Model of the two instruction slots, for instructions with one panel or two panels.
 
-    A count of all panels would be beyond the engine. In a cycle with `taken`, a slot takes an instruction of `panels`
-    panels. In a cycle with `multiplied`, one panel is multiplied. `left` is the number of panels in the slots that are
-    not multiplied yet.
+    Longer instructions would need counters that are too large for the proof engine. In a cycle with `taken`, a
+    slot takes an instruction of `panels` panels. In a cycle with `multiplied`, one panel is multiplied. `left` is the
+    number of panels in the slots that are not multiplied yet.
     """
 
     def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:
@@ -36,7 +36,8 @@ class PendingPanels:
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
         """Return the number of panels in the instruction slots that are not transferred yet.
 
-        Each cycle with `moved` transfers one panel. Each instruction has `panels` panels to transfer, by default all.
+        Each cycle with `moved` transfers one panel. `panels` of each instruction's panels are transferred; 0 stands for
+        all panels.
         """
         m, panels = self._h.m, panels or self._panels
         slot, place = Signal(name=f"{name}_slot"), Signal(name=f"{name}_place")
@@ -55,7 +56,10 @@ class PendingPanels:
 
 
 def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
-    """Claim that a transfer happens within `cycles` cycles if the environment is fair. Return the cycle counter."""
+    """Claim that fewer than `cycles` cycles with `fair` pass before a transfer. Return the counter of these cycles.
+
+    `moves` is 1 in cycles with a transfer.
+    """
     quiet = Signal(range(cycles + 1), name=f"quiet_before_{name}")
     with h.m.If(moves):
         h.m.d.sync += quiet.eq(0)

@@ -65,7 +65,7 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Parameters of the proof case as text. A configuration is named by its differences from the others."""
+        """Parameters of the proof case as text. A configuration is described by its array and step: `4x4x32 B`."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property

@@ -101,8 +101,8 @@ def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str
     `known` are the recorded proofs, by digest; `seconds` is as for :func:`~sptc.formal.proof.settle`.
     """
     harness = case.harness()
-    # A property without claims is always true. The claims of a property without covers may be true only because nothing
-    # happens.
+    # A property without claims is always true. Without covers, the claims may be true only because the conditions that
+    # they are about never occur.
     assert harness.claims, f"{case.subject.name} claims nothing"
     assert harness.covers, f"{case.subject.name} has no cover"
     digest = problem_digest(harness)

@@ -49,7 +49,7 @@ def _sum_bits(count: int) -> int:
 
 
 def _counts(config: CoreConfig) -> list[int]:
-    """Return how many products the groups of a datapath sum exactly: 16, and those of parts that it can truncate."""
+    """Return how many products a datapath sums exactly: 16 for a group, and fewer for a part that it can truncate."""
     return list(dict.fromkeys((BLOCK_GROUP, config.group))) if groups(config) else []
 
 
@@ -74,7 +74,8 @@ class _SeenRows(CarrySaveTree):
 class _AnyRows(CarrySaveTree):
     """A carry-save tree with abstract adders. One output word of an adder is free, and the other completes the sum.
 
-    `constant` replaces the `constants` among the words. It is free as well, so that no sum begins with a constant.
+    The free variable `constant` replaces every constant input word, so that no sum begins with a constant. `constants`
+    contains the values of the replaced words.
     """
 
     def __init__(self, h: Harness, term_bits: Sequence[int], total_bits: int) -> None:
@@ -130,10 +131,10 @@ def _trees(config: CoreConfig) -> Iterator[Parameters]:
 def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     """The output words of a carry-save tree add up to the sum of all terms and increments, modulo their width.
 
-    The proof has three parts. Each row of adders, at the widths that it has in the tree, keeps the sum of its three
-    words and a bit. With the rows replaced by any that do so, the output words add up to the increments, a constant,
-    and the terms with inverted signs, read as unsigned. The constant cancels what inverting the signs adds to all
-    terms.
+    The proof has three parts. The outputs of each carry-save adder, at its widths in the tree, have the same sum as its
+    three input words and one increment bit. If each adder is replaced by an abstract adder with this property, the
+    output words of the tree add up to the increments, a constant, and the terms with inverted sign bits as unsigned
+    numbers. The constant cancels the values that the inversion of the sign bits adds.
     """
     term_bits = [int(each) for count, each in (word.split("x") for word in terms) for _ in range(int(count))]
     tree = h.add("tree", _AnyRows(h, term_bits, bits))
@@ -147,8 +148,8 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
         left = (left - addend)[:bits]
-    # The claim `sum` comes first. If solvers can use the other claims before it, they do not discover that all terms
-    # cancel.
+    # The claim `sum` must be the first: a solver that uses the other claims in its proof does not find that all terms
+    # of the sum cancel.
     h.claim("sum", left == tree.constant)
     for width, holds in added.items():
         h.claim(f"sign_{width}", holds)
@@ -199,10 +200,10 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
 
 @REDUCTION.property("group", lambda config: [(anonymous(config), count) for count in _counts(config)])
 def _group(h: Harness, config: CoreConfig, count: int) -> None:
-    """The total of a group is the sum of its signed products. The scales' significand multiplies its magnitude.
+    """The total of a group is the sum of its signed products. Its magnitude is multiplied by the scales' significand.
 
-    The group participates unless all its products or its scales are zero; it does participate if the sum cancels. Its
-    tree is assumed to keep the sum, as `reduction.tree` proves.
+    The group participates if at least one product and both scales are not zero, even if the sum of the products is
+    zero. The group's tree is assumed to preserve the sum, as `reduction.tree` proves.
     """
     group = h.add("group", opened(ProductGroup)(config, count), signs=h.free("signs", count))
     _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * count, _sum_bits(count))
@@ -284,7 +285,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
                 addend = term + increment
             bounded.append(addend)
             if len(bounded) == (parts(config) if name == "group_terms" else 1):
-                # The bound holds for all parts of a group together.
+                # `bound` limits the sum over all parts of a group, not each part.
                 whole = _sum(bounded)
                 h.assume((whole >= -bound) & (whole <= bound))
                 extremes.append(whole == bound)

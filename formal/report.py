@@ -53,7 +53,7 @@ class Table:
         self._cases = len(cases)
         self._results: list[str] = []
         self._seconds = 0.0
-        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # only columns whose widths depend on the cases
+        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # columns whose widths depend on the proof cases
         self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
 
     @property

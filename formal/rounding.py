@@ -43,7 +43,7 @@ def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
 def _shifted(value: Value, amount: Value, bits: int) -> Value:
     """Return a value shifted right by a signed amount, which may exceed the value's width. Negative amounts shift left.
 
-    Correct only if a left shift drops zeros; `bits` is the width of the result.
+    A left shift must not shift out ones. `bits` is the width of the result.
     """
     width = len(value)
     right = Mux(amount >= width, 0, value >> amount.as_unsigned()[: width.bit_length()])
@@ -54,7 +54,7 @@ class Rounded:
     """A rounded float and the exact sum, with claims that relate the two.
 
     ``2**places`` units of the sum are one unit in the last place of the float. `lowest` is the exponent of the sum's
-    last bit. `finite`: no special value decides the result.
+    last bit. `finite`: the result is not determined by a NaN or an infinity.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Rounded:
         h.cover("carry", between & ~far & dense & (error < 0))
 
     def _finer(self, bits: int) -> Value:
-        """Return whether the result's last place is at most `bits` bits finer than the sum's. True for a zero sum."""
+        """Return whether the result's last place is at most `bits` bits below bit 0 of the sum, or the sum is zero."""
         return (self.places >= -bits) | (self.magnitude == 0)
 
     def _at_least(self, significand: int, exponent: int) -> Value:

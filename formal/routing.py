@@ -104,8 +104,8 @@ def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wid
 def _operands(h: Harness, config: CoreConfig) -> None:
     """Every unit of an array multiplies its own row of A and column of B, in the pairs that metadata selects.
 
-    It gets the block scales of its row and column, and its own accumulator and control. Every result leaves at the
-    place of its row and column. With 3:1 multiplexers this holds for nibbles that the rule defines, and for the rules
+    A unit gets the block scales of its row and column, and its own accumulator and control. Every result leaves at the
+    output of its row and column. With 3:1 multiplexers this holds for nibbles that the rule defines, and for the rules
     that such an architecture has.
     """
     core = h.add("core", opened(Core)(config, 0, _Selecting))
@@ -164,8 +164,8 @@ def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
 def _dense(h: Harness, config: CoreConfig) -> None:
     """A dense step gives units the operands of a sparse step whose metadata keeps the first two of every four units.
 
-    In the sparse step, B holds the dense step's elements in these places. The dense step raises no flag, whatever its
-    metadata and rule.
+    In the sparse step, these two of every four units of B contain the elements of the dense step, and the other two are
+    zero. The dense step raises no flag, whatever its metadata and rule.
     """
     tile = h.free("tile", tile_layout(config))
     h.assume(tile.control.sparse == 0)
@@ -203,7 +203,8 @@ def _validity(h: Harness, config: CoreConfig) -> None:
         illegal = first.core.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
-    # All rows have the same hardware. Therefore the second array differs only in a nibble of the last row.
+    # All rows have the same hardware. Therefore the inputs of the second array differ in one nibble of the last row
+    # only.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)

@@ -88,7 +88,7 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("isolation", _muxes)
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
-    """A unit of B (8 or 16 bits) that the metadata index of a kept element does not select does not affect its output.
+    """An operand depends only on the unit of B (8 or 16 bits) that the metadata index of its kept element selects.
 
     Two copies have the same nibble and rule. Their data are free and equal only in the unit that the index names.
     """

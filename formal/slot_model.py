@@ -29,7 +29,7 @@ __all__ = [
 
 
 def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
-    """Return the layout of a model instruction: a mark, the fields of both instruction families, and `fields`."""
+    """Return the layout of a model instruction: a mark, fields common to ``wgmma`` and ``tcgen05``, and `fields`."""
     flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
     common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
     return data.StructLayout(common | fields)
@@ -38,7 +38,8 @@ def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
 class SlotModel:
     """Model of two instructions in two instruction slots, which runs in parallel with the hardware.
 
-    With `accepted`, `instruction` enters a slot; with `multiplied`, a panel of the oldest is multiplied.
+    If `accepted` is 1, `instruction` enters a slot. If `multiplied` is 1, a panel of the oldest instruction is
+    multiplied.
 
     Attributes
     ----------
@@ -90,9 +91,10 @@ class SlotModel:
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Model the requests of one operand, by instruction slots in turn, and claim that the hardware's `turn` agrees.
+        """Model for which slot one operand is requested, and claim that the hardware's port `turn` agrees.
 
-        Return the slot for which the operand is requested, until `end`, and the slots whose requests are not complete.
+        `end` is 1 in the cycle of the last request for a slot; the other slot follows. Return the slot for which the
+        operand is requested, and the slots whose requests are not complete.
         """
         h = self._h
         slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
@@ -104,7 +106,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Model which instruction slots wait for an operand, until `arrived`, and claim that the hardware agrees."""
+        """Model which slots wait for an operand (until their bit of `arrived` is 1). Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -151,8 +153,9 @@ def claim_stream(
 ) -> tuple[Any, Value]:
     """Claim that a stream requests panels in order, and that the panels in its queue are multiplied next.
 
-    `turn` and `requests` are those of the operand, and `number` returns the number of a panel, given an instruction and
-    a place in the order of its panels. Return the instruction for which a panel is requested, and the panel's place.
+    `turn` and `requests` are the ports of the operand. `number` returns the number of a panel, given an instruction and
+    the position of the panel in the order of multiplication. Return the instruction for which a panel is requested, and
+    the position of this panel.
     """
     requested = h.named(f"requested_of_{name}", requests.valid & requests.ready)
     place, end = Signal(6, name=f"place_of_{name}"), Signal(name=f"{name}_ends")
@@ -203,9 +206,9 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A in shared memory is requested panel by panel. Otherwise `elsewhere` ends the instruction's turn.
+    """Claim that A in shared memory is requested panel by panel. For other A, `elsewhere` ends the turn of the slot.
 
-    Return which core matrices of A are stored for each slot, two for each panel, and the slots that lack some of A.
+    Return which core matrices of A (two for each panel) are stored for each slot, and the slots with incomplete A.
     """
     turn, requests, last = parts.slots.a, parts.fetch.a, SEGMENTS * fetch.a_panels - 1
     request: Any = requests.payload

@@ -1,9 +1,9 @@
 """Proof that a dot-product unit at full width is the sequence of its stages, for any function of each stage.
 
-Each stage is proved separately. Here one step is marked, which may be any step, and each stage is shown to receive the
-data of this step in the right cycle. Stand-ins replace the stages: given the data of the marked step, a stand-in
-returns a free constant, otherwise noise. So the output of the unit is the last stage's answer to the marked step, or is
-unknown.
+Each stage is proved separately. The harness marks any one step, and claims that each stage receives the data of this
+step in the right cycle. Stand-ins replace the stages: if a stand-in receives the data of the marked step, it outputs a
+free constant, otherwise noise. The unit therefore outputs the constant of the last stage only if every stage has
+received the data of the marked step.
 """
 
 from collections.abc import Iterator
@@ -135,8 +135,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # The accumulator and the scales bypass the multiply stage on the way to the align stage. These lines copy the
-    # registers that delay them at the select cut.
+    # The accumulator and the scales bypass the multiply stage on the way to the align stage. The claim
+    # `passes` compares these values behind their registers at the select cut with a copy of the registers.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

@@ -1,6 +1,6 @@
-"""Stand-ins for neighbours of the component under proof: arrays, operand fetch, reader of columns, accumulators.
+"""Stand-ins for neighbours of the component under proof: arrays, operand fetch, reader of tensor memory, accumulators.
 
-A stand-in may act at any time at which the real part may; the real parts are proved separately (``warp.operands``,
+A stand-in may act in any cycle in which the real component may. The real ones are proved separately (``warp.operands``,
 ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label: the mark of its
 instruction, and its place.
 """
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width in bits of the position in a label. The position is the index of a word among those of all tensor cores.
+#: Width in bits of the position in a label. The position is the index of a word among the words of all tensor cores.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
@@ -54,7 +54,7 @@ DEPTH = 2
 #: Panel that was fetched before its multiplication: mark of its instruction, and panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
-#: Fields of a request that determine which columns are read.
+#: Fields of a request that determine which columns of tensor memory are read.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
 #: Number of arrays of dot-product units in the proof. With their 64 lanes, the block scales of A need a second column.
 ARRAYS = 4
@@ -85,7 +85,7 @@ def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, i
     """Return where a word of A from shared memory is stored: tensor core, lane and register.
 
     PTX ISA 9.7.15.4.1: an array has 16 rows, and lane 4 g + t has word t of rows g and g + 8. Registers 0 and 1 have
-    those of the first 16 bytes of K, registers 2 and 3 those of the second 16 bytes.
+    the words of the first 16 bytes of K, registers 2 and 3 the words of the second 16 bytes.
     """
     array, upper = divmod(panel, 2)
     return array, 4 * row + word, 2 * segment + upper
@@ -101,7 +101,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor that contains the mark of its instruction, except for a bit that is 1 for A and 0 for B."""
+    """Return a descriptor whose bits are the mark of its instruction, except for one bit: 1 for A and 0 for B."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -153,7 +153,7 @@ class FetchStandIn:
     panels : Queue
         Panels of B that were read and not multiplied yet.
     segment : Signal
-        Segment that is read next, of the panel of A that is requested.
+        Number of the next segment to read, in the requested panel of A.
     arriving, core_matrix : Signal, view
         A core matrix of A arrives in this cycle; its panel, segment, tag and mark.
     """
@@ -281,7 +281,8 @@ def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Val
 class AccumulatorsStandIn:
     """Stand-in for the accumulators in tensor memory. It may deliver panels in any cycle, in the order of requests.
 
-    `panels` were requested and not multiplied yet; the highest bit of a request's column is the mark.
+    `panels` is the queue of panels that were requested and are not multiplied yet. The highest bit of the column number
+    in a request is the mark.
     """
 
     def __init__(self, h: Harness) -> None:

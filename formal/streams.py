@@ -79,7 +79,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim the order and the protocol of items. `token` is the mark in the result, `payload` the whole result."""
+        """Claim order and protocol of the output stream. `token` is a result's mark, `payload` the whole result."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -93,9 +93,10 @@ class Flow:
         h.cover("waits", waited & self.o_valid)
 
     def answers(self, h: Harness, cycles: int) -> None:
-        """Claim that items enter or leave in every cycle in which an item waits or is in the component.
+        """Claim that an item enters or leaves at least once in `cycles` cycles in which the output is ready.
 
-        It does within `cycles` cycles in which a result would be taken, whatever happens between these cycles.
+        Other cycles may lie between these cycles. A cycle in which no item waits or is in the component restarts the
+        count.
         """
         idle = ~(self.i_valid | (self.inside != 0))
         claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
@@ -128,7 +129,7 @@ def claim_chosen(h: Harness, quiet: Value) -> None:
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Drive a payload that does not change while it waits. Return it, whether it waits, and its previous value."""
+    """Drive a free payload that is constant while it waits. Return it, whether it waits, and its previous value."""
     payload = h.free(name, source.payload.shape())
     h.m.d.comb += source.payload.eq(payload)
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
@@ -174,7 +175,7 @@ def _nibbles(flow: Flow, count: int) -> Value:
 def _core_order(h: Harness, config: CoreConfig) -> None:
     """A core loses, duplicates or reorders no item, whatever the gaps, stalls and resets.
 
-    An offered result stays until it is taken. A core holds as many tiles as it has stages.
+    An offered result stays valid and unchanged until it is taken. A core can contain one tile for each pipeline stage.
     """
     reset = h.clocked()
     core = h.add("core", Core(config, 1, _ECHO))
@@ -292,8 +293,8 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 def _warp_reset(h: Harness, config: CoreConfig) -> None:
     """After a reset, no output of a warp depends on what its registers contained before, power-up included.
 
-    Two bits of each result register are compared. If the result is f16, they come from two accumulators. They differ
-    from lane to lane; `warp.order` proves that all bits of a register are written alike.
+    Bits n and n + 16 of each result register are compared, which belong to two results if the result is f16. n is the
+    number of the lane modulo 16. `warp.order` proves that all bits of a register are written alike.
     """
     token, control, long = h.free("token"), h.free("control", control_layout()), h.free("long")
 

@@ -74,9 +74,10 @@ def _is_scaled(instruction: Any) -> Value:
 def _order(h: Harness) -> None:
     """Every array of units receives the next columns of B, and its own rows of A, metadata, block scales and D.
 
-    Every word is at its place, once for each panel and in order. A is in shared or tensor memory; metadata is of wide
-    elements or of others; the CTA is alone or in a pair, whose columns of B come from both CTAs in turn. Memories and
-    arrays accept at any time, two instructions are held, and resets occur at any time.
+    Every word is at its position, once for each panel and in order. This covers A in shared and in tensor memory,
+    metadata of 16-bit and of 8-bit elements, and a single CTA as well as a pair, in which the two CTAs provide panels
+    of B alternately. Memories and arrays may accept at any time, both instruction slots may be occupied, and a reset
+    may occur at any time.
     """
     reset = h.clocked()
     fetch, columns, accumulators = FetchStandIn(h, 2 * ARRAYS), ColumnReaderStandIn(h), AccumulatorsStandIn(h)
@@ -220,9 +221,9 @@ def _claim_stored_a(
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
     """Claim that all metadata and block scales that have arrived are stored in the right registers.
 
-    The metadata of a row is in the lane of this row. For wide elements both pairs of a quad use one column; for 8-bit
-    elements each pair has its own. Block scales of 32 rows or columns share a column, with one lane each (PTX ISA
-    9.7.16.10.8.4; CUTLASS ``tmem_e_frg``, ``tmem_sf_frg``).
+    The metadata of a row is in the tensor-memory lane of this row. With 16-bit elements, both lane pairs of a quad use
+    the same column of metadata; with 8-bit elements, each pair has its own column. Block scales of 32 rows or columns
+    share a column, with one lane each (PTX ISA 9.7.16.10.8.4; CUTLASS ``tmem_e_frg``, ``tmem_sf_frg``).
     """
     words, wide, mark = cta.parts.words, _is_wide(instruction), instruction.mark
 
@@ -242,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim each tensor core's operands for a panel. `of_other_cta` has mark and number of the other CTA's panel."""
+    """Claim each tensor core's operands for a panel. `of_other_cta`: mark and number of the other CTA's panel."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)
@@ -277,7 +278,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))
-            column = Cat(Const(group, 3), number)  # width in bits of the compared part of words of D and of B
+            column = Cat(Const(group, 3), number)  # number of the column of D
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))

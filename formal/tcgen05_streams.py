@@ -36,8 +36,9 @@ _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", 
 def _progress(h: Harness, panels: int, pair: bool) -> None:
     """While a multiplication is accepted or offered, some request, read, multiplication, write or transfer happens.
 
-    It happens in at least one of two cycles in which the other CTA of a pair waits for this one, whatever lies between.
-    An instruction uses the accumulators of the one before, or others. Nothing is written that was not requested.
+    Of two cycles in which the other CTA of a pair waits for this CTA, at least one has such an event, whatever happens
+    in the cycles between. An instruction may use the accumulators of the previous instruction. No result is written
+    that was not requested.
     """
     reset = h.clocked()
     cta = h.add("cta", opened(Tcgen05)(SMALL_ARRAY, warp_class=Echo, fetch_class=NAMED_FETCH))
@@ -94,7 +95,8 @@ class _Shown(EchoEverywhere):
 def _results(h: Harness) -> None:
     """Results of the tensor cores for a panel's accumulators are written once, in order, every word at its position.
 
-    The flags of the same panel are beside them, each row's at its place. Memories accept at any time.
+    The metadata flags of the panel are output in the same cycle, each at the position of its row. Memories may accept
+    at any time.
     """
     reset = h.clocked()
     source, sink = (stream.Signature(1).create(path=(name,)) for name in ("source", "sink"))

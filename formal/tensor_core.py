@@ -1,4 +1,4 @@
-"""Proofs about the ``wgmma`` and ``mma`` streams of a tensor core: which may start, and which one receives a result.
+"""Proofs about the ``wgmma`` and ``mma`` streams of a tensor core: when each may start, and which receives a result.
 
 The array is replaced by a stand-in with two items, since a warp is proved separately.
 """
@@ -22,7 +22,7 @@ from .streams import Flow, bare
 __all__ = ["TENSOR_CORE", "Echo", "EchoEverywhere", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Minimum number of cycles between the starts of two instructions, by sparsity and by whether A takes four registers.
+#: Minimum number of cycles between the starts of two ``mma``, by sparsity and by whether A takes four registers.
 #: The figures are measured on an H200, and are stated here independently of the hardware.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
@@ -82,10 +82,10 @@ def _streams(config: CoreConfig) -> Iterator[Parameters]:
 # Sixteen cycles suffice for the covers, in which two instructions start and leave.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
-    """Every result returns to the stream of its operands (``wgmma`` or ``mma``), in order, whatever the other does.
+    """Every result returns to its own stream (``wgmma`` or ``mma``), in order, whatever happens in the other stream.
 
-    No instruction begins while a panel waits, or before the register file has delivered its operands. An offered
-    instruction begins as soon as no panel waits, its operands are delivered and the array accepts it.
+    No ``mma`` begins while a panel of ``wgmma`` waits, or before the register file has delivered its operands. An
+    offered ``mma`` begins as soon as no panel waits, its operands are delivered and the array accepts it.
     """
     reset = h.clocked()
     core = h.add("core", opened(TensorCore)(config, warp_class=Echo))

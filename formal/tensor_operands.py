@@ -18,10 +18,10 @@ TENSOR_OPERANDS = Topic("tensor_operands")
 def _columns(h: Harness) -> None:
     """Every instruction reads all its columns once, in order and without gaps, each labelled with its operand.
 
-    Metadata of elements of 16 bits or more is one column, which the selector picks; otherwise two columns. Block scales
-    of A are four columns, those of B one column for each 32 of N. A is eight columns, unless it is in shared memory
-    (PTX ISA 9.7.16.10). An instruction without columns takes one cycle. An instruction is complete in the cycle in
-    which its last column arrives.
+    Metadata of elements of 16 bits or more is in one column, which the sparsity selector chooses; metadata of smaller
+    elements is in two columns. Block scales of A are in four columns, block scales of B in one column for each 32
+    columns of B. A is in eight columns, unless it is in shared memory (PTX ISA 9.7.16.10). An instruction without
+    columns takes one cycle. An instruction is complete in the cycle in which its last column arrives.
     """
     reset = h.clocked()
     operands = h.add("operands", TensorOperands())

@@ -69,7 +69,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return the pair of a product slot after 3:1 multiplexers, which may exchange two slots but no products."""
+        """Return the operands of a product slot after 3:1 multiplexers, which may exchange those of two slots."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
@@ -79,8 +79,8 @@ class _Operands:
 def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
     """Claim that the reduce stage adds the accumulator and its terms. Return the accumulator and the terms.
 
-    Each bit is a claim: once the bits below it are proved, it is decided quickly. These claims about the stages add
-    nothing to those about the unit, but let the engine decide those quickly.
+    Each bit of the sum is one claim, because the engine proves a bit quickly after the bits below it. These claims only
+    speed up the proof of the claims about the outputs of the unit.
     """
     i = stage.i
     terms = [i.c_term + i.c_increment]
@@ -121,7 +121,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
     for index, (sign, magnitude, exponent, fraction_bits, zero) in enumerate(terms):
         place = (exponent - fraction_bits - base).as_unsigned()[: bits.bit_length()]
         fixed = h.named(f"fixed{index}", Mux(zero, 0, magnitude << place), bits)
-        # The bits above the grid suffice, because the magnitude of each term is at most 4 * 2**E.
+        # Two bits above bit F suffice, because the magnitude of each term is below 4 * 2**E.
         kept = h.named(f"kept{index}", fixed >> dropped.as_unsigned()[: bits.bit_length()], config.alignment_bits + 2)
         parts.append(Mux(sign, -kept, kept))
     total = h.named("total", sum(parts), signed(config.alignment_bits + 7))
@@ -140,8 +140,8 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
 def _integer_step(h: Harness, config: CoreConfig) -> None:
     """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
 
-    This covers all operands, metadata and accumulators of 33 bits, whose last bit the overflow flag carries. The sum of
-    a step that is followed by others is assumed to fit 33 bits.
+    This covers all operands, metadata and accumulators of 33 bits, whose highest bit is the sign that the overflow flag
+    encodes. If another step follows, the sum is assumed to fit 33 bits.
     """
     operands = _Operands(h, config, ResultCode.S32, (RuleCode.PLAIN, RuleCode.ORDERED))
     h.assume(Cat(code < len(config.elements) for code in operands.codes).all())

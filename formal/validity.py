@@ -1,10 +1,10 @@
 """Proof about metadata from input to output: the flags of a result are right for all metadata words.
 
 In a warp, for every metadata word, rule and format, the flags of a result name exactly the chunks whose nibble the rule
-does not define. Places in registers are written by hand from PTX, as in :mod:`~sptc.formal.gathering`. What an array
-does with the nibbles of a block is proved separately (``core.operands``, ``core.validity``). The other two tops contain
-warps: ``wgmma.order`` and ``tcgen05.order`` prove that each warp gets the metadata of its own rows, and
-``wgmma.shared`` and ``tcgen05.results`` that its flags return beside its own results.
+does not define. Positions in registers are written by hand from PTX, as in :mod:`~sptc.formal.gathering`. The use of
+the nibbles in an array is proved separately (``core.operands``, ``core.validity``). The hardware of ``wgmma`` and of
+``tcgen05`` contains warps: ``wgmma.order`` and ``tcgen05.order`` prove that each warp gets the metadata of its own
+rows, and ``wgmma.shared`` and ``tcgen05.results`` prove that its flags are output together with its own results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,8 +34,9 @@ def _claim_flags(
 ) -> None:
     """Claim that a result has the flags of its instruction. The harness records these flags row by row.
 
-    The registers that become the result have them as well, which makes the claims inductive. Without pipeline registers
-    an issued block comes back in the same cycle. A second step's flags are those of the second half of the chunks.
+    The claims hold for the result registers in every cycle, not only while the result is valid, so they are inductive.
+    Without pipeline registers, the result of a block is available in the cycle of its issue. A second step sets the
+    flags of the second half of the chunks.
     """
     for i, row_nibbles in enumerate(nibbles):
         first = flags(config, row_nibbles, instruction.words.control, instruction.wide)

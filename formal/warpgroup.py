@@ -62,9 +62,9 @@ class _Shown(EchoEverywhere):
 def _progress(h: Harness, panels: int) -> None:
     """While a multiplication is accepted or offered, some read, multiplication, delivery or transfer happens.
 
-    It happens within nine cycles in which accumulators are offered and results are taken, whatever lies between, and
-    whatever an array multiplies for other warps. No result comes out that was not requested. A commit or a wait that is
-    offered instead blocks nothing: `commits.order` proves that it is taken.
+    At least one of nine cycles in which accumulators are offered and results are taken has such an event, whatever
+    happens in the cycles between, and whatever an array multiplies for other warps. No result is output that was not
+    requested. A commit or a wait cannot block the multiplications: `commits.order` proves that both are accepted.
     """
     reset = h.clocked()
     group = h.add("group", Warpgroup(SMALL_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=NAMED_FETCH))
@@ -98,7 +98,8 @@ def _shared(h: Harness, panels: int) -> None:
 
     Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup, from
     its own warp, and is at its place. While a multiplication of one warpgroup is offered, at most one of the other is
-    taken. Both have gaps, stalls and results that wait. They are alike, so the results of the first cover both.
+    taken. Both warpgroups may have idle cycles, stalls and results that wait. They have the same hardware, so the
+    claims about the results of the first suffice.
     """
     reset = h.clocked()
     shared = h.add("shared", Warpgroup(SMALL_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=NAMED_FETCH))

@@ -1,8 +1,9 @@
 """Proofs about ``wgmma`` on an SM's tensor cores: each receives its own rows, columns and metadata in every panel.
 
-The fetch and the arrays are proved separately (``fetch.both``, ``warp.operands``) and replaced by stand-ins, which do
-whatever the real parts may do. Every word of an operand has its own label: the mark of its instruction, and its place.
-So a word that is dropped, exchanged with another, or from another instruction shows at an array.
+The fetch and the arrays are proved separately (``fetch.both``, ``warp.operands``) and replaced by stand-ins, which may
+behave in every way that is possible for the real components. Every word of an operand has its own label: the mark of
+its instruction, and its position. The claims compare the labels at the arrays, so a word that is lost, exchanged with
+another word, or from another instruction breaks a claim.
 """
 
 from collections.abc import Iterator
@@ -47,10 +48,10 @@ _INSTRUCTION = instruction_layout(sparsity_selector=2)
 def _order(h: Harness) -> None:
     """Every tensor core receives the next columns of B, its rows of A, and its instruction's metadata and control.
 
-    Every word is at its place, once for each panel and in order, from registers or from shared memory. The register
-    file, the fetch and the arrays accept at any time, two instructions are held, and resets occur at any time. Panels
-    are requested with the length of the instruction's B, and each operand with its own descriptor and major. If D is
-    not added, the accumulators are zero.
+    Every word is at its position, once for each panel and in order, from registers or from shared memory. The register
+    file, the fetch and the arrays may accept at any time, both instruction slots may be occupied, and a reset may occur
+    at any time. Requests for panels of B have the right length, and requests for A and B have the matrix descriptor and
+    the field `mn_major` of their operand. If the instruction does not add D, the accumulators are zero.
     """
     reset = h.clocked()
     fetch = FetchStandIn(h, _A_PANELS)
@@ -156,7 +157,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     """A tensor core receives a panel's operands bit for bit. If products are negated, all floats of A change sign.
 
     Register r of lane 4 c + t of B has bytes 16 r + 4 t to 16 r + 4 t + 3 of column c (PTX ISA, fragments of ``mma``).
-    Integers stay as they are, and accumulators that are not added are zero.
+    Integers are not negated, and the accumulators are zero if the instruction does not add them.
     """
     operands = h.add("operands", PanelOperands(config))
     for name in ("instruction", "e", "a", "panel", "c"):

@@ -56,14 +56,15 @@ class Accumulators(wiring.Component):
     contents are offered two cycles later. Results are written in the cycle in which they arrive.
 
     Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
-    ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. Modelled.
+    ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. The timing is modelled, not
+    measured.
 
     Parameters
     ----------
     arrays : int
         Arrays of 16 rows, with 16 lanes each.
     most : int
-        Most panels with a pending result.
+        Maximum number of panels with a pending result.
     """
 
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:

@@ -141,7 +141,7 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return whether parts of groups are truncated separately: a product has a larger exponent than c."""
+        """Return whether parts of groups are truncated separately: ue4m3 scales, and a product exponent above c's."""
         c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
         larger = [
             group.participates & (group.exponent + exponent > c_exponent)
@@ -150,7 +150,7 @@ class AlignStage(wiring.Component):
         return (self.control.scale == ScaleCode.UE4M3) & Cat(larger).any()
 
     def _parts(self, m: Module, index: int, group: ProductGroup, separate: Value) -> list[tuple[Value, Value]]:
-        """Return signs and magnitudes of the terms of a group: itself, or while `separate` is set, its parts."""
+        """Return signs and magnitudes of a group's terms: of its parts if `separate` is 1, else of the whole group."""
         if self.widths.parts == 1:
             return [(group.sign, group.magnitude)]
         firsts = range(0, BLOCK_GROUP, PART_OF_GROUP)
@@ -219,9 +219,9 @@ class AlignStage(wiring.Component):
         #
         #     bit of the term      grid_bits               padding      0
         #     significand of c     1fffffffffffffffffffffff-------------
-        # If the running format has a smaller F than the grid, `c_grid_exponent` is smaller by the difference of the
-        # two, which shifts the accumulator further right by the same number of bits. It is also smaller by the number
-        # of bits above the grid, for an accumulator that does not count in e_max and has a larger exponent.
+        # If the step's element format has a smaller F than the grid, `c_grid_exponent` is smaller by the difference,
+        # which shifts the accumulator further right by the same number of bits. `c_grid_exponent` is also smaller by
+        # the number of bits above the grid, which an accumulator needs whose exponent exceeds an e_max without it.
         padding = self.widths.grid_bits + 1 + self.widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1

@@ -21,7 +21,7 @@ class Commits(wiring.Component):
     Parameters
     ----------
     in_flight : int
-        Most panels that are multiplied and not yet delivered.
+        Maximum number of panels that are multiplied and not yet delivered.
     """
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:

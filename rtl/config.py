@@ -117,11 +117,12 @@ class CoreConfig:
     alignment_bits: int = 25  #: F: number of bits that alignment keeps below e_max, the largest exponent
     fp8_alignment_bits: int = 25  #: F (number of bits kept by alignment) of 8-bit floats, at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
-    #: Whether e_max, the largest exponent, is never below e_zero. No recording of a Blackwell GPU decides this rule
-    #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
+    #: Whether e_max, the largest exponent, is never below e_zero. No recorded result of a Blackwell GPU shows whether
+    #: it has this rule (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
     #: Products of packed e2m1 whose exact sum is truncated as one term: 16 or 4. The value 4 applies to steps with
-    #: ue4m3 scales, as :attr:`sptc.isa.numerics.Numerics.group` describes. No recording decides this rule either.
+    #: ue4m3 scales, as :attr:`sptc.isa.numerics.Numerics.group` describes. No recorded result of a GPU shows which
+    #: value is right.
     group: int = BLOCK_GROUP
     mux: str = "mux4"  #: Type of the operand multiplexers, ``mux4`` or ``mux3`` (see :data:`MUXES`)
     #: Number of rows and of columns of dot-product units in the array, at most 256 each.
@@ -244,7 +245,8 @@ class CoreConfig:
         Raises
         ------
         ConfigError
-            Blocks do not fill 16 x 8 outputs, or a step is neither one segment nor two, or not two with packed e2m1.
+            `rows` does not divide 16, `columns` does not divide 8, `step_bytes` is neither 16 nor 32, or it is 16 with
+            packed e2m1.
         """
         if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Conversion of an Amaranth design to Verilog or RTLIL, for all emitted designs.
 
-Garbage collection is off meanwhile: a design is millions of objects that live to the end.
+Python's garbage collector is off during a conversion: a design is millions of objects that are used until the end.
 """
 
 import re

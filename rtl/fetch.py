@@ -113,7 +113,7 @@ def shared_memory_signature() -> DescribedSignature:
 class CoreMatrixAddress(wiring.Component):
     """Compute the addresses of the eight 16-byte words of a core matrix. Combinational. Addresses wrap at 2**18 bytes.
 
-    Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
+    Source: PTX ISA canonical layouts; every formula checked element by element on an H200.
     """
 
     def __init__(self) -> None:

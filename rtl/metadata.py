@@ -96,7 +96,8 @@ class NibbleDecoder(wiring.Component):
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
     """Return the layout of a row's decoded metadata in one step: a 4-bit select for each kept element of a chunk.
 
-    A select is one-hot or zero. A lane is a chunk of 8-bit units, or of 16-bit units if all elements are wide.
+    A select is one-hot or zero. The first index is the chunk: of 8-bit units, or of 16-bit units if all elements are
+    wide.
     """
     lanes = config.chunks // 2 if config.always_wide else config.chunks
     return data.ArrayLayout(data.ArrayLayout(isa.UNITS_PER_CHUNK, KEPT_UNITS), lanes)
@@ -105,7 +106,8 @@ def selects_layout(config: CoreConfig) -> data.ArrayLayout:
 class MetadataStage(wiring.Component):
     """Decode the metadata of one row in one step, for all dot-product units of the row. Combinational.
 
-    Source: which elements of B a row of A meets depends only on the metadata of the row (measured on an H200).
+    Source: which elements of B are multiplied by a row of A depends only on the metadata of this row (measured on an
+    H200).
     """
 
     def __init__(self, config: CoreConfig) -> None:

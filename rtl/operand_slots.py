@@ -11,7 +11,7 @@ from .fetch import PANEL_BITS, descriptor_layout, panel_request_layout
 
 __all__ = ["SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
 
-#: Instruction slots.
+#: Number of instruction slots.
 SLOTS = 2
 
 
@@ -51,8 +51,8 @@ class OperandSlots(wiring.Component):
     instruction : StructLayout
         Fields that are stored; ``last_panel`` is the number of panels less one.
     operands : dict of str to bool
-        Name of each operand, which becomes a port of :func:`turn_signature`, and whether it is awaited. Operands that
-        are not awaited come as streams.
+        Name of each operand, which becomes a port of :func:`turn_signature`, and whether all of the operand must arrive
+        before the first panel is multiplied. All other operands arrive panel by panel.
     """
 
     def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:
@@ -130,7 +130,7 @@ class PanelRequests(wiring.Component):
     Parameters
     ----------
     panels : int
-        Most panels that an operand has.
+        Maximum number of panels of an operand.
     """
 
     def __init__(self, panels: int) -> None:

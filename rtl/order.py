@@ -24,9 +24,9 @@ _WIDE_AND_SPARSE = {
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
     """Return, for each byte at the B input of a unit, the number of the byte in the column of B that supplies it.
 
-    Dense operands are spread to the first two units of each chunk. In a datapath with 16-bit and smaller elements, two
-    chunks of the smaller ones are interleaved byte by byte. Their units are then where those of a chunk of 16-bit
-    elements are.
+    Dense operands are spread to the first two units of each chunk. In a datapath with both 16-bit and smaller elements,
+    two chunks of smaller elements are interleaved byte by byte. Unit n of both chunks is then at the position of unit n
+    of a chunk of 16-bit elements.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return the chunk number of each metadata nibble at a row's input. Interleaved datapaths repeat wide chunks."""
+    """Return the chunk of each metadata nibble at a row's input. Interleaved datapaths repeat those of wide chunks."""
     if wide and config.interleaved:
         return [lane // 2 for lane in range(config.chunks)]
     return list(range(config.chunks))

@@ -34,7 +34,7 @@ class Placement(wiring.Component):
     """Flag undefined addresses of an instruction's operands. Combinational. Results do not depend on the flags.
 
     Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
-    :func:`sptc.tcgen05_mma` demands. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,
+    :func:`sptc.tcgen05_mma` requires. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,
     which the hardware does not support, count as reserved.
     """
 

@@ -23,7 +23,7 @@ __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type",
 
 @dataclass(frozen=True)
 class Bits:
-    """A number."""
+    """Port type: a signed or unsigned number."""
 
     width: int
     signed: bool = False  #: Whether the number is signed, in two's complement
@@ -100,7 +100,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         One of :data:`~sptc.rtl.emit.TOPS`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)  # never elaborated, which would cause a warning
+        warnings.simplefilter("ignore", UnusedElaboratable)  # the component is not elaborated
         component = COMPONENTS[top](config)
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]

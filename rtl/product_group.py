@@ -24,7 +24,7 @@ __all__ = [
 
 #: Width in bits, with sign, of a product of two 4-bit elements.
 GROUP_PRODUCT_BITS = 9
-_PACKED_MAXIMUM = 12  #: e2m1 in halves
+_PACKED_MAXIMUM = 12  #: largest e2m1, which is 6, in halves
 _SCALE_MAXIMUM = 15  #: largest significand of a ue4m3 scale, in units of 1/8
 
 #: Width in bits, with sign, of the sum of 16 products of 4-bit elements.
@@ -118,8 +118,9 @@ class ProductGroup(wiring.Component):
 class GroupExponent(wiring.Component):
     """Find the largest exponent of the products of a group of packed e2m1, without block scales. Combinational.
 
-    Only a datapath that truncates parts of a group separately has this component: the exponent decides whether it does
-    (:attr:`sptc.isa.numerics.Numerics.group`). Source: a published model of kind mxf4nvf4 (modelled).
+    Only a datapath that can truncate parts of a group separately has this component. The exponent determines whether
+    the parts are truncated separately (:attr:`sptc.isa.numerics.Numerics.group`). Source: a published model of kind
+    mxf4nvf4 (modelled).
     """
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ class ReduceStage(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Formats and step size; logic of formats that it does not have is not built.
+        Formats and step size. Logic of other formats is not built.
     cuts : collection of str, optional
         Registers: ``align`` is within the adder tree, ``tree`` behind it.
     """

@@ -48,7 +48,7 @@ def normalised_bits(total_bits: int) -> int:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of the rounding, delayed by the pipeline registers in front of it."""
+    """Inputs of the rounding, delayed by the pipeline registers in front of the rounding."""
 
     total: Value
     headroom: Value
@@ -91,7 +91,7 @@ class RoundStage(wiring.Component):
     total_bits : int
         Signed width of the sum; :attr:`~sptc.rtl.widths.Widths.total_bits` is the width that rounding needs.
     integer_bits : int
-        Bits of the sum below the integer unit.
+        Number of bits of the sum below the bit with weight one of an integer.
     results : collection of ResultCode
         Results to build.
     cuts : collection of str, optional

@@ -21,12 +21,12 @@ class Row(wiring.Component):
     ``d = round(c + sum of products of the kept slots)``. One step each cycle, with a latency of ``config.latency``
     cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
-    Source: that of each part.
+    Source: see :class:`~sptc.rtl.metadata.MetadataStage` and :class:`~sptc.rtl.unit.Unit`.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic of other formats is not built.
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -16,11 +16,12 @@ __all__ = ["SelectStage"]
 class SelectStage(wiring.Component):
     """Pair every stored element of A in a step with the element of B that metadata selects. Combinational.
 
-    Each chunk of B has four units: of 16 bits for wide elements, of 8 bits for others. Its metadata selects the two
-    that meet the stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit elements
-    for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
+    Each chunk of B has four units: of 16 bits for wide elements, of 8 bits for others. The metadata of the chunk
+    selects the two units that are multiplied by the stored units of A. A unit is an element for 2:4, half a tf32 for
+    1:2, and a pair of 4-bit elements for pair-wise 4:8. One circuit serves every granularity: see
+    :func:`~sptc.rtl.order.byte_order`.
 
-    Source: one circuit serves every granularity (measured on an H200).
+    Source: measured on an H200, whose results for every granularity are those of this circuit.
     """
 
     def __init__(self, config: CoreConfig) -> None:

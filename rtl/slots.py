@@ -18,7 +18,7 @@ def kept_bits(config: CoreConfig, element: Element) -> int:
 class Slot:
     """One product slot of a dot-product unit, which multiplies one element of A by one element of B per step.
 
-    Bit 0 of the sum has the weight ``2**(E - F)``, with F of the running format. The product of a slot enters the sum
+    Bit 0 of the sum has the weight ``2**(E - F)``, with F of the step's format. The product of a slot enters the sum
     at bit `padding` for every format. A format with a smaller F has its significands at lower bits of the operands, so
     that the shifter drops the bits below F. Integers have the lowest bits of the operands and are not shifted.
     :mod:`sptc.rtl.widths` draws the bits.

@@ -23,8 +23,8 @@ class StoredA(wiring.Component):
 
     Latency: one cycle. All of A of an instruction comes from one of these sources.
 
-    Source: PTX ISA, fragments of ``mma``: lane 4 g + t has bytes 4 t to 4 t + 3 of a segment of 16 bytes of rows g and
-    g + 8, of segment s in registers 2 s and 2 s + 1.
+    Source: PTX ISA, fragments of ``mma``: lane 4 g + t has bytes 4 t to 4 t + 3 of each 16-byte segment of rows g and
+    g + 8. The bytes of segment s are in registers 2 s (row g) and 2 s + 1 (row g + 8).
 
     Parameters
     ----------

@@ -167,7 +167,7 @@ def lines_of_ports(members: Iterable[Port]) -> list[str]:
 
 
 def _rows(kind: Type, low: int, depth: int, path: str = "") -> Iterator[tuple[str, str, str, str]]:
-    if isinstance(kind, Array):  # the fields of the first element
+    if isinstance(kind, Array):  # describe the fields of one element only
         yield from _rows(kind.element, low, depth, f"{path}[0].")
     if isinstance(kind, Structure):
         for field in kind.fields:

@@ -129,8 +129,9 @@ class Tcgen05(wiring.Component):
     they were read. With N below 32 this makes the interval longer.
 
     Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair were measured by others on a
-    B200, with dense instructions. Modelled. Not built: ``.ws``, 64 rows, ``.ashift``, scale-input-d, disabled lanes,
-    MN-major elements of less or more than 16 bits, and A of less than 8 bits in tensor memory except in 4-bit kinds.
+    B200, with dense instructions. All other behaviour is modelled, not measured. Not built: ``.ws``, 64 rows,
+    ``.ashift``, scale-input-d, disabled lanes, MN-major elements of less or more than 16 bits, and A of less than 8
+    bits in tensor memory except in 4-bit kinds.
 
     Parameters
     ----------

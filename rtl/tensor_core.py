@@ -61,8 +61,7 @@ class TensorCore(wiring.Component):
         """Build the input multiplexer, the counter of cycles between two ``mma``, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each instruction or panel in the array. Bit 0 belongs to the oldest. A set bit means that it is an
-        # `mma`.
+        # One bit for each instruction or panel in the array. Bit 0 belongs to the oldest. The bit of an `mma` is set.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, delivered = Signal(), Signal()
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the

@@ -70,7 +70,8 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
     Parameters
     ----------
     registers : int
-        Cycles in which the register file delivers A; 0 if A is in shared memory. Two panels of B are then read first.
+        Cycles in which the register file delivers A; 0 if A is in shared memory, where two panels of B are read before
+        A.
     panels, panel_reads : int
         Panels of B, and shared-memory reads per panel.
     """

@@ -96,7 +96,7 @@ class TensorOperands(wiring.Component):
     A column arrives in the cycle after its read. An instruction without operands in tensor memory takes one cycle.
 
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
-    ``tmem_sf_frg`` for block scales; PTX ISA, packing formats of A. Modelled.
+    ``tmem_sf_frg`` for block scales; PTX ISA, packing formats of A. Modelled, not measured.
 
     Parameters
     ----------

@@ -27,7 +27,8 @@ class TensorWords(wiring.Component):
     """Store metadata and block scales of both instruction slots, and output those of one slot. Latency: one cycle.
 
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
-    ``tmem_sf_frg`` for block scales. Of their four copies, the one in the first 32 lanes is used. Modelled.
+    ``tmem_sf_frg`` for block scales. Tensor memory contains four copies of the block scales; the
+    copy in the first 32 lanes is used. Modelled, not measured.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Unit(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic of other formats is not built.
     """
 
     def __init__(self, config: CoreConfig) -> None:

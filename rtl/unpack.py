@@ -38,8 +38,8 @@ def traits_layout() -> DescribedLayout:
 class FormatDecoder(wiring.Component):
     """Decode the traits of the step's element format, once for all product slots. Combinational.
 
-    Traits are zero for integers and for formats without special values, except `shorter`. These never look special,
-    since their eight exponent bits are never all ones.
+    Traits are zero for integers and for formats without special values, except `shorter`. With zero traits an element
+    is never decoded as special, since its eight exponent bits are never all ones.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -80,7 +80,7 @@ class Unpack(wiring.Component):
     """Unpack the element of one product slot. The element format can change with each step. Combinational.
 
     Value of a float with the binary point at bit P: ``(-1)**sign * significand * 2**(exponent - bias - P)``; of an
-    integer: ``significand``. Packed e2m1 is an integer of halves with a sign of its own.
+    integer: ``significand``. Packed e2m1 is an integer number of halves with a separate sign.
 
     Source: numerics of operand formats, measured on an H200 for f16, bf16, tf32, e4m3, e5m2, s8, u8.
 
@@ -177,7 +177,7 @@ class Unpack(wiring.Component):
         """Return significand, exponent and sign of an element in one format, concatenated."""
         fmt, width = element.format, self.slot.significand_bits + 1
         sign = bits[-1] if fmt.signed else Const(0)
-        if element.packed_float:  # in halves: 0, 1, 2, 3, 4, 6, 8, 12
+        if element.packed_float:  # magnitudes in halves, by code: 0, 1, 2, 3, 4, 6, 8, 12
             hidden = bits[1:3].any()
             magnitude = Cat(bits[0], hidden) << Mux(hidden, bits[1:3] - 1, 0)[:2]
             return Cat(_extend(magnitude, width), Const(0, EXPONENT_BITS), sign)

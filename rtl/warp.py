@@ -207,9 +207,9 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the results of a block in the previous step are stored. They are the block's accumulators.
+        """Return whether the results of this block in the previous step are stored, which are its accumulators.
 
-        With more blocks than cycles of latency it always has.
+        With more blocks than cycles of latency they always are.
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)

@@ -1,7 +1,7 @@
 """Widths of signals and result formats of a configuration, with a picture of the bits.
 
 A step is summed exactly in one two's complement word, the *total*. E is the largest exponent of the terms that
-participate and of e_zero; the signal `e_max` is E with the bias of products. F is the number of bits that the running
+participate and of e_zero; the signal `e_max` is E with the bias of products. F is the number of bits that the step's
 format keeps below ``2**E``. Bit 0 of the total has the weight ``2**(E - F)`` and bit F the weight ``2**E``. In `hopper`
 the total has 39 bits::
 
@@ -49,7 +49,7 @@ the OR of the bits ``S``, both before the complement. Guard, sticky and the last
 f16. Widths and bit numbers:
 
 ==================================  ======  =========
-what                                hopper  blackwell
+width or bit number                 hopper  blackwell
 ==================================  ======  =========
 total_bits                              39         49
 grid_bits                               25         35

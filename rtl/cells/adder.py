@@ -26,8 +26,8 @@ def kept(m: Module, value: Value, name: str) -> Signal:
 class Adder(wiring.Component):
     """Add two words and a carry bit. Combinational.
 
-    ``total = word0 + word1 + carry``, modulo the width. One group of bits generates a carry, the carry skips further
-    groups in one gate each, and the last group adds it. If the platform
+    ``total = word0 + word1 + carry``, modulo the width. On the longest path, one group of bits generates a carry, the
+    carry skips each further group in one gate, and the last group adds the carry. If the platform
     :func:`~sptc.rtl.cells.platforms.has_operators` the adder is one operator.
 
     Parameters

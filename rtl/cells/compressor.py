@@ -13,7 +13,7 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
     Parameters
     ----------
     m : Module
-        Module that gets the adders.
+        Module to which the adders are added.
     columns : list of list of Value
         Bits of each weight, lowest weight first; constants cost nothing.
 

@@ -13,8 +13,9 @@ __all__ = ["LeadingZeros"]
 class LeadingZeros(wiring.Component):
     """Count the leading zeros of a word. Combinational.
 
-    A balanced tree joins the counts of neighbours, so that no count waits for a higher one. For a simulator
-    (:data:`~sptc.rtl.cells.platforms.OPERATORS`) the word is halved repeatedly: fewer operations, but more in series.
+    A balanced tree combines the counts of neighbouring parts of the word, which are computed in parallel. For a
+    simulator (:data:`~sptc.rtl.cells.platforms.OPERATORS`) the word is halved repeatedly: fewer operations, but more in
+    series.
 
     Parameters
     ----------

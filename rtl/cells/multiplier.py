@@ -25,9 +25,9 @@ class Multiplier(wiring.Component):
     """Multiply two signed or unsigned numbers exactly. Combinational.
 
     Each two bits of `b` select 0, 1, 2 or 3 times `a`, so there are half as many rows as bits of `b`. Only the highest
-    row of a signed `b` can be negative. Three times `a` is added once; there is time for that, since the exponents take
-    longer. Short signed numbers are recoded instead, to Booth digits from -2 to 2. The rows are added in carry-save
-    form, with one carry-propagating addition at the end. If the platform
+    row of a signed `b` can be negative. Three times `a` is computed once, by an adder; this is not the longest path,
+    since the exponents take longer. Short signed numbers are recoded instead, to Booth digits from -2 to 2. The rows
+    are added in carry-save form, with one carry-propagating addition at the end. If the platform
     :func:`~sptc.rtl.cells.platforms.has_operators` the multiplier is one operator; the proof ``operands.exact`` shows
     that both are the same.
 
@@ -36,7 +36,7 @@ class Multiplier(wiring.Component):
     bits : int
         Width of the operands.
     signed : bool
-        Whether they have a sign.
+        Whether the operands and the product are signed.
     """
 
     def __init__(self, bits: int, *, signed: bool) -> None:
@@ -65,7 +65,7 @@ class Multiplier(wiring.Component):
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
             bits = [*row]
-            if self.signed:  # The sign bit has a negative weight. It is added inverted, and `constant` corrects.
+            if self.signed:  # A sign bit has a negative weight: add it inverted, and correct with `constant`.
                 bits[-1] = ~bits[-1]
                 constant -= 1 << low + len(bits) - 1
             for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):
