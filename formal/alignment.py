@@ -98,7 +98,7 @@ def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
 
 
 def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
-    """Return a scaled group, truncated at the last bit kept, as a signed integer."""
+    """Return a scaled group as a signed integer, shifted right by `shift_amount` and truncated toward zero."""
     kept = _truncated(group.magnitude, place, shift_amount)
     return Mux(group.sign, -kept, kept)
 

@@ -49,7 +49,7 @@ def scales_groups(config: CoreConfig) -> bool:
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Trees that find maximum exponents: of products, of accumulator and e_zero, and of scaled groups and e_max."""
+    """Inputs of the trees that find maxima: of products, of accumulator and e_zero, and of scaled groups and e_max."""
     if float_slots(config):
         yield float_slots(config), PRODUCT_EXPONENT.width, "unsigned"
     if is_floating(config):

@@ -65,7 +65,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     ]
     for row in range(PANEL_ROWS):
         linear = _linear(request.descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
-        # A row of the swizzle pattern has 128 bytes. In row n, the 16-byte word u is at position u XOR n.
+        # A row of the swizzle pattern has 128 bytes. In row n, the 16-byte word u is at position u XOR (n mod `units`).
         turned = (linear[3:6] - request.descriptor.base_offset)[:3] & (units - 1)
         h.claim(f"row{row}", addresses.address[row] == linear ^ turned)
     moved = addresses.address[1] != (addresses.address[0] + units)[:ADDRESS_BITS]

@@ -71,8 +71,8 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # The two kept elements of a plain nibble are exchanged if i0 > i1. The exception is (2, 1), because both 3:1
-    # multiplexers reach their units.
+    # The two kept elements of a plain nibble are exchanged if i0 > i1. The exception is (2, 1), whose
+    # units both 3:1 multiplexers reach without an exchange.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")

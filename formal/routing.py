@@ -105,8 +105,8 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     """Every unit of an array multiplies its own row of A and column of B, in the pairs that metadata selects.
 
     A unit gets the block scales of its row and column, and its own accumulator and control. Every result leaves at the
-    output of its row and column. With 3:1 multiplexers this holds for nibbles that the rule defines, and for the rules
-    that such an architecture has.
+    output of its row and column. With 3:1 multiplexers this holds for nibbles that the metadata rule defines,
+    and for all rules except WGMMA.
     """
     core = h.add("core", opened(Core)(config, 0, _Selecting))
     tile = h.free("tile", tile_layout(config))

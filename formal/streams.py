@@ -149,7 +149,7 @@ SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Number of cycles in which a core can fill, wait and drain."""
+    """Number of cycles that suffice for the covers: a core fills, waits and drains."""
     return 2 * config.latency + 6
 
 
@@ -234,7 +234,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Number of cycles in which a warp can accept two instructions and deliver their results."""
+    """Number of cycles that suffice for the covers: a warp accepts two instructions and delivers their results."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 

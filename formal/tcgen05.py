@@ -278,7 +278,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))
-            column = Cat(Const(group, 3), number)  # number of the column of D
+            column = Cat(Const(group, 3), number)  # column number in D: 8 * panel + group
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))

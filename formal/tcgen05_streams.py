@@ -25,7 +25,8 @@ from .tensor_core import Echo, EchoEverywhere
 __all__ = ["TCGEN05"]
 
 
-#: Number of cycles in which an instruction with A in shared memory can be multiplied and its results written.
+#: Number of cycles that suffice for the covers: an instruction with A in shared memory is multiplied, and its results
+#: are written.
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))

@@ -25,13 +25,14 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Maximum number of cycles without a visible transfer, due to the register file, operand fetch and tensor cores.
+#: Number of cycles of which at least one has a visible transfer. In the others, the register file, the operand fetch or
+#: the tensor cores are busy.
 _QUIET = 9
 
 
 #: Parameter sets: instructions with one panel or with two.
 _LENGTHS: list[Parameters] = [(1,), (2,)]
-#: Number of cycles in which an instruction with A in shared memory can be multiplied.
+#: Number of cycles that suffice for the covers: an instruction with A in shared memory is multiplied.
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))

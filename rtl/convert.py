@@ -25,7 +25,8 @@ _TRIGGER = re.compile(r"^( *)reg (\\\$auto\$verilog_backend\S+dump_module\S+) +=
 _TRIGGERED = "`ifdef VERILATOR\n\\g<0>\n`else\n\\1reg \\2 ;\n\\1initial \\2 <= 0;\n`endif"
 
 #: Wire of one field of a structure, such as ``i__payload.control.a``. Amaranth writes these wires for waveforms, and no
-#: logic reads them. A large top module has tens of thousands, on which Verilator spends most of its time.
+#: logic reads them. A large top module has tens of thousands of these wires, on which Verilator spends most of its
+#: time.
 _FIELD = r"\\[^\s.\[\]]+(?:\.\w+|\[\d+\])+(?:\$\d+)?"
 _FIELDS = re.compile(
     rf"(?:^ *attribute \\enum_[^\n]*\n)*^ *wire [^\n]*{_FIELD}\n\n?|^ {{0,2}}connect {_FIELD} [^\n]*\n\n?", re.MULTILINE

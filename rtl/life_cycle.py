@@ -74,7 +74,7 @@ class LifeCycle(wiring.Component):
         before = Signal(len(shape), name="shape_before", reset_less=True)
         # The bit `is_open` is set if the open commit group has a multiplication. `groups` has one such bit for each
         # committed group for which no wait was issued. Bit 0 belongs to the newest group, and the highest bit to all
-        # older groups. A wait can leave all bits but the highest pending.
+        # older groups. A wait with N clears bits N and above. N is at most 7.
         is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)

@@ -27,7 +27,7 @@ class RuleCode(enum.Enum, shape=3):
 class NibbleDecoder(wiring.Component):
     """Decode one metadata nibble to the multiplexer selects of the two kept elements of a chunk. Combinational.
 
-    ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build
+    ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. With ``mux3``,
     slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the two slots are exchanged where that
     makes both units reachable. A slot whose unit is not reachable selects nothing. Selection does not depend on
     legality.

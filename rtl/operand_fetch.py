@@ -41,8 +41,8 @@ class OperandFetch(wiring.Component):
     """Read panels of B and of A through one shared-memory port. B has priority while a buffer for B is free.
 
     One core matrix is read in each cycle in which one is requested, and arrives in the next cycle. A core matrix of A
-    is output when it arrives. One of B goes to one of two panel buffers; the panel is offered once it is complete. A
-    panel of four core matrices is offered five cycles after its request, a short one after three.
+    is output when it arrives. A core matrix of B is stored in one of two panel buffers; the panel is offered once it is
+    complete. A panel of four core matrices is offered five cycles after its request, a short one after three.
 
     Parameters
     ----------

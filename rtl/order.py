@@ -67,7 +67,7 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return the chunk of each metadata nibble at a row's input. Interleaved datapaths repeat those of wide chunks."""
+    """Return the chunk of each metadata nibble at a row's input. If interleaved, each wide chunk has two nibbles."""
     if wide and config.interleaved:
         return [lane // 2 for lane in range(config.chunks)]
     return list(range(config.chunks))

@@ -81,7 +81,7 @@ class RoundStage(wiring.Component):
 
     The sum is shifted left until its top bit is the leading digit or has the weight of the smallest normal number,
     whichever comes first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws the bits of the
-    shifted sum. The place of the smallest normal number is computed in front of the ``reduce`` register, where there
+    shifted sum. The position of the smallest normal number is computed in front of the ``reduce`` register, where there
     is time.
 
     Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.

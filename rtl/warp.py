@@ -137,7 +137,7 @@ class Warp(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Rows must divide 16 and columns 8; steps of 16 or 32 bytes.
+        `rows` must divide 16, `columns` must divide 8, and `step_bytes` must be 16 or 32.
     unit_class : type
         As for :class:`~sptc.rtl.core.Core`.
     """
