@@ -180,7 +180,7 @@ def _text(shape: ShapeLike, bits: int) -> str:
     if isinstance(shape, EnumMeta):
         members: dict[str, Any] = dict(shape.__members__)
         names = {member.value: name for name, member in members.items()}
-        return names.get(bits, f"{bits} (of no meaning)")
+        return names.get(bits, f"{bits} (no member)")
     cast = Shape.cast(shape)
     if cast.signed:
         return str(bits - (bits >> cast.width - 1 << cast.width))

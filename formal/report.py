@@ -73,7 +73,7 @@ class Table:
         """Last line of the result table, which contains totals."""
         counts = [f"{self._results.count(name)} {name}" for name in dict.fromkeys(["proved", *self._results])]
         left = self._cases - len(self._results)
-        return f"{', '.join(counts)}{f'; {left} not tried' if left else ''}; {self._seconds:.0f} s of work"
+        return f"{', '.join(counts)}{f'; {left} not tried' if left else ''}; {self._seconds:.0f} s of processor time"
 
     def _line(self, words: tuple[str, ...]) -> str:
         return "  ".join(word.ljust(width) for word, width in zip(words, self._widths, strict=True)).rstrip()

@@ -30,7 +30,7 @@ _INTEGER_EXPONENT = 2
 
 def aligned_signature(config: CoreConfig) -> DescribedSignature:
     """Return the signature of the align stage's outputs: addends, headroom and special values."""
-    headroom = "Exponents from the smallest normal number of the result up to the sign bit of the sum."
+    headroom = "Exponent of the sum's sign bit minus the exponent of the result format's smallest normal number."
     ports = {"addends": (Out(addends_signature(config)), "Aligned terms.")}
     if Widths(config).floating:
         ports["headroom"] = Out(ALIGNED_EXPONENT_BITS), headroom

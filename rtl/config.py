@@ -164,7 +164,7 @@ class CoreConfig:
         floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)
         without = "empty without a format that is block-scaled (fp8 or e2m1/4)"
         need(not self.scales or packed or floats8, "scales", without)
-        need("ue4m3" not in self.scales or packed, "scales", "without 'ue4m3' unless e2m1/4 is held")
+        need("ue4m3" not in self.scales or packed, "scales", "without 'ue4m3' unless formats include e2m1/4")
         for field in ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits"):
             value = getattr(self, field)
             need(isinstance(value, int) and 8 <= value <= 40, field, "an integer from 8 to 40")

@@ -85,7 +85,7 @@ def panel_request_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             "descriptor": (descriptor_layout(), "Matrix descriptor of the operand."),
-            "panel": (PANEL_BITS, "Number of the panel: panel p has rows 8 p to 8 p + 7 of A, or these columns of B."),
+            "panel": (PANEL_BITS, "Number of the panel: panel p has rows of A, or columns of B, from 8 p to 8 p + 7."),
             "mn_major": (1, mn_major),
             "short": (1, short),
         }
@@ -100,7 +100,7 @@ def panel_layout() -> data.ArrayLayout:
 def shared_memory_signature() -> DescribedSignature:
     """Return the signature of a shared-memory port that reads eight words of 16 bytes in each cycle."""
     address = "Addresses of eight 16-byte words to read: byte addresses divided by 16."
-    data = "Words at the addresses with the same numbers, in the cycle after read."
+    data = "Word n is the word at address n; valid in the cycle after read."
     return DescribedSignature(
         {
             "read": (Out(1), "The eight words at the addresses are read in this cycle."),

@@ -37,7 +37,7 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
     significands = "Exact products of significands, sign-extended to the widest."
     exponents = "Sums of biased exponents; zero where the product does not participate, two for integers."
     c_grid_exponent = (
-        "Exponent of the accumulator, biased like a product, less the grid bits that the running format does not have, "
+        "Exponent of the accumulator, biased like a product, less the grid bits that the step's format does not have, "
         "and less the bits by which it can exceed e_max: e_max less this is the shift amount of the accumulator."
     )
     e_max = "Largest exponent of products, accumulator and e_zero, biased like a product. Groups are not included."

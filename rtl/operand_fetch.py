@@ -31,7 +31,7 @@ def core_matrix_layout(a_panels: int) -> DescribedLayout:
         {
             "rows": (rows, "16 bytes of each row of the panel, K ascending."),
             "panel": (range(a_panels), "Number of the panel of A."),
-            "segment": (1, "Bytes 0 to 15 (0) or bytes 16 to 31 (1) of each row."),
+            "segment": (1, "0: bytes 0 to 15 of each row; 1: bytes 16 to 31."),
             "tag": (1, "Tag of the request."),
         }
     )

@@ -67,10 +67,10 @@ class OperandSlots(wiring.Component):
             "ready": (Out(1), "The slot to multiply has an instruction, and all awaited operands have arrived."),
             "panel": (Out(PANEL_BITS), "Number of panels of the instruction in slot that were multiplied before."),
             "last": (Out(1), "The next panel is the last panel of its instruction."),
-            "multiply": (In(1), "A panel is multiplied in this cycle; only while ready."),
+            "multiply": (In(1), "A panel is multiplied in this cycle. Must be 0 if ready is 0."),
         }
         turns = {
-            name: (Out(turn_signature(instruction, awaited=awaited)), "Requests of the operand.")
+            name: (Out(turn_signature(instruction, awaited=awaited)), "Requests for the operand.")
             for name, awaited in operands.items()
         }
         super().__init__(DescribedSignature(ports | turns))
@@ -135,12 +135,12 @@ class PanelRequests(wiring.Component):
 
     def __init__(self, panels: int) -> None:
         ports = {
-            "pending": (In(1), "There are panels to request; this input and those below stay constant until end."),
+            "pending": (In(1), "There are panels to request; all inputs must stay constant until end is 1."),
             "descriptor": (In(descriptor_layout()), "Matrix descriptor of the operand."),
             "mn_major": (In(1), "Field mn_major of the requests."),
             "short": (In(1), "Field short of the requests."),
             "last": (In(range(panels)), "Number of the last panel."),
-            "o": (Out(stream.Signature(panel_request_layout())), "The requests."),
+            "o": (Out(stream.Signature(panel_request_layout())), "Requests for the panels, in ascending order."),
             "end": (Out(1), "The last request is accepted in this cycle."),
         }
         super().__init__(DescribedSignature(ports))

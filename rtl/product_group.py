@@ -61,7 +61,7 @@ class ProductGroup(wiring.Component):
         self.total_bits = sum_bits(GROUP_PRODUCT_BITS, count)
         self.magnitude_bits = (MAXIMUM_SCALED_GROUP * count // BLOCK_GROUP).bit_length()
         products = "Products of the significands. Products of integers are signed."
-        participates = "A product and both scales are not zero: the exponent counts in e_max, even if the sum cancels."
+        participates = "A product and both scales are not zero: e_max includes the exponent, even if total is 0."
         ports = {
             "signs": (In(count), "Signs of the products of floats."),
             "products": (In(signed(GROUP_PRODUCT_BITS)).array(count), products),

@@ -36,7 +36,7 @@ def addends_signature(config: CoreConfig) -> DescribedSignature:
             "group_terms": (group.array(widths.scaled_groups * widths.parts), group_terms),
             "group_increments": (
                 Out(widths.scaled_groups * widths.parts),
-                "Ones to add: one for each such term that is a complement.",
+                "Ones to add: one for each of group_terms that is a complement.",
             ),
             "c_term": (Out(signed(widths.total_bits)), "Aligned accumulator."),
             "c_increment": (Out(1), "One to add if the accumulator is a complement."),

@@ -91,7 +91,7 @@ def _ports(arrays: int) -> DescribedSignature:
         "Flags of operand addresses that PTX leaves undefined, in the cycle in which an instruction is accepted. The "
         "results do not depend on them."
     )
-    waits = "For a pair of CTAs: this CTA is ready for the next panel, which is multiplied once both CTAs are."
+    waits = "For a pair of CTAs: this CTA is ready for the next panel, which is multiplied once both are ready."
     panel = "For a pair of CTAs: next panel of B [column][64 bytes], valid while waits is 1 if this CTA has the panel."
     return DescribedSignature(
         {
@@ -108,8 +108,8 @@ def _ports(arrays: int) -> DescribedSignature:
             "memory": (Out(shared_memory_signature()), "Port to the shared memory of the CTA."),
             "waits": (Out(1), waits),
             "panel": (Out(panel_layout()), panel),
-            "other_waits": (In(1), "Output waits of the other CTA of a pair. Ignored if pair is 0."),
-            "other_panel": (In(panel_layout()), "Output panel of the other CTA of a pair. Ignored if pair is 0."),
+            "other_waits": (In(1), "From port waits of the other CTA of a pair. Ignored if pair is 0."),
+            "other_panel": (In(panel_layout()), "From port panel of the other CTA of a pair. Ignored if pair is 0."),
         }
     )
 

@@ -29,7 +29,7 @@ def traits_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             "ignore": (_LONE_NAN_FRACTION_BITS + EXPONENT_BITS, ignore),
-            "lone_nan": (1, "Every special value is NaN. Otherwise a special value with a zero fraction is Inf."),
+            "lone_nan": (1, "1: every special value is NaN; 0: a special value with a zero fraction is Inf."),
             "shorter": (1, "The format is a float format with a smaller F than the other float formats."),
         }
     )

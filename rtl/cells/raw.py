@@ -16,8 +16,8 @@ PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
 def raw_signature(significand: int) -> DescribedSignature:
     """Return the signature of an unpacked operand, with `significand` bits of significand. All members are outputs."""
     meaning = (
-        "Significand. A float's has a hidden bit, and a binary point that Slot defines. An integer's has its binary "
-        "point below bit 0. Undefined for Inf and NaN, which alone determine the result."
+        "Significand. For a float, it includes the hidden bit, and Slot defines its binary point. For an integer, the "
+        "binary point is below bit 0. Undefined for Inf and NaN, which determine the result without it."
     )
     exponent = Out(EXPONENT_BITS), "Exponent with the format's own bias; 1 for subnormals and integers."
     return _signature(exponent, (Out(signed(significand + 1)), meaning))

@@ -57,7 +57,7 @@ def test_the_table_and_json(cli: CommandLine) -> None:
     row = r"metadata\.legal +mux4 +tiny hopper +Bitwuzla +all inputs +proved +\d+\.\d"
     assert sum(re.fullmatch(row, line) is not None for line in lines) == 1
     assert len(lines) == 1 + 1 + 5 + 2
-    assert re.fullmatch(r"6 proved; \d+ s of work", lines[-2])
+    assert re.fullmatch(r"6 proved; \d+ s of processor time", lines[-2])
     assert lines[-1] == "all 6 proofs of 2 properties succeeded"
     report = cli.json("core.order", "--preset", "tiny")
     assert (report["proved"], report["failed"]) == (1, 0)

@@ -294,7 +294,7 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
         "level": "-2", "colour": "BLUE", "flag": "1", "word": "0xabc", "pair": "{low=0b10, colour=GREEN}",
         "sum": "0b001",
     }  # fmt: skip
-    assert h.decoded({"colour": 3}) == {"colour": "3 (of no meaning)"}
+    assert h.decoded({"colour": 3}) == {"colour": "3 (no member)"}
 
 
 @pytest.mark.parametrize("bits", [1, 3, 6, 9])

@@ -84,7 +84,7 @@ def test_totals_say_what_was_found() -> None:
     table = Table([CASE] * 7)
     for result in ("proved", "vacuous", "undecided", "proved", "broken"):
         assert re.search(rf"tiny ampere +ABC pdr +no bound +{result} +0\.2$", table.row(outcome(result)))
-    assert table.total == "2 proved, 1 vacuous, 1 undecided, 1 broken; 2 not tried; 1 s of work"
+    assert table.total == "2 proved, 1 vacuous, 1 undecided, 1 broken; 2 not tried; 1 s of processor time"
 
 
 @pytest.mark.parametrize("result", ["proved", "vacuous", "undecided", "broken"])

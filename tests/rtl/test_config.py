@@ -62,7 +62,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
       for words in (("f16",), ("s8", "u8"), ("bf16", "tf32", "s4"))),
     *(({"formats": words}, r"scales must be given for packed e2m1, .*, not \(\)$")
       for words in (("e2m1/4",), ("f16", "e4m3", "e2m1/4"))),
-    *(({"formats": ("e4m3", "e2m1"), "scales": scales}, r"scales must be without 'ue4m3' unless e2m1/4 is held, not \(")
+    *(({"formats": ("e4m3", "e2m1"), "scales": scales},
+       r"scales must be without 'ue4m3' unless formats include e2m1/4, not \(")
       for scales in (("ue4m3",), ("ue8m0", "ue4m3"))),
     *(({name: value}, f"{name} must be an integer from 8 to 40, not {re.escape(repr(value))}$")
       for name in ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits")
