@@ -27,8 +27,8 @@ class Target:
     name: str  #: PTX name
     #: Modelled architecture with the numerics of the target, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
-    #: Whether code for this target runs only on the chip of `arch`. If not, recordings of that chip are no evidence for
-    #: it.
+    #: Whether code for this target runs only on the chip of `arch`. If it also runs on other chips, recordings of that
+    #: chip are no evidence for the target.
     same_chip: bool = True
     #: Instructions of `arch` that the target does not support, as :func:`kind_word` names them.
     lacks: frozenset[str] = frozenset()
@@ -64,9 +64,9 @@ def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Ta
     )
 
 
-#: PTX targets by name. Each name is accepted as an architecture. A name without suffix stands for the chip. sm_101 is
-#: the former name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS uses instructions of
-#: sm_80 for them.
+#: PTX targets by name. Every parameter for an architecture accepts these names. A name without suffix stands for the
+#: chip. sm_101 is the former name of sm_110. sm_87 (Orin) counts as sm_80: its tensor cores have the rates of sm_80,
+#: and CUTLASS uses instructions of sm_80 on sm_87.
 TARGETS = {
     target.name: target
     for target in (
@@ -92,7 +92,7 @@ def target_named(name: str) -> Target:
     Raises
     ------
     InstructionError
-        The name is unknown; the message has the nearest target. Or it is a target before sm_80.
+        The name is unknown (the message has the nearest known target), or the target is older than sm_80.
     """
     if is_word_of(name, TARGETS):
         return TARGETS[name]

@@ -10,8 +10,8 @@ from .tensor_memory import LANES
 
 __all__ = ["FIELDS", "ColumnMask", "decode_column_mask", "largest_shift"]
 
-#: Fields of a zero-column mask descriptor: lowest bit, width in bits. `starts` and `skip_first` hold one value for each
-#: part of N.
+#: Fields of a zero-column mask descriptor: lowest bit, width in bits. For each of the 128 / M parts of N, `starts` has
+#: 8 bits and `skip_first` has one bit.
 FIELDS = {"starts": (0, 32), "skip_first": (32, 4), "generated": (39, 1), "skip_span": (40, 8), "use_span": (48, 8),
           "shift": (56, 6)}  # fmt: skip
 _START_BITS = 8
@@ -33,13 +33,13 @@ def largest_shift(m: int) -> int:
 def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -> ColumnMask:
     """Decode a zero-column mask descriptor of 64 bits for D of `m` rows and `n` columns. `where` names the instruction.
 
-    N is cut into 128 / m parts, each with a sub-mask of its own. The largest shift is from the instruction descriptor.
-    Raise an `OperandError` if the value has more than 64 bits, sets a reserved bit, or shifts too far.
+    N is cut into 128 / m parts, each with a sub-mask of its own. `max_shift` is from the instruction descriptor. Raise
+    an `OperandError` if the value has more than 64 bits, sets a reserved bit, or shifts too far.
 
-    Source: PTX ISA, zero-column mask descriptor. Its table and its examples exchange the two spans. The model follows
-    the examples: the use span counts columns of B, the skip span zero columns. A start count beyond the first span is
-    clamped to the last column of that span; PTX leaves this open, and the public interpreter numsim states it of an
-    SM100. Modelled, not measured here.
+    Source: PTX ISA, zero-column mask descriptor. The table and the examples of PTX contradict each other: the use span
+    and the skip span are exchanged. The model follows the examples: the use span counts columns of B, the skip span
+    zero columns. A start count beyond the first span is clamped to the last column of that span. PTX does not define
+    this case; the public interpreter numsim states that an SM100 clamps. Modelled, not measured here.
     """
     if not 0 <= value < 1 << 64:
         raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {shown(value)}")

@@ -122,7 +122,8 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
         return f"{value * UNIT_BYTES} bytes", ""
     if name == "base offset":
         unused = "has no effect without swizzle" if value and swizzle == "none" else ""
-        return f"row {value} of banks begins the pattern" if value else "the pattern begins at its boundary", unused
+        start = f"128-byte row {value} (modulo 8)" if value else "its natural boundary"
+        return f"the swizzle pattern starts at {start}", unused
     if name == "fixed":
         return "", "" if value == 1 else "must be 0b001"
     if name == "leading offset mode":
@@ -141,16 +142,16 @@ def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
     size = swizzle.pattern_rows * swizzle.row_bytes
     if swizzle.units > 1:
         count, wide = swizzle.pattern_rows, swizzle.row_bytes
-        note = f"{count} {rows} x {wide} bytes of {units} are a pattern; the next {count} after SBO"
+        note = f"a swizzle pattern has {count} {rows} x {wide} bytes of {units}; SBO leads to the next {count}"
         small = f"SBO {descriptor.stride_offset}" if descriptor.stride_offset < size else ""
-        note += f"; LBO leads to the next {wide} bytes, if there are any"
+        note += f"; LBO leads to the next {wide} bytes of {units}, if the operand has more"
     else:
         names = ("SBO", "LBO") if major == "k" else ("LBO", "SBO")
-        note = f"the next 8 {rows} after {names[0]}, the next 16 bytes of {units} after {names[1]}"
+        note = f"{names[0]} leads to the next 8 {rows}, {names[1]} to the next 16 bytes of {units}"
         offsets = descriptor.stride_offset, descriptor.leading_offset
         fits = min(offsets) >= size or (min(offsets) and max(offsets) > size)
         small = "" if fits else f"the smaller of SBO and LBO, {min(offsets)},"
-    problem = f"{small} is less than the {size} bytes that it skips: neighbours overlap" if small else ""
+    problem = f"{small} is less than the {size} bytes of a block, so that adjacent blocks overlap" if small else ""
     return f"{MAJORS[major]}: {note}", problem
 
 

@@ -35,8 +35,8 @@ class Evidence(Enum):
 _MEANINGS = {
     Evidence.RECORDED: "the models reproduce every bit of register files of the instruction that were recorded on a "
     "GPU of the architecture",
-    Evidence.MEASURED: "the models gave the bits of a GPU of the architecture in a campaign, whose record ships with "
-    "the package",
+    Evidence.MEASURED: "the models gave the same bits as a GPU of the architecture in a campaign of random tests, "
+    "whose record ships with the package",
     Evidence.RECORDED_ELSEWHERE: "the models reproduce dense dot products of the instruction that others recorded on "
     "a GPU of the architecture",
     Evidence.SPOT_CHECKED_ELSEWHERE: "the models reproduce one to eight result words of the instruction that others "
@@ -69,7 +69,7 @@ class Source:
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
     """Return the evidence key of an instruction. If `a_from` is None, A is in registers.
 
-    Without `opcode`, an instruction of ``tcgen05`` stands for all its opcodes, and has the evidence of none.
+    Without `opcode`, the key of a ``tcgen05`` instruction stands for all its opcodes, and no file has evidence for it.
     """
     text = str(instruction)
     if opcode:
@@ -86,7 +86,7 @@ def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) 
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for an evidence key, strongest first, or none if it is only modelled."""
+    """Return the files with evidence for an evidence key, strongest first; no file if the instruction is modelled."""
     return _sources().get(form, ())
 
 
@@ -100,14 +100,14 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opc
     arch : str
         Architecture.
     a_from : str, optional
-        ``"registers"`` or ``"shared"``: the level of that form. Default: the weakest level of all forms.
+        Location of A: ``"registers"`` or ``"shared"``. Default: the weakest level of all locations.
     opcode : Opcode, optional
         Opcode of an instruction of ``tcgen05``. Default: the weakest level of all opcodes.
 
     Raises
     ------
     InstructionError
-        The architecture does not have the instruction, or the instruction cannot take A from there.
+        The architecture does not have the instruction, or the instruction cannot read A from `a_from`.
     """
     require_architecture(instruction, arch)
     forms = forms_of(instruction, arch, opcode)

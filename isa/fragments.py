@@ -2,7 +2,7 @@
 
 One formula serves every shape (PTX ISA 9.7.14.5 and 9.7.14.6.2; confirmed on an H200 for every sm_90 shape, type and
 selector). Notation: ``g = lane >> 2``, ``t = lane & 3``; a 32-bit register holds ``E`` elements, low bits first. For
-wgmma, warp ``w`` of the four has the rows ``16 w`` to ``16 w + 15`` and uses the same formula for them.
+wgmma, warp ``w`` (0 to 3) holds rows ``16 w`` to ``16 w + 15``, and the formula applies to these sixteen rows.
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def _fragment(rows: Index, columns: Index, shape: tuple[int, int], element_bits:
 def a_fragment(instruction: Instruction) -> Fragment:
     """Return the register map of A: rows of A and *stored* columns (K/2 for a sparse instruction).
 
-    It is the dense fragment of K/2, applied to the compressed matrix. For wgmma it is the fragment of A in registers.
+    The map of a sparse A equals the map of a dense A with K/2 columns. For wgmma, the map applies to A in registers.
     """
     bits = instruction.container_bits
     per_register = 32 // bits
@@ -123,8 +123,8 @@ class MetadataMap:
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
     """Return the register map of the metadata. The selector must be less than ``instruction.sparsity_selectors``.
 
-    A selected lane holds four chunks of each of two rows if elements have 16 bits or more; otherwise it holds eight
-    chunks of one row. The bits of other lanes are ignored.
+    A lane that the selector picks holds four chunks of each of two rows if elements have 16 bits or more; otherwise it
+    holds eight chunks of one row. Metadata registers of all other lanes are ignored.
     """
     row = np.arange(instruction.m).reshape(-1, 1)
     chunk = np.arange(instruction.chunks).reshape(1, -1)
@@ -157,8 +157,8 @@ def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: i
     `byte_id` is the first byte: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is thread pair 0 or 1 for A, thread
     0 to 3 for B.
 
-    Source: PTX ISA, block scaling for ``mma.sync``. Which lane of a pair holds the scales of row g: CUTLASS, and a
-    probe of sm_120 hardware published by others.
+    Source: PTX ISA, block scaling for ``mma.sync``. CUTLASS, and a probe of sm_120 hardware published by others, show
+    which lane of a thread pair holds the scales of row g and which those of row g + 8.
     """
     size = instruction.scale_size
     assert size is not None

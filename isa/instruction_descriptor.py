@@ -95,10 +95,10 @@ def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
     if fields["sparse"] and not opcode.sparse:
         raise OperandError(f"{where} describes a sparse instruction; bit 2 must be 0 without '.sp'")
     if fields.get("k"):
-        reason = "which only dense instructions have" if opcode.sparse else "which is not covered"
-        raise OperandError(f"{where} asks for K = 96, {reason}; bit 31 must be 0")
+        reason = "which only dense instructions have" if opcode.sparse else "which is not modelled"
+        raise OperandError(f"{where} sets K = 96, {reason}; bit 31 must be 0")
     if fields.get("saturate") and opcode.kind != "i8":
-        raise OperandError(f"{where} asks for saturation, which only '.kind::i8' has; bit 3 must be 0")
+        raise OperandError(f"{where} enables saturation, which only '.kind::i8' has; bit 3 must be 0")
 
 
 def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescriptor) -> int:
@@ -196,9 +196,9 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
         ("B", b, descriptor.negate_b, descriptor.transpose_b),
     ):
         if negated and not kind.negates:
-            raise OperandError(f"{where} asks for negated {name}, which '.kind::{opcode.kind}' does not have")
+            raise OperandError(f"{where} negates {name}, which '.kind::{opcode.kind}' does not support")
         if transposed and not kind.transposes:
-            raise OperandError(f"{where} asks for transposed {name}, which .{fmt.name} of this kind does not have")
+            raise OperandError(f"{where} transposes {name}, which .{fmt.name} of this kind does not support")
     if descriptor.transpose_b and instruction.container_bits == 8 and n % (16 * opcode.cta_group):
         step = 16 * opcode.cta_group
         raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
@@ -218,7 +218,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Return accepted numbers as text for a message. A sequence with equal steps has first, last and step."""
+    """Return accepted numbers as text for a message: all, or first, last and step if six or more have equal steps."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

@@ -109,9 +109,9 @@ class Instruction:
     def sparsity_selectors(self) -> int:
         """Number of valid sparsity selectors, counted from 0.
 
-        The metadata registers of a quad hold 32 nibbles for its two rows of A; the selector picks the lanes that are
-        read. For tcgen05 with 8 chunks a row, PTX names four selectors; only for the first two is it known which
-        columns they pick.
+        The metadata registers of a quad (four lanes) hold 32 nibbles for the two rows of A of the quad; the selector
+        picks the lanes that are read. For tcgen05 with 8 chunks a row, PTX names four selectors, but public sources
+        state only for the first two which columns of tensor memory are read.
         """
         return 16 // self.chunks if self.sparse else 1
 
@@ -189,7 +189,7 @@ def _sorted_words(text: str) -> _Words:
     family, *words = text.strip().removesuffix(";").rstrip().split(".")
     if family == "tcgen05":
         raise InstructionError(
-            f"{text!r} leaves shape and types to an instruction descriptor; use sptc.tcgen05_mma, which takes both."
+            f"{text!r} has shape and types in an instruction descriptor; use sptc.tcgen05_mma with that descriptor."
         )
     if family not in _QUALIFIERS:
         raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")

@@ -21,8 +21,8 @@ _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
 #: Bytes of metadata that one instruction reads per row of A.
 _METADATA_BYTES = 4
-#: Fitted constants of a kernel: its fixed cycles, bytes per cycle that are loaded into the shared memory of an SM, and
-#: bytes per cycle of results that are written.
+#: Fitted constants of a kernel: fixed cycles, bytes per cycle that are loaded into the shared memory of an SM, and
+#: bytes of results per cycle that all SMs together write.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 
@@ -47,7 +47,8 @@ class ProductTiming:
 
     cycles: int  #: Cycles of the whole kernel
     waves: int  #: Number of tiles that each SM computes one after another
-    #: Cycles in which tiles are multiplied, and cycles in which results are written. All other `cycles` are constant.
+    #: Cycles in which tiles are multiplied, and cycles in which results are written. The remaining cycles of the kernel
+    #: are the same for every product.
     multiplying: int
     storing: int
     bound_by: str  #: Resource that limits the rate: ``"tensor core"`` or ``"shared memory"``
@@ -63,8 +64,9 @@ def product_timing(
 ) -> ProductTiming:
     """Return the timing of a product by ``wgmma`` on sm_90. Raise an `InstructionError` for any other instruction.
 
-    The shape is M, N and K. The tile, by default 128 x 256 as in cuSPARSELt, determines N; that of the instruction is
-    ignored. `result_bytes` is the size of an element of D in memory, by default that of the accumulator.
+    `shape` is M, N and K of the product. `tile` is 128 x 256 by default, as in cuSPARSELt. The tile determines N of the
+    executed ``wgmma``; N of `instruction` is ignored. `result_bytes` is the size of an element of D in memory, by
+    default the size of an accumulator.
     """
     if instruction.family != "wgmma" or ARCHITECTURE not in instruction.architectures:
         raise InstructionError(f"cycles of a product are known for wgmma on {ARCHITECTURE}, not for {instruction}")

@@ -54,9 +54,9 @@ class WgmmaSequence:
     Notes
     -----
     Source: PTX ISA 9.7.15.7 (fence, commit_group, wait_group); "Async proxy": ``wgmma`` reads shared memory through the
-    asynchronous proxy, which sees writes of threads only behind ``fence.proxy.async``. Barriers between threads that
-    write and the warpgroup are not checked, nor are copies by the asynchronous proxy itself, such as those of TMA,
-    which need no such fence.
+    asynchronous proxy, to which writes of threads are visible only after ``fence.proxy.async``. Barriers between the
+    threads that write and the warpgroup are not checked. Copies by the asynchronous proxy itself, such as those of TMA,
+    need no ``fence.proxy.async`` and are not checked either.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class WgmmaSequence:
         Raises
         ------
         OrderError
-            A multiplication that uses one of them may be unfinished.
+            A multiplication that uses one of the registers may be unfinished.
         """
         self._access("register", "read", registers)
 
@@ -83,7 +83,7 @@ class WgmmaSequence:
         Raises
         ------
         OrderError
-            A multiplication that uses one of them may be unfinished.
+            A multiplication that uses one of the registers may be unfinished.
         """
         self._access("register", "written", registers)
 
@@ -93,7 +93,7 @@ class WgmmaSequence:
         Raises
         ------
         OrderError
-            A multiplication that names one of them may be unfinished.
+            A multiplication that reads one of the buffers may be unfinished.
         """
         self._access("buffer", "written", buffers)
 
@@ -126,12 +126,12 @@ class WgmmaSequence:
         a : iterable of hashable, optional
             Registers of A; None if A is in shared memory.
         shared : iterable of hashable, optional
-            Buffers of shared memory that its descriptors address. Default: any buffer.
+            Buffers of shared memory that the descriptors of the instruction address. Default: all buffers.
 
         Raises
         ------
         InstructionError, OperandError
-            The instruction does not parse, is not a ``wgmma``, or has another number of registers.
+            The instruction does not parse or is not a ``wgmma``, or `d` or `a` has a wrong number of registers.
         OrderError
             ``wgmma.fence`` or ``fence.proxy.async`` is missing.
         """

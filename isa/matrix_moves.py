@@ -3,8 +3,8 @@
 Every form moves rows of 16 bytes; one lane supplies the address of each row. Notation: ``g = lane >> 2``,
 ``t = lane & 3``. Sources, by shape:
 
-* ``.m8n8``: PTX ISA 9.7.14.5.15 and .16 (text, Figures 104 and 107). A group of four lanes holds a row; with
-  ``.trans``, a column.
+* ``.m8n8``: PTX ISA 9.7.14.5.15 and .16 (text, Figures 104 and 107). A group of four lanes holds a row of
+  the matrix, or a column with ``.trans``.
 * ``.m16n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns across 2 rows", Figure 105, of the transposed matrix), CuTe
   ``Copy_Traits<SM100_U8x8_LDSM_T>`` and ``<SM100_U8x16_LDSM_T>`` before the byte shuffle in their ``copy``, and a map
   that others measured on an sm_120 GPU and published. The three agree. The padded formats have the same map: PTX
@@ -201,8 +201,9 @@ def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
     """Return the map between the registers of an ``ldmatrix`` or ``stmatrix`` and the rows of shared memory.
 
     A row of a padded format holds 16 elements from its low bit on, and padding above them: six-bit elements take 12
-    bytes, four-bit elements 8 bytes (PTX ISA 9.7.14.5.15). The order of bits, and the place of an element in the low
-    bits of its byte: CubeCL's run-time test. CUTLASS shifts four-bit elements from there by ``fp4_shift_A``.
+    bytes, four-bit elements 8 bytes (PTX ISA 9.7.14.5.15). CubeCL's run-time test shows the order of bits, and
+    that an element is loaded into the low bits of its byte. CUTLASS moves four-bit elements to higher bits afterwards
+    (``fp4_shift_A``).
     """
     lane = np.arange(WARP_LANES).reshape(-1, 1, 1)
     g, t = lane >> 2, lane & 3

@@ -1,7 +1,8 @@
 """Shared-memory matrix descriptors, and index maps from operand elements to byte addresses.
 
-A 64-bit matrix descriptor gives the placement of an operand of ``wgmma`` or ``tcgen05.mma`` in shared memory. It places
-*units* of 16 bytes; :class:`Swizzle` then permutes the units.
+A 64-bit matrix descriptor gives the placement of an operand of ``wgmma`` or ``tcgen05.mma`` in shared memory. The
+operand is divided into *units* of 16 bytes. The offsets of the descriptor give the address of each unit, and
+:class:`Swizzle` then permutes the units.
 """
 
 from dataclasses import dataclass
@@ -45,8 +46,8 @@ ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 class Swizzle:
     """A permutation of 16-byte units in shared memory that spreads the rows of a matrix over the banks.
 
-    A row of banks has 128 bytes. Its number, less the base offset, is XORed with the number of the atom in its row of
-    the pattern. Base offsets were measured on an H200.
+    The banks together form rows of 128 bytes. The low bits of (row number - base offset) are XORed into the bits of the
+    address that number the atoms of a pattern row. Base offsets were measured on an H200.
     """
 
     name: str  #: PTX name
@@ -109,7 +110,7 @@ class SharedDescriptor:
     start: int
     leading_offset: int
     stride_offset: int
-    #: Row of banks, modulo 8, at which the swizzle pattern starts, or 0 if it starts at its natural boundary.
+    #: Number, modulo 8, of the 128-byte row at which the swizzle pattern starts, or 0 for its natural boundary.
     base_offset: int
     swizzle: Swizzle  #: Swizzle mode: the permutation of 16-byte units
 
@@ -131,8 +132,8 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     defined |= fixed_mask << generation.fixed_bit | (1 << 64) - (1 << generation.swizzle_bit)
     if family == "tcgen05" and value & _ABSOLUTE:
         raise OperandError(
-            f"descriptor {value:#018x} of tcgen05 asks for an absolute leading address, which is not covered; bit 52 "
-            f"must be 0"
+            f"descriptor {value:#018x} of tcgen05 has an absolute leading address, which is not modelled; bit 52 must "
+            f"be 0"
         )
     if reserved := value & ~defined:
         raise OperandError(f"descriptor {value:#018x} of {family} sets the reserved bits {reserved:#x}")
@@ -251,13 +252,13 @@ def shared_map(
     descriptor : SharedDescriptor
         Matrix descriptor of the operand.
     mn, k : int
-        Rows of A or columns of B; stored columns of A or rows of B.
+        `mn`: rows of A, or columns of B. `k`: stored columns of A, or rows of B.
     element_bits : int
         Bits from one element to the next inside a unit.
     major : str
         ``"k"``: neighbours in memory are neighbours in K; ``"mn"``: they are neighbours in M or N.
     unit_elements : int
-        Elements per unit; 0 if they fill it. A unit of padded 4-bit or 6-bit elements holds 16.
+        Elements per unit, or 0 if elements fill the unit. A unit of padded 4-bit or 6-bit elements holds 16 elements.
 
     Returns
     -------
@@ -282,7 +283,7 @@ def operand_map(
 ) -> SharedMap:
     """Return the shared-memory map of A, shape (m, stored k), or of B, shape (n, k), of a ``wgmma``.
 
-    With `transposed`, imm-trans, the operand is MN-major instead of K-major.
+    With `transposed` (imm-trans in PTX), the operand is MN-major instead of K-major.
     """
     mn, k = (instruction.m, instruction.stored_k) if operand == "a" else (instruction.n, instruction.k)
     return shared_map(descriptor, mn, k, instruction.container_bits, major="mn" if transposed else "k")

@@ -94,7 +94,7 @@ def swap_for_mux3(value: int) -> bool:
     """Return whether the two stored elements of a plain metadata nibble are exchanged in front of two 3:1 multiplexers.
 
     The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements together
-    with their indices turns the twelve plain nibbles into the seven that the pair can serve.
+    with their indices turns the twelve plain nibbles into the seven nibbles that both multiplexers can select.
 
     Source: machine code of the CUDA 13.0 assembler for plain ``mma.sp`` on sm_100a and sm_120a.
     """

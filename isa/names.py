@@ -63,29 +63,30 @@ def subject_named(text: str) -> Subject:
 def resolve(text: str, arch: str | None = None, *, family: str | None = None, product: bool = False) -> Subject:
     """Return the instruction that a name, a PTX line or search words identify.
 
-    The text is, in the order in which it is tried: an exact name, as for :func:`subject_named`; a line of PTX with
-    operands; a name without qualifiers that every instruction has (``.sync.aligned``, ``.row.col``, and
-    ``.cta_group::1`` of ``tcgen05`` with its shape, or ``::2`` if only that has the shape); or words of the name in any
-    order, with ``sparse`` and ``dense`` as further words. Of several instructions with the words, those with the same
-    operands in the same places and the same numerics count as one: the first that sm_90 has is preferred, then the one
-    with ordered metadata, then the one with the fewest qualifiers.
+    The first of these interpretations that fits the text applies: an exact name, as for :func:`subject_named`; a line
+    of PTX with operands; a name without the qualifiers that every instruction has (``.sync.aligned``, ``.row.col``, and
+    for ``tcgen05`` with its shape ``.cta_group::1``, or ``::2`` if only a CTA pair has the shape); or search words of
+    the name in any order, where ``sparse`` and ``dense`` are words, too. If all matching instructions have the same
+    operands, placement of operands and numerics, one of them is returned: preferably an instruction that sm_90 has,
+    then one with ordered metadata, then the one with the fewest qualifiers.
 
     Parameters
     ----------
     text : str
         Name, line or words.
     arch : str, optional
-        Architecture or target. Of instructions with the words, only those count that it has, if it has any.
+        Architecture or target. If it has any of the matching instructions, all others are ignored.
     family : str, optional
-        ``mma``, ``wgmma`` or ``tcgen05``: of instructions with the words, only those of this family count, if any.
+        ``mma``, ``wgmma`` or ``tcgen05``. If any matching instruction is of this family, all others are ignored.
     product : bool
-        Only the product matters, not the places of the operands: ``.cta_group`` tells no instructions apart, and those
-        with ``.ws`` do not count.
+        Whether only the product matters, not the placement of operands. Then ``tcgen05`` instructions that differ only
+        in ``.cta_group`` count as one instruction, and instructions with ``.ws`` are ignored.
 
     Raises
     ------
     InstructionError
-        No instruction has this name or these words, or several have them. Its `choices` then lists these.
+        No instruction has this name or these words, or several different instructions have the words. In the latter
+        case, `choices` of the error lists them.
     """
     try:
         return subject_named(text)
@@ -108,7 +109,7 @@ def _without_fit(text: str) -> InstructionError:
 
 def in_registers(text: str, arch: str | None = None) -> Instruction:
     """Return the ``mma`` or ``wgmma`` that a text identifies. Raise an `InstructionError` as :func:`resolve` does."""
-    return parse(resolve(text, arch).name)  # refuses tcgen05
+    return parse(resolve(text, arch).name)  # raises an error for tcgen05
 
 
 def _resolved(text: str, arch: str | None, family: str | None, product: bool, error: InstructionError) -> Subject:
@@ -219,7 +220,7 @@ def _words_of(text: str) -> Counter[str]:
 
 
 def has_words(name: str, words: Counter[str]) -> bool:
-    """Return whether an instruction name contains all search words, each at least as often as it is repeated."""
+    """Return whether an instruction name contains all search words, each at least as many times as in `words`."""
     return words <= _words_of(name)
 
 
@@ -268,7 +269,7 @@ def _qualifiers(subject: Subject) -> dict[str, str]:
 def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str], str]]]:
     """Return the column headings in which instructions differ, and for each instruction its cells and its name.
 
-    Instructions that differ only in N are one row, with the values of N, and with ``n*`` in the name.
+    Instructions that differ only in N share one row, with the range of N, and with ``n*`` in the name.
     """
     cells = [(_qualifiers(one), one) for one in subjects]
     columns = [name for name in cells[0][0] if len({row[name] for row, _ in cells}) > 1]

@@ -1,7 +1,7 @@
 """Numerics of each instruction and architecture: step length, alignment and rounding.
 
-They are the parameters of a *truncated fused dot-product-add* (T-FDPA). It aligns the products of a step and the
-accumulator to the largest exponent, truncates them `alignment_bits` below it, sums them exactly and rounds once.
+Numerics are the parameters of a *truncated fused dot-product-add* (T-FDPA): it aligns the products of a step and the
+accumulator to the largest exponent, truncates each `alignment_bits` below that exponent, sums exactly and rounds once.
 """
 
 from collections.abc import Collection
@@ -30,10 +30,10 @@ __all__ = [
     "zero_exponent_for",
 ]
 
-#: Number of kept products per group of kinds mxf4 and mxf4nvf4. A group is summed exactly before the block scales are
-#: applied.
+#: Number of products per group in kinds mxf4 and mxf4nvf4. The products of a group are summed exactly before the block
+#: scales are applied.
 BLOCK_GROUP = 16
-#: Number of products of a group that some models truncate separately (:data:`OPEN_RULES`).
+#: Number of products per part of a group. Some models truncate the sum of each part (:data:`OPEN_RULES`).
 PART_OF_GROUP = 4
 #: Value of the exponent floor e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2
 #: elements with ue8m0 scales. No nonzero term has a smaller exponent.
@@ -45,7 +45,7 @@ class Method(Enum):
 
     FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the kept products of a step
     GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
-    EMULATED = "emulated"  #: two T-FDPA steps from zero over even and odd slot pairs, then an IEEE addition of C
+    EMULATED = "emulated"  #: T-FDPA from zero over even and over odd pairs of stored elements, then IEEE addition of C
     INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
 
 
@@ -64,7 +64,7 @@ class Rounding(Enum):
     RZ_F32 = "RZ-f32"  #: truncation of the exact sum to f32. Overflow gives Inf.
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round the exact sum to nearest even in f16
-    EXACT = "exact"  #: integers
+    EXACT = "exact"  #: no rounding: the sum of integers
     # No architecture uses the following values: they define test models that are wrong in one parameter.
     RNE_F32 = "RNE-f32"  #: round the exact sum to nearest even in f32
     RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
@@ -78,11 +78,11 @@ class Numerics:
     method: Method
     step: int  #: Kept products per step (L). K is cut into contiguous, ascending groups of L.
     alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
-    zero_exponent: int = 0  #: Minimum of the largest exponent (e_zero), and exponent of a zero term
+    zero_exponent: int = 0  #: Lower limit of the largest exponent (e_zero), and exponent of zero terms
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each aligned term to the last bit kept
-    #: Products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only if a product
-    #: has a larger exponent than the accumulator, which then does not count in the largest exponent.
+    #: Products that method ``GROUPED`` sums exactly before truncation: 16 or 4. With 4, an output still uses 16 if no
+    #: product has a larger exponent than the accumulator; otherwise the largest exponent ignores the accumulator.
     group: int = BLOCK_GROUP
     source: str
 
@@ -97,13 +97,13 @@ class Numerics:
         Parameters
         ----------
         products : int, optional
-            Kept products per step, another name of `step`: a power of two up to 64; from 16 for groups with block
-            scales.
+            Kept products per step, another name of `step`: a power of two up to 64, and at least 16 for method
+            ``GROUPED``.
         **changes
-            Other fields: `alignment_bits` (F, from 1 to one more than any architecture has), `rounding` and
-            `alignment`. The last two may be given by their values, such as ``"RNE-f32"``. The floor of the largest
-            exponent follows F, as in the hardware, unless `zero_exponent` is :data:`NO_FLOOR`. With block scales of
-            groups, also `group`: 16 or 4.
+            Other fields: `alignment_bits` (F, from 1 to one more than any architecture has); `rounding` and
+            `alignment`, as members or as their values, such as ``"RNE-f32"``; for method ``GROUPED`` also `group`, 16
+            or 4. The floor of the largest exponent changes with F, as in the hardware, unless `zero_exponent` is
+            :data:`NO_FLOOR`.
 
         Raises
         ------
@@ -186,8 +186,8 @@ OPEN_RULES = {
 
 
 _MEASURED = "recorded on an NVIDIA H200 (sm_90a, driver 580.159, CUDA 13.0) on 2026-11-20"
-_DENSE_MODEL = "published models of the dense instruction (MMA-Sim 2.1.1; Khattak and Mikaitis), multiplexer in front"
-_EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 steps and an f32 addition"
+_DENSE_MODEL = "published models of the dense instruction (MMA-Sim 2.1.1; Khattak and Mikaitis) behind a multiplexer"
+_EMULATION = "machine code of the CUDA 13.0 assembler: fp8 unpacked to f16, two f16 steps and an f32 addition"
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,10 @@ BLOCK_ALIGNMENT_BITS = 35
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return the exponent floor e_zero for F = `alignment_bits`. Results in f16 and scaled groups have other floors.
+    """Return the exponent floor e_zero for F = `alignment_bits`, which differs for f16 results and for scaled groups.
 
-    Without `floor`, return an exponent that is below none of the terms. Groups keep their floor, which all models have.
+    Without `floor`, return an exponent that no nonzero term falls below. Scaled groups keep their floor, which all
+    public models have.
     """
     if not floor and not grouped:
         return 2 * FORMATS["f16"].minimum_exponent if half_result else NO_FLOOR
@@ -232,7 +233,7 @@ def numerics(instruction: Instruction, arch: str, alternatives: Collection[str] 
     instruction, arch
         Instruction and architecture.
     alternatives : collection of str
-        Keys of :data:`OPEN_RULES` whose alternative applies instead of the built value.
+        Keys of :data:`OPEN_RULES` whose alternative value applies instead of the value in use.
 
     Raises
     ------

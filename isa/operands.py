@@ -74,7 +74,7 @@ class MatrixOperands:
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return a part of the batch with a part of the rows of A, C, metadata and scales of A. Slices return views."""
+        """Return selected tiles with selected rows of A, C, metadata and scales of A, as views if both are slices."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],

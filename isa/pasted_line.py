@@ -219,16 +219,16 @@ def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None
     Parameters
     ----------
     line : PastedLine
-        The line.
+        PTX line.
     i : Instruction
-        Its instruction.
+        Instruction of the line.
     opcode : Opcode, optional
         Qualifiers of ``tcgen05.mma``, required for that family.
 
     Raises
     ------
     InstructionError
-        An operand is missing or superfluous, has another number of registers, or is a constant that is out of range.
+        An operand is missing or superfluous, has a wrong number of registers, or is a constant that is out of range.
     """
     make = {"mma": _mma_roles, "wgmma": _wgmma_roles}.get(i.family)
     if make is None:
@@ -260,7 +260,7 @@ def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
     reader.take("d", _registers(accumulators, f"D, {i.m} x {i.n} of {i.d.name}"), registers=accumulators)
     reader.take("a", _registers(sizes[0], _matrix_a(i)), registers=sizes[0])
     reader.take("b", _registers(sizes[1], f"B, {i.k} x {i.n} of {i.b.name}"), registers=sizes[1])
-    reader.take("c", _registers(c_registers, f"C, {i.m} x {i.n} of {i.c.name}, which is added"), registers=c_registers)
+    reader.take("c", _registers(c_registers, f"addend C, {i.m} x {i.n} of {i.c.name}"), registers=c_registers)
     if i.sparse:
         reader.take("e", _registers(1, f"metadata, {i.chunks} nibbles for each row of A"), registers=1)
         reader.take("f", _selector(i), accepted=tuple(range(i.sparsity_selectors)))
@@ -357,9 +357,9 @@ def _tcgen05_meaning(name: str, i: Instruction, opcode: Opcode) -> str:
         "idesc": "32-bit instruction descriptor: shape, types, selector and options",
         "[scale-A-tmem]": "block scales of A in tensor memory: address",
         "[scale-B-tmem]": "block scales of B in tensor memory: address",
-        "disable-output-lane": f"{4 * opcode.cta_group} registers: a 1 leaves the lane of D as it is",
+        "disable-output-lane": f"{4 * opcode.cta_group} registers: a bit of 1 keeps the old D in one lane",
         "enable-input-d": "predicate: if false, D = A*B without the old D",
         "scale-input-d": "s: the old D is multiplied by 2**-s before it is added",
-        "zero-column-mask-desc": "64-bit mask: a shift of the columns of B, and columns taken as zeros",
+        "zero-column-mask-desc": "64-bit mask descriptor: shift of the columns of B, and columns set to zero",
     }
     return meanings[name]

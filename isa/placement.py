@@ -41,7 +41,7 @@ class Memory(Enum):
 class OperandPlacement:
     """Placement of one operand, as index arrays and as formulas.
 
-    Source: as for the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
+    Sources: those of the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
     """
 
     #: Operand: ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
@@ -57,9 +57,9 @@ class OperandPlacement:
     #: Lowest bit and width of the value in its container, in bits. Other bits of the container are ignored.
     value_low_bit: int
     value_bits: int
-    #: Placement as Python expressions. Matrices in registers: matrix coordinates, from warp w, ``g = lane >> 2``, ``t =
-    #: lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and low
-    #: bit, from the matrix coordinates and the selector f.
+    #: Placement as Python expressions. For matrices in registers, they compute the matrix coordinates from warp w,
+    #: ``g = lane >> 2``, ``t = lane & 3``, register r and element j of the register. For metadata, scales and operands
+    #: in other memories, they compute lane, word and low bit from the matrix coordinates and the selector f.
     formulas: Mapping[str, str]
     notes: tuple[str, ...] = ()  #: Further conditions on the placement, as text
     tile: SharedTile | None = None  #: Tile in shared memory, if the caller chose one
@@ -104,8 +104,8 @@ def placements(
     Returns
     -------
     Placements
-        For tcgen05, the rows of one CTA; lanes and columns of tensor memory count from the address of the operand.
-        Block scales have the byte, thread and scale ids 0.
+        For tcgen05, the placement of the rows of one CTA, with lanes and columns of tensor memory relative to the
+        address of the operand. Block scales are placed for byte id, thread id and scale id 0.
 
     Raises
     ------
@@ -204,8 +204,9 @@ def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: i
         value_bits=8,
         formulas={"lane": lane, "low bit": "8*block"},
         notes=(
-            f"for the ids 0; a byte id of 1 adds 8 to the low bit, a thread id of 1 adds {lanes_per_id} to the lane",
-            f"a block is {i.span} logical k",
+            "for byte id 0 and thread id 0; each further byte id adds 8 to the low bit, each further thread id adds "
+            f"{lanes_per_id} to the lane",
+            f"a block has {i.span} logical columns along K",
         ),
     )
 
@@ -310,11 +311,11 @@ def _of_tensor_map(
     indices: tuple[str, str],
     formulas: tuple[str, str, str],
 ) -> OperandPlacement:
-    notes = ["lanes and columns count from the operand's address"]
+    notes = ["lanes and columns are relative to the operand's address"]
     if where.copies[1:]:
-        notes.append(f"with copies {', '.join(map(str, where.copies[1:]))} lanes on")
+        notes.append(f"with copies at lane offsets {', '.join(map(str, where.copies[1:]))}")
     if layout.half_lanes:
-        notes.append("an address of lane 16 is accepted too")
+        notes.append("the operand's address may also be at lane 16")
     if layout.cta_group > 1 and indices[0] == "row":
         notes.append(f"{layout.rows} rows in each CTA")
     fmt: Format | None = getattr(i, operand, None)

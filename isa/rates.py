@@ -1,7 +1,7 @@
-"""Cycles of ``mma`` on architectures without own measurements, from rates in NVIDIA's white papers.
+"""Cycles of ``mma`` on architectures that this project did not measure, from rates in NVIDIA's white papers.
 
-A white paper gives operations per second, tensor cores and boost clock of a product; the rate is that of its dense
-instructions. A sparse instruction multiplies as many kept elements per cycle as a dense one.
+A white paper states operations per second, number of tensor cores and boost clock of a GPU, from which the rate of
+dense instructions follows. A sparse instruction multiplies as many kept elements per cycle as a dense instruction.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,16 @@ __all__ = ["RATES", "Rates", "timing_on"]
 class Rates:
     """Dense multiply-accumulates per cycle that one tensor core computes.
 
-    The key is the width of an element in the datapath; for floats that accumulate in f16, with a suffix.
+    Keys of `macs` are widths of an element in the datapath, with the prefix ``integer`` for integers and the suffix
+    ``f16`` for floats that accumulate in f16.
     """
 
-    source: str  #: Title of the white paper that states the rates, and name of the product
+    source: str  #: Title of the white paper that states the rates, and name of the GPU
     macs: Mapping[str, int]
 
 
-#: On GeForce products only, f16 and fp8 products that accumulate in f32 have half the rate. Data-centre products with
-#: the same chip accumulate in f32 at the rate of f16.
+#: Rates of GeForce GPUs. They accumulate f16 and fp8 products in f32 at half the rate of f16. Data-centre GPUs with the
+#: same chip accumulate in f32 at the rate of f16.
 _GEFORCE = {"32": 32, "16": 64, "16 f16": 128, "integer 8": 256}
 RATES: dict[str, Rates] = {
     "sm_80": Rates(
@@ -61,14 +62,15 @@ def timing_on(instruction: Instruction, name: str, a_from: str = "registers") ->
     name : str
         Target.
     a_from : str
-        Place of A of ``wgmma``.
+        Location of A of a ``wgmma``: ``"registers"`` or ``"shared"``.
 
     Returns
     -------
     Timing or None
-        On sm_90 that of :func:`~sptc.isa.timing.timing`. On other architectures the latency is NaN, since no public
-        source states it. A sequence that emulates an instruction, and ``mma`` of sm_100, of which no public figure is
-        known, have the timing of sm_90. On a target that shares only the numerics of `arch`, all is modelled.
+        On sm_90, the result of :func:`~sptc.isa.timing.timing`. On other architectures, an interval from the rates, and
+        NaN as the latency, which no public source states; but emulated instructions, and every ``mma`` of sm_100, for
+        which no rate is published, have the timing of sm_90. `source` is ``MODELLED`` for a target of another chip
+        than that of the architecture, such as sm_87.
     """
     target = target_named(name)
     i, arch = instruction, target.arch

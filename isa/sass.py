@@ -1,7 +1,8 @@
 """Names of tensor-core instructions in machine code (SASS), and the PTX instructions that they implement.
 
 Measured: each instruction of this package was assembled alone by ptxas and read back by nvdisasm, both of CUDA 13.5
-(`tests/isa/sass.csv`). ``tcgen05`` names neither shape, types nor sparsity, which are in the instruction descriptor.
+(`tests/isa/sass.csv`). The SASS name of a ``tcgen05.mma`` contains neither shape, types nor sparsity, which are in the
+instruction descriptor.
 """
 
 import re
@@ -42,14 +43,15 @@ class Implementation:
 def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
     """Return name and number of the machine instructions (SASS) that execute an ``mma`` or ``wgmma``.
 
-    Two of them, with conversions and additions around them, emulate fp8 by f16, and 4-bit by 8-bit integers.
+    An ``mma`` that the architecture emulates takes two of them, with conversions and additions around: f16 instructions
+    for fp8, and 8-bit instructions for 4-bit integers.
 
     Parameters
     ----------
     i : Instruction
         Family ``mma`` or ``wgmma``.
     arch : str
-        Architecture that has it.
+        Architecture that has the instruction.
     """
     if i.family == "wgmma":
         return ".".join([f"{_letter(i)}GMMA", *_words(i, f"{i.m}x{i.n}x{i.k}")]), 1
@@ -128,12 +130,12 @@ def sass_name(text: str) -> str | None:
 
 
 def implementations(name: str) -> Iterator[Implementation]:
-    """Yield the PTX instructions that a SASS name implements. An incomplete name matches all names with its words.
+    """Yield the PTX instructions that a SASS name implements. An incomplete name matches all with its qualifiers.
 
     Parameters
     ----------
     name : str
-        Name; the order of words that are no types is free.
+        SASS name; qualifiers other than types may have any order.
 
     Raises
     ------

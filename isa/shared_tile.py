@@ -22,7 +22,7 @@ from .tcgen05 import KINDS, Opcode
 
 __all__ = ["MAJORS", "SharedTile", "TileShape", "check_tile", "packed_tile", "tile_shape"]
 
-#: Text that describes the major of an operand in messages, by its short name.
+#: Name of an operand's memory order (major) in messages, by its short name.
 MAJORS = {"k": "K-major", "mn": "MN-major"}
 #: Maximum bytes of shared memory of a CTA on sm_90 and sm_100.
 _MOST_BYTES = 227 * 1024
@@ -61,7 +61,7 @@ class SharedTile:
         shape : TileShape
             Shape of the operand.
         inner, outer : str
-            Names of the index along which neighbours are adjacent in memory, and of the other.
+            Names of two indices: `inner` counts elements that are adjacent in memory, `outer` rows of such elements.
         """
         d, swizzle, bits = self.descriptor, self.descriptor.swizzle, shape.element_bits
         leading, stride = "LBO", "SBO"
@@ -90,7 +90,7 @@ class SharedTile:
         name = shape.operand.upper()
         places = np.sort((where.addresses * 8 + where.low_bits).ravel())
         if shared := int((np.diff(places) < where.element_bits).sum()):
-            yield f"{shared} of {places.size} elements of {name} share bytes with another: the offsets are too small"
+            yield f"{shared} of {places.size} elements of {name} share bytes with others: the offsets are too small"
         if (beyond := where.first_beyond(_MOST_BYTES)) is not None:
             yield f"{name} reaches byte {beyond}, beyond the {_MOST_BYTES} bytes of a CTA"
 
@@ -101,7 +101,7 @@ def tile_shape(i: Instruction, operand: str, opcode: Opcode | None = None) -> Ti
     Raises
     ------
     OperandError
-        The instruction reads both from registers.
+        The instruction reads A and B from registers.
     """
     if i.family == "mma":
         raise OperandError(f"{i} reads its operands from registers, not from shared memory")

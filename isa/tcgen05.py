@@ -33,8 +33,8 @@ class Kind:
     """Types and options that one ``.kind::`` qualifier of ``tcgen05.mma`` allows.
 
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
-    ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4: CUDA 13.0 assembler. That
-    f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
+    ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4 is that of the CUDA 13.0
+    assembler. CUTLASS does not mix f16 and bf16; PTX does not state whether an instruction may.
     """
 
     k: int  #: K of the sparse instruction. K of the dense instruction is half of it.
@@ -90,19 +90,19 @@ _SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
 class Opcode:
     """Opcode and qualifiers of one ``tcgen05.mma``.
 
-    Source: PTX ISA. Kinds and collectors that allow ``.ashift``: CUDA 13.0 assembler. That a sparse pair with 64 rows
-    each does not allow it: the public interpreter numsim, after an SM100.
+    Source: PTX ISA. The kinds and collectors that allow ``.ashift`` are those that the CUDA 13.0 assembler accepts. A
+    sparse CTA pair with 64 rows per CTA does not allow ``.ashift``, as in the public interpreter numsim of an SM100.
     """
 
     kind: str  #: Name of the ``.kind::`` qualifier, a key of :data:`KINDS`
-    sparse: bool = True  #: ``.sp``
+    sparse: bool = True  #: Whether the opcode has ``.sp``
     cta_group: int  #: Number of CTAs that compute together: 1 or 2
-    weight_stationary: bool = False  #: ``.ws``
+    weight_stationary: bool = False  #: Whether the opcode has ``.ws``
     #: Qualifier that sets the number of block scales, as written, or empty for the default or without block scaling.
     scale_word: str = ""
     #: ``.collector`` qualifier as written, or empty. It permits reuse of operands and changes no result.
     collector: str = ""
-    #: ``.ashift``: A in tensor memory is shifted by one row after the multiplication.
+    #: Whether the opcode has ``.ashift``: A in tensor memory is shifted by one row after the multiplication.
     shifts_a: bool = False
 
     @property

@@ -197,13 +197,13 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
 def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     """Return the map of A, shape (rows of one CTA, stored K). Row r of A is in the same lane as row r of D.
 
-    The elements of the matrix are containers. A word holds several, the first in the low bits. Raise an `OperandError`
-    if the base address is misaligned or out of range, A reaches beyond the last column, or no public source states the
-    place of its elements.
+    The map places the containers of the elements. A word has one or several containers, the first in the low bits.
+    Raise an `OperandError` if the base address is misaligned or out of range, A reaches beyond the last column, or no
+    public source states where the elements are.
 
-    Source: PTX ISA, packing formats of A in tensor memory. PTX shows in figures only where six-bit and unpacked
-    four-bit elements are in their byte. Layout B: CUTLASS duplicates A in the lanes of both parts of N
-    (``TmemAllocMode::Duplicated``). ``.ws`` with 64 rows: extensions of CuTe do the same for 16-bit elements only.
+    Source: PTX ISA, packing formats of A in tensor memory. The position of six-bit and unpacked four-bit elements in
+    their byte is shown in figures of PTX only. In layout B, CUTLASS duplicates A in the lanes of both parts of N
+    (``TmemAllocMode::Duplicated``). For ``.ws`` with 64 rows, extensions of CuTe duplicate A if elements have 16 bits.
     """
     bits = instruction.container_bits
     if layout.name == "G" or (layout.name == "E" and bits != 16):
@@ -230,12 +230,13 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
     Elements of 16 bits or more have eight chunks per row: a word holds four chunks of each of two rows, and the
     selector picks the column. Narrower elements: each of two columns holds eight chunks of one row. With ``.ws`` and
     fewer than 128 rows, copies fill the other lanes. Raise an `OperandError` if the base address is misaligned or out
-    of range, the metadata reaches beyond the last column, or no public source states its place: for selectors 2 and 3.
+    of range, the metadata reaches beyond the last column, or the selector is 2 or 3: no public source states the
+    columns of these selectors.
 
     Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``; JAX agrees for 128 rows; PTX shows figures only. Layouts C and
     F (64 rows in half of the lanes): github.com/noheat61/triton, DOT_SPARSE_INTERNALS.md section 10, whose kernels
-    match every bit on a Jetson Thor (f16, bf16 and fp8, one CTA). There a row has the same lane as in D, as with 128
-    rows, and two figures of PTX (262 and 264, the metadata of f16 and tf32) are exchanged.
+    match every bit on a Jetson Thor (f16, bf16 and fp8, one CTA). In these layouts a row has the same lane as in D,
+    as with 128 rows; figures 262 and 264 of PTX (metadata of f16 and of tf32) are exchanged.
     """
     lane, column = _base("e", address, layout)
     if sparsity_selector >= instruction.sparsity_selectors:
@@ -257,13 +258,13 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
     """Return the map of one operand's block scales, one byte each. Each row of A or column of B has a row in the map.
 
-    Lines are rows of A in one CTA, or columns of B. `scale_id` is the byte of the word that holds the first scale. For
-    B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and each partition of
-    32 lanes holds a copy of its part. Raise an `OperandError` if the base address is misaligned or out of range, the
-    scales reach beyond the last column, or no public source states their place.
+    `lines` is the number of rows of A in one CTA, or of columns of B. `scale_id` is the byte of the word that holds the
+    first scale. For B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and
+    each partition of 32 lanes holds a copy of its part. Raise an `OperandError` if the base address is misaligned or
+    out of range, the scales reach beyond the last column, or no public source states where the scales are.
 
-    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``. Two parts follow its ``2by2`` form, which takes
-    whole partitions.
+    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``. For two parts of N, the map is that of the
+    ``2by2`` form of ``tmem_sf_frg``, which fills whole partitions.
     """
     lane, column = decode_address(address, name)
     if lane:

@@ -2,7 +2,7 @@
 
 The interval of an instruction is the time for which it occupies its busiest resource. Tensor cores of an SM take two
 columns of D per cycle. Shared memory delivers 128 bytes per cycle; B is read once for all tensor cores, and each CTA of
-a pair reads half of it and passes it to the other. The register file delivers the other operands of sm_90.
+a pair reads half of B and passes it to its peer. The register file delivers the other operands of sm_90.
 """
 
 from collections.abc import Mapping
@@ -96,9 +96,10 @@ class Timing:
     #: Cycles from the issue of one instruction to the issue of the next independent instruction: per tensor core for
     #: ``mma``, per SM (four tensor cores) for ``wgmma`` and ``tcgen05.mma``.
     interval: float
-    #: Latency in cycles. ``mma``: from one instruction to the next that needs its result. ``wgmma``: from the fence to
-    #: the end of the wait, for a group of one instruction. Each further instruction of the group adds an interval.
-    #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public source states it.
+    #: Latency in cycles. ``mma``: from the issue of one instruction to the issue of the next, which needs its result.
+    #: ``wgmma``: from the fence to the end of the wait, for a group of one instruction. Each further instruction of the
+    #: group adds an interval. ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public
+    #: source states the latency.
     latency: float
     bound_by: Resource  #: Hardware resource that determines the issue interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
@@ -149,8 +150,8 @@ _LATE_PER_COLUMN = 3 / 32
 #: the latency of shapes with eight rows.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Additional latency in cycles of ``tcgen05.mma`` on a CTA pair with 64 rows per CTA. Further cycles, if A is in shared
-#: memory, for reads of A, and the maximum for reads of the part of B that precedes A.
+#: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA. If A is in shared memory,
+#: `_HALF_ROWS_SHARED` for reads of A, and at most `_FIRST_OF_B` for reads of the part of B that precedes A.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
 #: shared memory.
@@ -167,11 +168,11 @@ _MEASURED = {
 _MEASURED_COLUMNS = (64, 80, 96, 112, 128, 256)
 #: Interval and latency in cycles of the sequences that emulate an ``mma`` on sm_90, by shape and types, without and
 #: with ``.satfinite``. Interval: from one emulated ``mma`` to the next on a tensor core that four warps share. Latency:
-#: the same for one warp with dependent instructions. Ordered metadata takes as long as plain metadata, and all pairs of
-#: fp8 formats take the same time. Measured on an H100 with ``sptc gpu cycles``
-#: (``recordings/cycles/sequences-h100-2026-11-25.csv``): new operands are computed before each instruction, so that it
-#: shares no work with the one before. A compiler interleaves such a sequence with the code around it: the figures hold
-#: for loops of eight instructions only. In loops of sixteen or more, sparse fp8 takes up to twice as long.
+#: from one emulated ``mma`` to the next in one warp if each needs the result of the previous ``mma``. Ordered metadata
+#: takes as long as plain metadata, and all pairs of fp8 formats take the same time. Measured on an H100 with ``sptc gpu
+#: cycles`` (``recordings/cycles/sequences-h100-2026-11-25.csv``): new operands are computed before each ``mma``, so
+#: that sequences have no common work. The compiler interleaves a sequence with the code around it: the figures hold for
+#: loops of eight ``mma`` only. In loops of sixteen or more, sparse fp8 takes up to twice as long.
 _SEQUENCES: Mapping[str, tuple[tuple[float, float], ...]] = {
     "mma m16n8k16 f16 fp8": ((16.3, 20.1),),
     "mma m16n8k16 f32 fp8": ((20.7, 23.8),),
@@ -231,8 +232,8 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
     """Return the timing of an ``mma`` or ``wgmma``, or None on architectures other than sm_90, which were not measured.
 
-    A of a ``wgmma`` is in ``"registers"`` or ``"shared"`` memory. The timing of a sequence (:func:`is_sequence`) is
-    that of a loop of its instructions.
+    A of a ``wgmma`` is in ``"registers"`` or ``"shared"`` memory. The timing of an emulated ``mma``
+    (:func:`is_sequence`) was measured in a loop of eight ``mma``.
     """
     i = instruction
     if arch != ARCHITECTURE or arch not in i.architectures or i.family == "tcgen05":
@@ -261,12 +262,12 @@ def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
 
     Raise an `InstructionError` if the opcode has ``.ws``, of which no timing is known.
 
-    Source: measured by others, 264 dense forms, N from 64 to 256. One CTA: the law gives every interval within 0.06
-    cycles, and every latency exactly, except that block scales with A in tensor memory and N = 256 take 2 cycles more.
-    A pair with N below 112: measured intervals exceed the law by 1 to 4.1 cycles with A in shared memory, by 2 where N
-    / 4 is 16.
+    Source: measured by others, 264 dense forms, N from 64 to 256. The formula gives every interval of one CTA within
+    0.06 cycles, and every latency exactly, except that block scales with A in tensor memory and N = 256 take 2 cycles
+    more. For a CTA pair with N below 112, measured intervals exceed the formula by 1 to 4.1 cycles with A in shared
+    memory, and by 2 cycles with A in tensor memory, M = 128 and N = 64.
 
-    Modelled by the same law, since nobody measured them: sparse forms, with twice as many bytes of B and the same
+    The formula also models what nobody measured: sparse instructions, with twice as many bytes of B and the same
     columns per cycle; other types; other N. If N is below 64, accumulators or tensor memory may limit the rate as well.
     """
     if opcode.weight_stationary:

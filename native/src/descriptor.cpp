@@ -60,11 +60,11 @@ void check_form(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t
     if (sparse && !opcode.sparse)
         refuse_value(where, " describes a sparse instruction; bit 2 must be 0 without '.sp'.");
     if (fields.k.of(value))
-        refuse_value(where, " asks for K = 96, ",
-                     opcode.sparse ? "which only dense instructions have" : "which is not covered",
+        refuse_value(where, " sets K = 96, ",
+                     opcode.sparse ? "which only dense instructions have" : "which is not modelled",
                      "; bit 31 must be 0.");
     if (fields.saturate.of(value) && !opcode.of_kind().saturates)
-        refuse_value(where, " asks for saturation, which only '.kind::i8' has; bit 3 must be 0.");
+        refuse_value(where, " enables saturation, which only '.kind::i8' has; bit 3 must be 0.");
 }
 
 void check_shape(const OpcodeOn &opcode, int m, int n, const std::string &where) {
@@ -85,15 +85,14 @@ void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint
         refuse_value("A and B in ", where, " must have the same type, not .", a.name, " and .", b.name, ".");
     if (d.bits == 16 && std::string(a.name) == "bf16")
         refuse_value("the type of D in ", where, " must be .f32 with .bf16, not .f16.");
-    const auto asks = [&](const char *what) { return where + " asks for " + what + ", which "; };
     if (fields.negate_a.of(value) && !kind.negates)
-        refuse_value(asks("negated A"), "'.kind::", kind.name, "' does not have.");
+        refuse_value(where, " negates A, which '.kind::", kind.name, "' does not support.");
     if (fields.transpose_a.of(value) && !kind.transposes)
-        refuse_value(asks("transposed A"), ".", a.name, " of this kind does not have.");
+        refuse_value(where, " transposes A, which .", a.name, " of this kind does not support.");
     if (fields.negate_b.of(value) && !kind.negates)
-        refuse_value(asks("negated B"), "'.kind::", kind.name, "' does not have.");
+        refuse_value(where, " negates B, which '.kind::", kind.name, "' does not support.");
     if (fields.transpose_b.of(value) && !kind.transposes)
-        refuse_value(asks("transposed B"), ".", b.name, " of this kind does not have.");
+        refuse_value(where, " transposes B, which .", b.name, " of this kind does not support.");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (f"{DENSE}.kind::f16", {"idesc": 1 << 2 | 1 << 4 | 2 << 17 | 8 << 24}, r"a sparse instruction; bit 2 must be 0"),
     (F16, {"zero_column_mask": 0}, r"takes no zero_column_mask, which only '\.ws' has$"),
     (f"{WS}.kind::f16", {"zero_column_mask": 1 << 56}, r"by 1 columns, but the instruction descriptor allows 0$"),
-    (F16, {"b": 1 << 46 | 1 << 52}, r"asks for an absolute leading address, which is not covered; bit 52 must be 0$"),
+    (F16, {"b": 1 << 46 | 1 << 52}, r"has an absolute leading address, which is not modelled; bit 52 must be 0$"),
     (F16, {"idesc": 4.5}, r"^idesc of .* must be an int, not float$"),
     (F16, {"a": True}, r"^a of .* must be an int, not bool$"),
     (F16, {"a": 1 << 40}, r"^a must be a 32-bit address of tensor memory, not 1099511627776$"),
@@ -120,7 +120,7 @@ def test_refused(rng: Random) -> None:
         assert re.search(message, str(caught.value)), str(caught.value)
     for text, flipped, message in (  # values that no public source defines
         (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source .* columns selector [23] selects$"),
-        (f"{DENSE}.kind::mxf4.block_scale", 1 << 31, r"asks for K = 96, which is not covered; bit 31 must be 0$"),
+        (f"{DENSE}.kind::mxf4.block_scale", 1 << 31, r"sets K = 96, which is not modelled; bit 31 must be 0$"),
         (f"{DENSE2}.kind::mxf4.block_scale", 24 << 24, r"^scale_b must have a multiple of 64 columns, not 16"),
     ):
         given = case(text, rng, n=16)

@@ -150,7 +150,7 @@ def test_other_memories(cli: CommandLine) -> None:
          "127,15 = lane 127 column 7 bits 31:16\n", "31,7 = byte 510\n"),
         (f"{TCGEN05} (m64n8k32.f32.f16.f16)", "lane = row//16*32 + chunk//4*8 + row % 8"),
         ("tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)", "lane = row + 64*(n//32)",
-         "with copies 64 lanes on"),
+         "with copies at lane offsets 64"),
         (MXF4, "scales of B: 8 x 2, 8 bits each, in registers"),
         ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "the value in bits 31:13 of these, others ignored"),
     ):  # fmt: skip
@@ -176,7 +176,7 @@ def test_tiles_of_shared_memory(cli: CommandLine) -> None:
     assert [(entry["k"], entry["n"]) for entry in found["elements"]] == [(31, 255)]
     text = cli.text(WGMMA, "--sbo", "0x40", "--lbo", 1024, "--start", 256, "--operand", "a")
     assert "start 256, SBO 64, LBO 1024" in text
-    assert "448 of 1024 elements of A share bytes with another: the offsets are too small" in text
+    assert "448 of 1024 elements of A share bytes with others: the offsets are too small" in text
     for bad, message in (
         ((F16, "--swizzle", "64B"), "reads its operands from registers, not from shared memory"),
         ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only a and b can be in shared memory, not d"),
@@ -208,7 +208,7 @@ def test_descriptors(cli: CommandLine) -> None:
     assert "of tcgen05" in cli.text("0x4000_4040_0001_0000ULL")
     f16, fp8 = (f"wgmma.mma_async.sp.sync.aligned.m64n64k{types}" for types in ("32.f32.f16.f16", "64.f32.e4m3.e4m3"))
     assert "A, MN-major: fits" in cli.text("0x4000004000010000", f16)
-    share = "elements of {0} share bytes with another: the offsets are too small"
+    share = "elements of {0} share bytes with others: the offsets are too small"
     for words, *problems in (
         (("0xc000_8040_0001_0000", "wgmma"), "bits 48:46, reserved: must be 0"),
         (("0x7000404000010000", "tcgen05"), "bits 60:53, reserved: must be 0",

@@ -55,7 +55,7 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         again = [int(printed[f"{name} address" if name == "start" else f"{name} byte offset"].meaning.split()[0])
                  for name in ("start", "leading", "stride")]  # fmt: skip
         base = printed["base offset"].meaning
-        number = int(base.split()[1]) if base.startswith("row") else 0
+        number = int(base.partition(" row ")[2][:1] or 0)
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
         bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # the base offset may have no effect
         fields = shared_fields(bits, family)

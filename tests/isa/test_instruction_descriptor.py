@@ -96,8 +96,8 @@ def _first(text: str, **wanted: object) -> tuple[Opcode, InstructionDescriptor]:
 # Opcode, type or shape of the instruction, inverted bits, and part of the message.
 REFUSED = [
     (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
-    (f"{SP}.kind::f16", {}, 1 << 3, r"asks for saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
-    (f"{SP}.kind::mxf4.block_scale", {}, 1 << 31, r"asks for K = 96, which only dense instructions have"),
+    (f"{SP}.kind::f16", {}, 1 << 3, r"enables saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
+    (f"{SP}.kind::mxf4.block_scale", {}, 1 << 31, r"sets K = 96, which only dense instructions have"),
     *((f"{SP}.kind::f16", {}, 1 << bit, rf"sets the reserved bits {1 << bit:#x}$") for bit in (6, 23, 29)),
     *((f"{SP}.kind::mxf8f6f4.block_scale", {}, 1 << bit, rf"reserved bits {1 << bit:#x}$") for bit in (0, 26, 31)),
     (f"{SP}.kind::mxf4.block_scale", {}, 1 << 12, r"sets the reserved bits 0x1000$"),
@@ -110,8 +110,8 @@ REFUSED = [
     (f"{SP2}.kind::f16", {"m": 128}, 12 << 24, r"M in .* must be 128 or 256, not 64$"),
     (f"{SP}.kind::f16", {"n": 8}, 1 << 17, r"N in .* must be 8 to 256 in steps of 8, not 0$"),
     (f"{SP}.kind::i8", {"n": 32}, 1 << 17, r"N in .* must be 8, 16, 24, 32, 48, .* or 256, not 40$"),
-    (f"{SP}.kind::i8", {}, 1 << 13, r"asks for negated A, which '\.kind::i8' does not have$"),
-    (f"{SP}.kind::mxf4.block_scale", {}, 1 << 15, r"asks for transposed A, which \.e2m1 of this kind does not have$"),
+    (f"{SP}.kind::i8", {}, 1 << 13, r"negates A, which '\.kind::i8' does not support$"),
+    (f"{SP}.kind::mxf4.block_scale", {}, 1 << 15, r"transposes A, which \.e2m1 of this kind does not support$"),
     (f"{SP}.kind::f8f6f4", {"n": 8}, 1 << 16, r"N in .* a multiple of 16 with transposed B of 8 bits, not 8$"),
     (f"{SP2}.kind::f8f6f4", {"n": 48}, 1 << 16, r"N in .* a multiple of 32 with transposed B of 8 bits, not 48$"),
     (f"{SP}.kind::i8", {}, 1, r"the selector in .* must be 0, not 1$"),

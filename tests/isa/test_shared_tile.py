@@ -79,7 +79,7 @@ def test_what_is_wrong_or_refused() -> None:
     i = parse(TEXTS[0])
     shape = tile_shape(i, "b")
     tile = packed_tile(i, "b", offsets=(0, 128))
-    assert [*tile.problems(shape)] == ["1536 of 2048 elements of B share bytes with another: the offsets are too small"]
+    assert [*tile.problems(shape)] == ["1536 of 2048 elements of B share bytes with others: the offsets are too small"]
     far = SharedTile(packed_tile(i, "b", start=262_128 - 16, offsets=(16, 32)).descriptor)
     assert any("beyond the 232448 bytes of a CTA" in problem for problem in far.problems(shape))
     for text, words, message in (
