@@ -49,7 +49,7 @@ __all__ = [
 
 #: Size of shared memory and of the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
-#: On average, one in this number of random instructions has more than four panels of B.
+#: On average, one in this number of random instructions has more than four panels (eight columns each) of B.
 _LONG_ONE_IN = 12
 #: On average, one in this number of random instructions has operands spread over much of shared memory.
 _SPREAD_ONE_IN = 6
@@ -58,8 +58,9 @@ _SPREAD_ONE_IN = 6
 def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int) -> Iterator[Job]:
     """Yield every case of a register file as a job of a warpgroup.
 
-    Results are the D of the file or, without D, those of the golden model. `rng` draws registers that are not read.
-    `base` is the unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
+    Results are the D of the file or, without D, those of the golden model. `rng` draws the contents of registers that
+    the instruction does not read. `base` is the 16-byte unit of shared memory at which the image of the file begins: a
+    multiple of 64, the length of a swizzle pattern.
     """
     reads = _reads(file, WARPS * WARP_ROWS)
     i = file.instruction
@@ -72,7 +73,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
-        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all panels
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all warps, by panel
         for warp in range(WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
             a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
@@ -100,7 +101,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
     """Yield an endless sequence of random jobs of a warpgroup, alternating between the halves of shared memory.
 
-    Two instructions may be in flight. They use different halves, so that each address belongs to one of them.
+    Two instructions may be in flight. They use different halves, so that each address belongs to one instruction.
     """
     half, number = _UNITS // 2, 0
     for file in _random_files(config, rng):
@@ -156,8 +157,8 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
-#: Panels of A over all rows, shared-memory reads per panel, and tensor memory columns of A and of the scales of 128
-#: rows.
+#: Number of panels of A, of shared-memory reads per panel, and of tensor memory columns that A and the scales of 128
+#: rows occupy.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
 #: Number of panels of B that have their block scales in the same column of tensor memory.
 _SCALED_PANELS = 4
@@ -198,7 +199,7 @@ def random_instruction(
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
-    The opcode has no ``.ws``; D has at most `widest` columns. Types, shape, places and flags are drawn.
+    The opcode has no ``.ws``; D has at most `widest` columns. Types, shape, addresses and flags are random.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
@@ -260,7 +261,7 @@ def random_work(
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator) -> CtaProgram:
-    """Return random instructions of a CTA pair, for a test in which arrays output hashes of operands instead of sums.
+    """Return random instructions of a CTA pair, for a test whose arrays output hashes of their operands, not sums.
 
     The D of an instruction has at most 32 columns. Commits follow as in :func:`random_work`.
     """
@@ -288,7 +289,7 @@ def _commits(rng: np.random.Generator) -> int:
 
 
 def _panel_order(count: int, pair: bool) -> list[int]:
-    """Return the panels of D in the order of computation: a pair alternates between the B of its two CTAs."""
+    """Return the panels of D in the order of computation: a CTA pair takes panels of B from its CTAs alternately."""
     return [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
 
 

@@ -2,8 +2,8 @@
 
 Totals are in memory and, on request, in a folder from which a campaign resumes. The folder holds a journal,
 ``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if coverage is sampled.
-Once a second, first the coverage is written, then the entries of the shards that it includes. A killed campaign repeats
-the shards of its last second and loses none.
+With coverage, files are written once a second: first the coverage, then the entries of the shards that it includes. A
+campaign that was killed therefore repeats the shards of its last second, and loses no shard.
 """
 
 import gzip
@@ -183,9 +183,9 @@ def _spell(value: object) -> str:
 class Record:
     """Results of the finished shards of a campaign; shards that are already stored in the folder are counted first.
 
-    `pairs` are counts by datapath and pair of formats, `forms` counts by form of instruction, and `total` the counts of
-    the campaign. `coverage` is the merged coverage of all shards, and `failed` the shard with a mismatch that has the
-    lowest index.
+    `pairs` are counts by datapath and pair of formats, `forms` counts by instruction and location of A, and `total` the
+    counts of the campaign. `coverage` is the merged coverage of all shards. `failed` is, of all shards with a mismatch,
+    the shard with the lowest index.
     """
 
     def __init__(self, plan: Plan, folder: StateFolder | None, sample: bool) -> None:
@@ -276,8 +276,8 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
     """Return the counts of a campaign by instruction form as compressed JSON, the input of :mod:`sptc.isa.evidence`.
 
     The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It has the
-    numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign has one
-    architecture.
+    numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign must
+    have a single architecture.
     """
     plan = record.plan
     instructions: dict[str, dict[str, dict[str, int]]] = {}
@@ -316,7 +316,7 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
     """Yield the unfinished shards of a campaign in order; `shards` limits them to the first shards of the plan.
 
-    With `outputs`, stop once the yielded shards and the finished ones before them compare this number of outputs.
+    With `outputs`, stop once the shards up to this point, finished or yielded, compare this number of outputs.
     """
     counted = 0
     for shard in record.plan.shards():
@@ -336,7 +336,7 @@ def run(
 ) -> None:
     """Run shards until none is left, time is up, or a shard has a mismatch; shards already running are still collected.
 
-    After a number of seconds no shard is started. `finished` is called after shards have finished, and at intervals.
+    No shard is started after `seconds`. `finished` is called after shards have finished, and at intervals.
     Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the cluster is lost.
     """
     end = None if seconds is None else time.monotonic() + seconds

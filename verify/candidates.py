@@ -19,8 +19,8 @@ __all__ = ["Candidates", "draw_candidates", "far_scales", "least_matrices"]
 #: Number of directed tiles, and of tiles with undefined nibbles, divided by the number of random tiles per
 #: distribution.
 _SHARE = 3
-#: Distribution of tiles with undefined nibbles, for integers (True) and floats (False). Values are ordinary, so that a
-#: wrong mux changes the result.
+#: Distribution of tiles with undefined nibbles, for integers (True) and floats (False). Without extreme or special
+#: values, a wrong multiplexer changes the result.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
@@ -140,10 +140,10 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw large and small ue4m3 scales: one group with large scales cancels, alone or with C; others lose bits.
+    """Draw a group with large ue4m3 scales that cancels, alone or with C, and groups with small scales that lose bits.
 
-    The largest scales are 2**8 each and the least 2**-6: with F = 35, the last bit of the other products, 2**-20, is
-    half of the last bit kept.
+    The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of the other products
+    is 2**-20: their scales are multiples of 2**-9.
     """
     assert i.scale_format
     draft = Draft(i, cases, rng)
@@ -174,8 +174,8 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Distance of the smallest exponent of the second product below the smallest subnormal of D, and number of its
-#: exponents.
+#: Distance from the smallest subnormal of D down to the smallest exponent of the second product, and number of
+#: exponents of the second product.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product, relative to the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
@@ -187,9 +187,9 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
     """Return tiles of floats near e_zero and near zero, which expose wrong handling of sums near zero.
 
     A row of A has two products, both powers of two: one near the least subnormal number of D, and one from above to
-    below the last bit that any alignment keeps. In every fifth tile both are zero. Accumulators are zeros of either
-    sign, subnormal numbers, or the least normal numbers. Where a format cannot form so small a product, the
-    accumulators decide. Twenty tiles contain every pair of products.
+    below the last bit that any alignment keeps. In one tile of five, both products are zero. Accumulators are zeros of
+    either sign, subnormal numbers, or the least normal numbers. If the formats have no product that small, only the
+    accumulators are near zero. Twenty tiles contain every pair of products.
     """
     i, draft = instruction, Draft(instruction, cases, rng)
     tiles = np.arange(cases)[:, None]
@@ -220,7 +220,7 @@ def _powers(draft: Draft, fmt: Format, exponents: Codes, shape: tuple[int, ...])
 
 
 def _accumulators(draft: Draft) -> Codes:
-    """Draw accumulators: zeros, subnormal numbers near zero or near the least normal number, and that number."""
+    """Draw accumulators: zeros, subnormal numbers, and the least normal number, each of either sign."""
     fmt, shape = draft.instruction.c, draft.c.shape
     one = 1 << fmt.fraction_bits
     bodies = np.where(

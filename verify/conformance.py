@@ -1,9 +1,9 @@
 """Conformance packs: for one instruction, a few cases that distinguish the right model from wrong models.
 
 A pack is a register file (:mod:`sptc.verify.register_file`) whose D comes from the golden model. It has one more key,
-``conformance``: JSON with the neighbours that it tells apart and in which outputs, those that cannot be told apart and
-why, and those that no candidate told apart. It does not hold the results of the neighbours: the golden model computes
-them from the operands.
+``conformance``: JSON with the number of differing outputs of each neighbour (a wrong model) in each case; with the
+neighbours that give the right result for all operands, and the reasons; and with groups of neighbours that give equal
+results. The pack has only digests of the results of neighbours: the golden model computes them from the operands.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
 _OUTPUTS, _TILES = 1024, 8
 #: Columns of a candidate tile; an instruction with larger N gets the columns of several tiles.
 _COLUMNS = 8
-#: Maximum rounds of candidate tiles: to tell neighbours (wrong models) from the right model, and from each other.
+#: Maximum rounds of candidate tiles to distinguish neighbours (wrong models) from the right model, and from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
@@ -65,12 +65,12 @@ class Apart:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pack:
-    """A conformance pack."""
+    """Conformance pack of one instruction: cases, and neighbours (wrong models) whose results differ in these cases."""
 
     file: Replayable  #: Operands with the D of the right model
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
-    neighbours: tuple[Apart, ...]  #: Neighbours that may differ from the right model, also those that differ in no case
+    neighbours: tuple[Apart, ...]  #: Neighbours (wrong models) that can differ, even if they differ in no case
     same: dict[str, str]  #: Neighbours that give the right result for all operands, each with the reason
     #: Groups of neighbours with equal results, which the pack does not distinguish.
     alike: tuple[tuple[str, ...], ...]
@@ -83,7 +83,7 @@ class Pack:
     @property
     def missed(self) -> dict[str, str]:
         """Neighbours (wrong models) that no candidate tile distinguishes from the right model, each with a message."""
-        sentence = f"not told apart by {self.candidates} candidates"
+        sentence = f"not distinguished by {self.candidates} candidate tiles"
         return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
 
@@ -94,7 +94,7 @@ def choose_pack(
 
     Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; they repeat up to M.
     The sparsity selector is drawn by default. Raise an `InstructionError` if the architecture does not have the
-    instruction, and an `OperandError` if no public source states the place of all operands.
+    instruction, and an `OperandError` if no public source states where all operands are stored.
     """
     i = subject.instruction
     narrow = replace(i, m=rows or i.m, n=_COLUMNS)
@@ -131,14 +131,15 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases tell each neighbour from the right model and, with `from_others`, all others."""
+        """Return whether enough cases distinguish each neighbour from the right model (and from others on request)."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
     def consider(self, operands: Given, any_nibble: bool) -> None:
         """Choose cases again, from the cases chosen so far and from new candidate tiles.
 
-        Cases with undefined nibbles count only for neighbours with another mux; defined nibbles must tell all others.
+        Cases with undefined nibbles count only for neighbours with another multiplexer. Cases with defined nibbles must
+        distinguish all other neighbours.
         """
         results = [model.multiply(operands).reshape(operands.cases, -1) for model in self._models]
         outputs = np.array([np.count_nonzero(results[one] != results[two], axis=1) for one, two in self._pairs])
@@ -151,9 +152,9 @@ class _Choice:
         self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Choose cases greedily: repeatedly add the case that distinguishes most pairs of models, while any helps."""
+        """Choose cases greedily: repeatedly add the case that distinguishes most further pairs of models."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # if tied: more differing outputs
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # decides ties: more differing outputs
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
             helped = (tells & (met < self._required)[:, None]).sum(axis=0)
@@ -233,7 +234,7 @@ def read_pack(path: Path) -> Pack:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
         raise FileError(
-            f"{path} was changed or written by another version of sptc: its list of neighbours is not the computed one"
+            f"{path} was changed or written by another version of sptc: its list of neighbours is not the computed list"
         )
     return pack
 
@@ -303,7 +304,7 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
         archive.require(["D"])
         d = archive.arrays["D"]
         if d.dtype != np.uint32 or d.shape != shape:
-            raise archive.refuse("D", f"a uint32 array of shape {shape}, as that of the pack")
+            raise archive.refuse("D", f"a uint32 array of shape {shape}, as D in the pack")
         return d
     text = read_text(path, "is no .npz, no JSON and no hexadecimal words").strip()
     words = _listed(path, text) if text.startswith("[") else _lines(path, text)

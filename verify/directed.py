@@ -1,7 +1,7 @@
 """Directed operands: tiles with values that random tiles rarely contain, so that few tiles reach full coverage.
 
-A recipe, drawn at random, fills the arrays of codes of each tile, a draft. Most recipes put a single product into each
-row of A, with known place and exponent, and choose the accumulator of each output relative to it.
+A recipe, drawn at random for each tile, fills a draft: the arrays of element codes. Most recipes put a single product
+into each row of A, at a known position and with a known exponent, and choose accumulators relative to the product.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Draft:
         return self.rng.integers(0, 1 << fmt.fraction_bits, shape)
 
     def put(self, slots: Codes, codes: Codes) -> None:
-        """Write one element into each row of A; `slots` and `codes` have the shape (tiles, m)."""
+        """Write one element into each row of A; its position `slots` and its `codes` have the shape (tiles, m)."""
         np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
 
     def put_rows_of_b(self, first: Codes, count: int, codes: Codes) -> None:
@@ -67,7 +67,7 @@ class Draft:
         """Fill B and the block scales so that the products of each tile have exponents near those in `exponents`.
 
         Where `exact`, elements of B are powers of two, else their fractions are random. Returns three arrays of shape
-        (tiles,): the exponent for A, the exponent of the product, and the exponent that enters the maximum.
+        (tiles,): the exponent for A, the exponent of the product, and the exponent that counts for e_max.
         """
         i = self.instruction
         a, b = factor_exponents(i, exponents, exponents // 2 + self.rng.integers(-16, 17, self.tiles))
@@ -136,7 +136,7 @@ _MOST, _LEAST = 2**31 - 1, -(2**31)
 
 
 def _range(instruction: Instruction) -> tuple[int, int]:
-    """Return the range of product exponents that the result format can represent."""
+    """Return the range of product exponents to draw: those of the formats, limited to exponents that suit f32."""
     a, b, scaled = instruction.a, instruction.b, 40 if instruction.scale_format else 0
     low, high = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     return max(low - scaled, -140), min(high + scaled, 110)
@@ -220,7 +220,7 @@ def _zeros(draft: Draft) -> None:
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # the last of 13 kept fraction bits
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # position of the last of 13 kept fraction bits
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)
@@ -232,7 +232,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """At most one NaN or Inf per row of A, per column of B and per accumulator, so that few outputs get two of them."""
+    """At most two NaN or Inf per row of A and per column of B, and some in C, so that few outputs get several."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -247,7 +247,7 @@ def _special(draft: Draft) -> None:
 
 
 def _unselected(draft: Draft) -> None:
-    """Rows of B that no nibble selects have NaN and Inf; the other elements are ordinary."""
+    """Rows of B that no nibble selects contain NaN and Inf; all other elements are finite numbers of medium size."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "mid", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "mid", draft.b.shape, rng)
@@ -299,7 +299,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return two extreme values of the format for each row, one for each half of K."""
+    """Return an extreme value of the format for each row, for both halves of K; in the second half it may be zero."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -350,8 +350,8 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
     """Return directed tiles of any instruction as matrices; a hundred tiles use every recipe several times.
 
-    The first tile also has the stored dot products that the instruction can compute: the first in row 0 and column 0,
-    the next in row 1 and column 1, and so on.
+    The first tile also has the dot products of :mod:`sptc.sim.benches.directed` that the instruction can compute: the
+    first in row 0 and column 0, the next in row 1 and column 1, and so on.
     """
     tiles = _drafted(instruction, rng, cases).matrices()
     stored = (one for one in dot_products() if one.fits(instruction))

@@ -39,7 +39,8 @@ class DotProducts(Recorded):
     arch: str
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
-    #: Stored first elements of each dot product, in containers, shape (cases, elements); elements up to K are zero.
+    #: First elements of each dot product, one per container, shape (cases, elements). All further elements up to K are
+    #: zero.
     a: NDArray
     b: NDArray
     #: Codes of the accumulators (`c`) and of the recorded results (`d`), shape (cases, 1, 1).

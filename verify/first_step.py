@@ -33,7 +33,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
     i, last = golden.instruction, len(golden.steps) - 1
     parameters = changed or numerics(i, golden.arch)
     if parameters.method is Method.EMULATED:
-        return 0  # emulation adds C after all steps
+        return 0  # the search fails for emulation, which adds C after all steps
     for index in range(last):
         tail = _tail(golden, operands, index, parameters)
         if _reaches(tail, d, i.d.bits):
@@ -71,7 +71,7 @@ def _reaches(tail: _Tail, d: int, bits: int) -> bool:
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
     def converted(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Convert codes to ranks, which have the order of the numbers, or ranks to codes."""
+        """Convert codes to ranks, integers in the order of the encoded numbers, or ranks to codes."""
         return np.where((values < 0) | (values >= sign), sign - 1 - values, values)
 
     special = np.array([infinity, infinity | sign, infinity | infinity >> 1])

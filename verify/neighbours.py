@@ -54,7 +54,7 @@ def right_model(instruction: Instruction, arch: str) -> Model:
 def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
     """Return the neighbours of the right model, including those that give the right result for all operands.
 
-    Errors are those of :func:`right_model`.
+    Raise an `InstructionError` if the architecture does not have the instruction.
     """
     right = right_model(instruction, arch)
     arithmetic = _integer_neighbours(right) if instruction.a.is_integer else _float_neighbours(right, arch)
@@ -66,11 +66,11 @@ def _integer_neighbours(right: Model) -> Iterator[Model]:
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
-    reason = "" if i.satfinite else "sums wrapped halfway and at the end are the same modulo 2^32"
+    reason = "" if i.satfinite else "sums that wrap halfway, and sums that wrap at the end, are the same modulo 2^32"
     if i.satfinite and not (i.a.signed or i.b.signed):
-        reason = "no product is negative, so that a sum clamped halfway stays where it is"
+        reason = "no product is negative, so that a sum that is clamped halfway stays at the limit"
     yield replace(right, name=f"sums {this} halfway too", instruction=replace(i, k=i.k // 2), same=reason)
-    exact = "integers are summed exactly: nothing is aligned, cut into steps that round, or rounded"
+    exact = "integers are summed exactly: there is no alignment and no rounding"
     for name in ("another F", "another L", "another e_zero"):
         yield replace(right, name=name, same=exact)
 
@@ -106,7 +106,7 @@ _ROUNDINGS = {
 
 
 def _method_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield a model with emulated fp8 if the architecture computes fp8 natively, and the reverse."""
+    """Yield a model with emulated fp8 if the architecture computes fp8 natively, or native fp8 if it emulates fp8."""
     i, p, datapath = right.instruction, right.numerics, DATAPATHS[arch]
     if p.method is Method.EMULATED:
         bits = datapath.fp8_alignment_bits
@@ -205,7 +205,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""
-    return f"the {kept} products that are summed in a row are one step of either length"
+    return f"the {kept} products of a sum fit into one step of either length"
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
@@ -215,13 +215,13 @@ def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> 
     last = min(bounds.last for bounds in kinds)
     if grid > last:
         return ""
-    return f"no term has a bit below 2^{last}, and even beside the largest all down to 2^{grid} are kept"
+    return f"no term has a bit below 2^{last}, and alignment to the largest term keeps all bits down to 2^{grid}"
 
 
 def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
     """Return the reason why both values of e_zero give the same results; empty if results may differ.
 
-    e_zero matters only where all nonzero terms have smaller exponents and one of them has a bit that it drops.
+    e_zero matters only where all nonzero terms have smaller exponents, and alignment to e_zero truncates one of them.
     """
     floor = max(one.zero_exponent, other.zero_exponent)
     grid = floor - min(one.alignment_bits, other.alignment_bits)
@@ -229,8 +229,8 @@ def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
     below = [bounds for bounds in (terms, accumulators) if bounds.least < floor]
     if not below:
         least = min(terms.least, accumulators.least)
-        return f"every term that is not zero has an exponent of {least} or more, and no floor up to {floor} is above it"
+        return f"every nonzero term has an exponent of {least} or more, which no floor up to {floor} exceeds"
     last = min(bounds.last for bounds in below)
     if last < grid:
         return ""
-    return f"terms of exponents below {floor} have no bit below 2^{last}, and all down to 2^{grid} are kept"
+    return f"terms with exponents below {floor} have no bit below 2^{last}, and all bits down to 2^{grid} are kept"

@@ -55,8 +55,8 @@ def every_subject(arch: str) -> Iterator[Subject]:
 def require_placed(subject: Subject, arch: str) -> str:
     """Return the architecture with the numerics of an instruction; raise an error if no pack of it can be made.
 
-    An `InstructionError` says that the architecture does not have the instruction, an `OperandError` that no public
-    source states the place of all operands, or that the instruction shifts A.
+    Raise an `InstructionError` if the architecture does not have the instruction, and an `OperandError` if no public
+    source states where all operands are stored, or the instruction shifts A.
     """
     numerics_of = require_target(subject.instruction, arch, subject.opcode)
     if subject.opcode and subject.opcode.shifts_a:
@@ -83,7 +83,7 @@ def file_of(
     """Return a register file with these operands, without D and with metadata policy ``silicon``.
 
     `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
-    public source states the place of all operands.
+    public source states where all operands are stored.
     """
     i = subject.instruction
     if subject.opcode:
@@ -97,9 +97,10 @@ def file_of(
 
 
 def given_of(file: Replayable) -> Given:
-    """Return the operands of a register file that has the form of a result of :func:`file_of`.
+    """Return the operands of a register file that :func:`file_of` can write, as matrices.
 
-    Raise a `FileError` for any other file: other places of operands, negated products, or D not added.
+    Raise a `FileError` if ``tcgen05`` operands have other addresses than :func:`file_of` uses, if descriptors of
+    ``wgmma`` differ between cases, or if ``wgmma`` negates operands or does not add the old D.
     """
     if isinstance(file, TensorMemoryFile):
         return _of_tensor_memory(file)

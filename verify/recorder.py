@@ -1,7 +1,8 @@
 """Conformance packs that run on a GPU without this package, and comparison of their results with the model.
 
-:mod:`sptc.gpu.recorder` is the file that runs on the GPU. A row is an instruction with one sparsity selector. Its
-operands are a conformance pack with few rows of A, so that one file holds all instructions of an architecture.
+:mod:`sptc.gpu.recorder` is the file that runs on the GPU. A row of the file is an instruction with one sparsity
+selector. Its operands are a conformance pack with few rows of A, so that one file holds all instructions of an
+architecture.
 """
 
 import base64
@@ -40,7 +41,7 @@ _WARP_CTA = 128
 
 @dataclass(frozen=True)
 class Row:
-    """Entry of a file that records a GPU: one instruction with one sparsity selector."""
+    """Entry of a record of GPU results: one instruction with one sparsity selector."""
 
     subject: Subject
     sparsity_selector: int
@@ -55,8 +56,8 @@ class Row:
 def subjects_of(name: str) -> Iterator[Subject]:
     """Yield the instructions of a target to run: ``wgmma`` with the smallest N, ``tcgen05`` with the largest M.
 
-    Instructions of CTA pairs and with ``.ws`` only place operands differently: of each of their opcodes, scale formats
-    and result types, only the first types of A and B run.
+    Instructions of CTA pairs and with ``.ws`` only place operands differently. For each of their opcodes, scale formats
+    and result types, only the first combination of types of A and B runs.
     """
     seen: set[object] = set()
     for subject in every_subject(same_numerics(name)):
@@ -83,7 +84,7 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
 
 
 def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
-    """Return the text of a Python file that runs the conformance packs of these entries on a GPU of a target."""
+    """Return the text of a Python file that runs the packs of `rows` on a GPU of the target `name`."""
     manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
     major, minor = divmod(int(target(name).strip("sm_a")), 10)
     manifest["capabilities"] = [f"{major}.{minor}"]
@@ -154,7 +155,7 @@ def _tensor_launch(file: TensorMemoryFile, name: str) -> tuple[dict[str, Any], s
 
 
 def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
-    """Return the ranges of tensor memory that begin at these columns, shape (CTA, range, lane, column)."""
+    """Return the ranges of tensor memory that begin at the columns `first`, shape (CTA, range, lane, column)."""
     return np.stack([tmem[..., column : column + RANGE] for column in first], axis=1)
 
 
@@ -198,7 +199,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read the file that :mod:`sptc.gpu.recorder` wrote on a GPU; raise a `FileError` for any other file."""
     record = parse_json(read_text(path, "is no text"), f"{path}:", "is no JSON")
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise FileError(f"{path} is no record of a GPU: the script that `sptc gpu pack` writes makes such records")
+        raise FileError(f"{path} is no record of a GPU: records are written by the script from `sptc gpu pack`")
     kinds = {"target": str, "seed": int, "sptc": str, "gpu": dict, "rows": list}
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
@@ -216,8 +217,8 @@ def judge_record(
 ) -> Iterator[RowJudgement]:
     """Yield the comparison of each recorded instruction and sparsity selector with the model.
 
-    `record` is a result of :func:`read_record`, read from the file `path`. `choose` returns the packs of the rows of a
-    target with a seed, for example on several processes. Raise a `FileError` if the operands of a row are not those of
+    `record` is a result of :func:`read_record`, read from the file `path`. `choose` returns the packs for a target,
+    a seed and rows; it may use several processes. Raise a `FileError` if the operands of a row are not those of
     this version, or its results are damaged.
     """
     try:

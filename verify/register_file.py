@@ -7,13 +7,14 @@ Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_m
 ``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
 ``B`` is the shared-memory image (uint32 [case, word]), addressed by ``b_descriptor`` (uint64, 0-d or [case]) and by
 ``a_descriptor``, which may replace ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and ``imm_trans`` (two
-integers each, for A and B). Recordings add ``recorded`` (place and date); the shipped ones add ``distribution`` (one
-word for each case, comma-separated).
+integers each, for A and B). Recordings add ``recorded`` (GPU, software and date). Recordings that ship with the package
+add ``distribution`` (one word for each case, comma-separated).
 
 Arrays may also have the names of the arguments of :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma`,
 and any batch axes or none: see :func:`sptc.operands.tile_arrays.register_keys`.
 
-``python -m sptc.verify.register_file`` rewrites their manifest, ``recordings/manifest.json``, after one was added.
+After a recording was added, run ``python -m sptc.verify.register_file`` to rewrite ``recordings/manifest.json``, the
+manifest of the recordings that ship with the package.
 """
 
 import json
@@ -61,7 +62,7 @@ class RegisterFile(Replayable):
     b: Registers
     c: Registers
     e: Registers | None = None  #: Metadata registers, shape (cases, threads)
-    d: Registers | None = None  #: Known result
+    d: Registers | None = None  #: Result registers; None if the result is unknown
     arch: str = _DEFAULT_ARCH
     metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.mma`
     #: Registers with the block scales, shape (cases, 32).
@@ -73,10 +74,10 @@ class RegisterFile(Replayable):
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None
     scale_d: bool = True  #: Whether ``wgmma`` adds the accumulator
-    #: Factors of A and of B, each 1 or -1, as in :func:`sptc.wgmma`.
+    #: ``wgmma``: sign (1 or -1) and transposition (0 or 1) of A and of B, as in :func:`sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
-    recorded: str = ""  #: Place and date of the recording of D
+    recorded: str = ""  #: GPU, software and date of the recording of D; empty if D was not recorded
 
     @property
     def a_from(self) -> str | None:

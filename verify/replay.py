@@ -80,8 +80,8 @@ def replay(
 
     A register file has one outcome, an archive of dot products one for each set. `arch` and `metadata` replace the
     values in the file. At most `limit` tiles of a register file, or dot products of a set, are computed; they are drawn
-    with the seed. Raise a `FileError` if the file is neither of the two, and another `Error` if its content cannot be
-    computed.
+    with the seed. Raise a `FileError` if the file is neither a register file nor an archive of dot products, and
+    another `Error` if its content cannot be computed.
     """
     archive = load(path)
     is_dot_products = "sets" in archive.names
@@ -132,7 +132,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
     """Return the number of elements that differ from at least one of the references, and the first difference.
 
-    All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words beside D.
+    All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words outside D.
     """
     differs, first = np.zeros(computed.shape, np.bool_), None
     for name, expected in references:
@@ -148,8 +148,8 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return flags of undefined metadata by case, row and chunk: the raised flags, and those that the rule requires.
 
-    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks. Each case of the
-    register file may be several tiles.
+    The last axis holds the chunks of all steps of a product; it has length 0 if the back end raises no flags. Each case
+    of the register file may consist of several tiles.
     """
     steps = [product.flags for product in products if product.flags]
     if not steps or not cases:

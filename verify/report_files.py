@@ -17,12 +17,12 @@ __all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "Suite", "rea
 
 @dataclass(frozen=True)
 class Case:
-    """One test."""
+    """Result of one test."""
 
-    #: File or topic of the test with dots (`group`), and name of the test in this file (`name`).
+    #: File or topic of the test, with dots instead of slashes (`group`), and name of the test in this file (`name`).
     group: str
     name: str
-    seconds: float = 0.0  #: Duration
+    seconds: float = 0.0  #: Duration of the test
     #: Failure message, and reason why the test was skipped; both are None if the test passed.
     failure: str | None = None
     skipped: str | None = None
@@ -111,7 +111,7 @@ class Proof:
 
     name: str  #: Name of the property, and bit widths of the proof
     result: str  #: ``proved``, or the reason why the property is not proved
-    seconds: float  #: Duration
+    seconds: float  #: Duration of the proof
     problem: str = ""  #: Details if the property is not proved
 
 
@@ -119,10 +119,10 @@ class Proof:
 class Area:
     """Result of ``sptc area`` for one datapath."""
 
-    name: str  #: Datapath
+    name: str  #: Name of the datapath
     units: dict[str, str]  #: Unit of each measured quantity
     parts: dict[str, dict[str, float]]  #: Value of each quantity, by part of the datapath
-    sparsity: dict[str, float]  #: Increase by sparsity in a unit, per quantity, in per cent
+    sparsity: dict[str, float]  #: Increase of each quantity of a unit by sparsity, in per cent
 
 
 @dataclass
@@ -154,13 +154,13 @@ class Findings:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             self.passed_over.append((name, "it is damaged"))
         else:
-            (self.read if kind else self.passed_over).append((name, kind or "of no kind that is read"))
+            (self.read if kind else self.passed_over).append((name, kind or "unknown kind of file"))
 
     def _taken(self, path: Path) -> str:
         """Read a result file and return the kind of its content; empty if the kind is unknown."""
         if CodeCoverage.is_one(path):
             self.code = self.code.merge(CodeCoverage.read(path))
-            return "coverage that Verilator counted"
+            return "code coverage from Verilator"
         data = read_bytes(path, _LARGEST)
         begin = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
         if begin.startswith(b"<"):
@@ -189,7 +189,7 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # its results are read from JUnit XML instead
+            self.seeds.add(str(_number(content["seed"])))  # results of a campaign are read from its JUnit XML
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)

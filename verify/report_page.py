@@ -131,7 +131,7 @@ def _coverage(findings: Findings) -> dict[str, Any]:
         group["label"] = f"{group['configuration']}: {group['name']}"
         group["reasons"] = [f"{entry['bins']}: {entry['reason']}" for entry in group["unreachable"]]
     wrong = [f"{group['configuration']} {group['name']}: {name}" for group in groups for name in group["contradicted"]]
-    contradicted = [("reached, although nothing can", "\n".join(wrong))] if wrong else []
+    contradicted = [("bins declared unreachable, but hit", "\n".join(wrong))] if wrong else []
     return {"groups": groups, "code": findings.code.report(10), "contradicted": contradicted}
 
 

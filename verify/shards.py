@@ -1,7 +1,7 @@
 """Shards of a campaign: independent comparisons of hardware with the golden model, given by seed and index.
 
 The plan repeats a rotation over all pairs of formats of all datapaths, in which the datapaths alternate. Each rotation
-takes the next instruction of each pair; after all instructions of a pair, it takes the next distribution.
+takes the next instruction of each pair of formats. Whenever an instruction returns, it has the next distribution.
 """
 
 import threading
@@ -58,7 +58,7 @@ DEFAULT_BACKEND = "rtl"
 #: Default number of tiles per shard: scheduling costs little, and a shard takes a fraction of a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
-#: Distribution with values near e_zero, which recordings use and campaigns do not.
+#: Distribution with values near e_zero, for recordings on a GPU (``sptc gpu record --least``); campaigns do not use it.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
 #: Number of directed steps that a shard adds if coverage is sampled.
@@ -163,7 +163,7 @@ class Plan:
         for text in self.instructions:
             instruction = subject_named(text).instruction
             if instruction.family == "wgmma" and instruction.n != 8 and not self.every_n:
-                raise InstructionError(f"{instruction} has n = {instruction.n}; of wgmma only n = 8 is computed.")
+                raise InstructionError(f"{instruction} has n = {instruction.n}; only wgmma with n = 8 is tested.")
             if self.architectures and not set(self.architectures) & set(instruction.architectures):
                 require_architecture(instruction, self.architectures[0])
         for arch in self.architectures:
@@ -271,8 +271,8 @@ def both(file: Replayable, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tupl
     """Return the results of hardware and golden model for a register file, with flags: shape (cases, m, n + chunks).
 
     Each row has n results and then a flag for each chunk, 1 for undefined metadata: the flags that the hardware raises,
-    and the flags that the metadata rule requires. A back end without flags has none. With several back ends, the codes
-    are those of the first back end that differs from the golden model, or else of the last one.
+    and the flags that the metadata rule requires. If the back end raises no flags, rows have results only. With several
+    back ends, the codes are those of the first back end that differs from the golden model, or else of the last.
     """
     d = file.matrix(file.run("golden"))
     for name in backends:

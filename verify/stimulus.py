@@ -122,8 +122,8 @@ def matrices_file(
 ) -> RegisterFile:
     """Return a register file with these matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
-    `rng` draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
-    properties as in :func:`random_register_file`.
+    `rng` draws the unused bits of metadata and scale registers, byte and thread ids, and for ``wgmma`` the location of
+    A, the placement in shared memory, imm-scale and scale-d.
     """
     e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
@@ -135,7 +135,7 @@ def matrices_file(
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
     """Return a register file with other matrices in the memory layout of `file`, a result of :func:`matrices_file`.
 
-    It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws the bits beside the matrices.
+    It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws all bits outside the matrices.
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
@@ -211,7 +211,7 @@ def _wgmma_file(
 ) -> RegisterFile:
     """Return a register file with these matrices for ``wgmma``, with metadata policy ``silicon``.
 
-    The generator draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
+    `rng` draws whether A is in registers, the placement of operands in shared memory, imm-scale and scale-d.
     """
     in_registers = bool(rng.integers(2))
     operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}

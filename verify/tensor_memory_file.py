@@ -53,7 +53,7 @@ class TensorMemoryFile(Replayable):
     smem: NDArray[np.uint8]  #: Shared memory, shape (cases, bytes) or (cases, 2, bytes)
     d: NDArray[np.uint32] | None = None  #: Tensor memory after the instruction, in the shape of `tmem`; None if unknown
     enable_input_d: bool = True  #: Whether the instruction adds the previous D
-    scale_input_d: int = 0  #: Exponent e of the factor 2**-e of the previous D
+    scale_input_d: int = 0  #: Exponent e of the factor 2**-e that scales the previous D
     #: Mask of the tensor memory lanes that keep their content instead of D, as in :func:`sptc.tcgen05_mma`.
     disable_output_lane: tuple[int, ...] | None = None
     #: Mask of the columns of B that are taken as zero, and shift of its columns, as in :func:`sptc.tcgen05_mma`.
@@ -63,7 +63,7 @@ class TensorMemoryFile(Replayable):
 
     @cached_property
     def instruction(self) -> Instruction:  # type: ignore[override]  # computed once; nobody assigns it
-        """Instruction with the shape and types that its instruction descriptor states."""
+        """Instruction with the shape and types in the instruction descriptor."""
         return decode_instruction_descriptor(self.opcode, self.idesc).instruction
 
     @property
@@ -82,7 +82,7 @@ class TensorMemoryFile(Replayable):
 
     def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
         """Compute the tensor memory after the instruction on a back end."""
-        # In arguments of the function, memories have the CTA axis before the case axis.
+        # In arguments of tcgen05_mma(), memories have the CTA axis before the case axis.
         axis = self.opcode.cta_group - 1
         result = tcgen05_mma(
             str(self.opcode),

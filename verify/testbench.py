@@ -25,8 +25,8 @@ _OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLA
 def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int) -> dict[str, str]:
     """Return the text of each file of a testbench by name: the emitted top, and the testbench for it.
 
-    `top` is ``unit``, ``row`` or ``warp``. The tables are those of the inputs and of the expected outputs, in files of
-    their names. The seed decides the random gaps and stalls.
+    `top` is ``unit``, ``row`` or ``warp``. `tables` are the tables of inputs and of expected outputs, which the
+    testbench reads from files of the same names. `seed` determines random gaps of inputs and stalls of outputs.
     """
     inputs, results = tables
     design = module_name(config, top)

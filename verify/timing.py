@@ -25,7 +25,7 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
     """Return the cycles of an instruction on a datapath; None if the hardware does not execute it directly.
 
     An ``mma`` runs on a :class:`~sptc.rtl.warp.Warp` of the datapath; a ``wgmma``, with A in ``"registers"`` or
-    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
+    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of the H200.
     """
     if instruction.family == "wgmma":
         return of_warpgroup(instruction, a_from)
@@ -38,9 +38,9 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
 
 
 def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
-    """Return the cycles of a ``wgmma`` on :class:`~sptc.rtl.warpgroup.Warpgroup`; its interval equals the timing law.
+    """Return the cycles of a ``wgmma`` on :class:`~sptc.rtl.warpgroup.Warpgroup`.
 
-    A is in ``"registers"`` or ``"shared"``.
+    A is in ``"registers"`` or ``"shared"``. The interval equals that of the H200 in :mod:`sptc.isa.timing`.
     """
     needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS
     panel_reads = int(resource_cycles(instruction, "registers")[Resource.SHARED_MEMORY]) // panels

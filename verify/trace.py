@@ -1,8 +1,8 @@
 """Trace of the computation of one output, step by step and term by term, as a record and as text.
 
 Golden model and hardware fill the same record: :mod:`sptc.verify.trace_golden` from arrays of the golden model,
-:mod:`sptc.verify.trace_hardware` from signals of the hardware. Where a special value decides a step, neither trace has
-the sum of the step: the bits that the hardware adds have no meaning there.
+:mod:`sptc.verify.trace_hardware` from signals of the hardware. If NaN or Inf decides the result of a step, neither
+trace has the sum of the step, because the sum of the hardware then has no meaning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,8 +46,8 @@ class Product:
     #: Index of the metadata chunk and its nibble, which selects the row of B; None for a dense instruction.
     chunk: int | None
     nibble: int | None
-    #: Row of B that the multiplexers select. For a tf32 from two different elements, the 16-bit halves, counted from
-    #: the low half of row 0. ``none`` if no row is selected.
+    #: Number of the row of B that the multiplexers select, or ``none``. If the two 16-bit halves of a tf32 come from
+    #: different rows, the numbers of both halves, counted from the low half of row 0.
     selected: str
     #: Codes of the elements of A and B in the formats of the instruction.
     a: int
@@ -62,7 +62,8 @@ class Term:
     elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
     value: float | int  #: Value of the term, including block scales
     exponent: int | None  #: Exponent, not normalised; None if the largest exponent does not depend on this term
-    #: Right shift in the alignment, at most F + 2, by which all bits of a product are lost. None without an exponent.
+    #: Right shift in the alignment. Shifts are limited to F + 2, which removes all bits of a product. None without an
+    #: exponent.
     shift: int | None
     kept: int | None  #: Value of the term after alignment, in units of the last kept bit
     cut: float | None  #: Part of the value that alignment truncates, below 1, in units of the last kept bit
@@ -207,7 +208,7 @@ def as_json(value: float | int) -> float | int | str:
 _HEADER = ("element", "nibble", "B row", "a", "b", "value", "exponent", "shift", "kept", "cut off")
 _EQUAL = "="
 _FIRST = " <- first difference"
-_FILE = " <- the D of the file could differ from here on"
+_FILE = " <- the first step that can explain the D of the file"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
@@ -247,7 +248,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
     difference = first_difference(golden, hardware)
     if difference is None:
         return f"{result} and by the hardware, which agree in every field"
-    parting = f"they part at {difference}: {difference.one}, {difference.other}"
+    parting = f"they first differ at {difference}: {difference.one}, {difference.other}"
     return f"{result}, {_code(hardware, hardware.d)} by the hardware; {parting}"
 
 
@@ -258,8 +259,8 @@ def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
     if file.first_step is None:
         return ["the file holds the same D"]
     steps = len(golden.steps)
-    place = f"from step {file.first_step + 1} of {steps} on" if steps > 1 else "in the only step"
-    return [f"the file holds {_code(golden, file.d)}, another D; it could differ {place}"]
+    place = f"in step {file.first_step + 1} of {steps} or later" if steps > 1 else "in the only step"
+    return [f"the file holds {_code(golden, file.d)}, another D; the first difference arose {place}"]
 
 
 def _tables(
@@ -282,7 +283,7 @@ def _tables(
         yield heading, list(_rows(golden, step, other, place)), list(_ending(golden, step, other, place))
     if golden.added is not None:
         yield (
-            "behind the steps",
+            "after the steps",
             [("C", "D", ""), (_code(golden, golden.added), _code(golden, golden.d), "")],
             ["added under IEEE rules, rounded to nearest even"],
         )
@@ -321,7 +322,7 @@ def _rows(
 
 def _ending(trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]) -> Iterator[str]:
     if step.total is None:
-        yield "a special value decides the result, whatever the sum"
+        yield "NaN or Inf decides the result, independently of the sum"
     elif step.e_max is None or step.alignment_bits is None:
         yield f"sum {step.total}{_hardware_field('total', step, other, place)}"
     else:

@@ -27,9 +27,9 @@ __all__ = ["golden_traces"]
 def golden_traces(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> Iterator[OutputTrace]:
-    """Yield the trace of every output by tile, row and column, with the numerics of an architecture or changed ones.
+    """Yield the trace of every output by tile, row and column, with the numerics `changed` or of the architecture.
 
-    The tiles have any number of rows and columns; K is that of one instruction.
+    Tiles have any number of rows and columns; K of the operands is that of one instruction.
     """
     codes, steps = traced(instruction, arch, operands, changed)
     parameters = changed or numerics(instruction, arch)

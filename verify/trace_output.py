@@ -1,6 +1,6 @@
 """Trace of one output of a register file by the golden model and, on request, by the hardware.
 
-It prints itself as tables, and draws itself as a picture: the bits of every term over one axis of bit positions.
+A trace is printed as tables, or drawn as a picture: the bits of every term over one axis of bit positions.
 """
 
 import importlib
@@ -127,7 +127,7 @@ class TracedOutput:
             return verdicts
         verdict = "agree in every field"
         if self.difference:
-            verdict = f"part at {self.difference}: {self.difference.one}, {self.difference.other}"
+            verdict = f"first differ at {self.difference}: {self.difference.one}, {self.difference.other}"
         return [f"golden model and hardware {verdict}", *verdicts]
 
     def __str__(self) -> str:
@@ -154,16 +154,16 @@ def trace(
 ) -> TracedOutput:
     """Trace one output of a register file with the golden model and, on request, with the hardware.
 
-    If the file has D, its value is compared with the golden model's.
+    If the file has D, the recorded value of the output is compared with that of the golden model.
 
     Parameters
     ----------
     file : path or register file
         Path or content of the register file.
     case, row, column : int
-        Place of the output.
+        Position of the output.
     hardware : bool
-        Trace the hardware too. It is built in Amaranth's simulator, which takes some seconds.
+        Whether to trace the hardware, too. Building it for Amaranth's simulator takes some seconds.
     numerics : Numerics, optional
         Other numerics of the golden model than those of the architecture, see :func:`sptc.numerics`.
 
@@ -275,7 +275,7 @@ class _Row:
 def _heading(trace: OutputTrace, number: int, step: Step) -> str:
     heading = f"step {number + 1} of {len(trace.steps)}"
     if step.e_max is None or step.alignment_bits is None:
-        return heading + (": exact" if step.total is not None else ": a special value decides")
+        return heading + (": exact" if step.total is not None else ": NaN or Inf decides the result")
     return f"{heading}: e_max {step.e_max}, F {step.alignment_bits}; right of the line, bits are cut off"
 
 

@@ -81,7 +81,7 @@ class Vectors:
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
-    file: Callable[[int], File] | None  #: Register file of a block; None unless ``registers``
+    file: Callable[[int], File] | None  #: Register file of a block; None except at level ``registers``
     block: Callable[[int], Arrays]  #: Vectors of a block by table name, shape (vectors, words)
     blocks: int
 
@@ -122,8 +122,8 @@ class Drawn:
 def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
     """Return vectors of registers and memory, with D as a back end computes it.
 
-    The seed of the tiles also decides the selector, the places of operands, and the bits beside them. Raise an
-    `OperandError` if no public source states the place of all operands.
+    The seed of the tiles also determines the selector, the placement of operands, and all bits outside of operands.
+    Raise an `OperandError` if no public source states where all operands are stored.
     """
 
     def finished(file: File) -> File:

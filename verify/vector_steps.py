@@ -90,7 +90,7 @@ def step_vectors(
 ) -> _Vectors:
     """Return the inputs and the results of a ``unit`` or ``row`` for tiles, each of shape (vectors, words).
 
-    They are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its
+    Vectors are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its
     output. `parameters` is the result of :func:`datapath_numerics`.
     """
     words, rows = step_words(config), []
@@ -181,7 +181,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # the fields except D fill a part of the last word
+    # the fields that are not registers fill a part of the last word
     last = _BITS * (inputs.shape[1] - 1)
     inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
     outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
@@ -208,10 +208,10 @@ _RUN = 16
 def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
     """Return random steps for :meth:`sptc.sim.engine.engine.Engine.push` that use each operation of a datapath in turn.
 
-    Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Any
-    rule occurs with any formats, also where no instruction combines them. One step in eight is dense. Half of the
-    integer accumulators are values passed on by an earlier step: just beyond 32 bits, with the overflow bit, also where
-    an instruction is a single step. A thousand steps for each operation reach every rule, nibble and chunk.
+    Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Every
+    metadata rule occurs with all formats, even with formats for which no instruction has this rule. One step in eight
+    is dense. Half of the integer accumulators are just beyond 32 bits, with the overflow bit, like sums of an earlier
+    step. A thousand steps for each operation reach every rule, nibble and chunk.
     """
     words = step_words(config)
     steps = rng.integers(0, 1 << 32, (count, words.total), dtype=np.uint32)

@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder whose files appear together when the stack closes, or not at all if an error occurs."""
+    """Output folder whose files appear together when the exit stack closes, or not at all if an error occurs."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
@@ -211,7 +211,7 @@ class VectorRequest:
     """A request for test vectors; construction raises an `Error` if the vectors cannot be made."""
 
     instruction: str  #: PTX opcode; ``tcgen05`` is followed by shape and types in brackets
-    arch: str  #: Architecture with the instruction
+    arch: str  #: Architecture that executes the instruction
     tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
     seed: int = 0  #: Seed of the random numbers; equal requests give equal bytes
     format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
@@ -258,7 +258,7 @@ class VectorRequest:
 
     @property
     def subject(self) -> Subject:
-        """The instruction."""
+        """Instruction of the request, and its opcode if it is a ``tcgen05`` instruction."""
         return subject_named(self.instruction)
 
 
@@ -282,7 +282,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
                 for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
                     files.write(name, text)
             write_format(request.format, files, vectors, facts)
-            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes replaced files
+            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes the old files
     except OSError as error:
         raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None
     manifest = {**facts, "files": files.digests}

@@ -120,7 +120,7 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     assert len(findings.cases) == 4 + 4
     assert {case.group for case in findings.cases} == {"tests.cli.test_a", "tests.rtl.test_b", "tests.sim.test_c"}
     assert findings.seeds == {"2026", "5"}
-    assert findings.passed_over == [("x.log", "of no kind that is read")]
+    assert findings.passed_over == [("x.log", "unknown kind of file")]
 
 
 def test_a_test_file_that_crashed(folder: Path) -> None:

@@ -22,7 +22,7 @@ PAIR = "tcgen05.mma.sp.cta_group::2.kind::i8 (m128n32k64.satfinite.s32.s8.s8)"
 def test_packs(cli: CommandLine) -> None:
     text = cli.text(F16, "--arch", "sm_90", "-o", "one.npz")
     assert "tells 13 neighbours apart" in text
-    assert "L = 32: cannot differ, since the 16 products that are summed in a row are one step of either length" in text
+    assert "L = 32: cannot differ, since the 16 products of a sum fit into one step of either length" in text
     assert "13 of 13 pairs of instruction and neighbour told apart; 4 that cannot differ" in text
     assert [*Path().iterdir()] == [Path("one.npz")]
     folder = Path("new/packs")

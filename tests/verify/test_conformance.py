@@ -130,7 +130,7 @@ def test_a_neighbour_that_is_the_right_model_is_not_counted(monkeypatch: pytest.
     monkeypatch.setattr(conformance, "_ROUNDS", 8)
     pack = choose_pack(subject_named(FUSED), "sm_90", 0)
     assert "nothing changed" not in pack.told_apart
-    assert pack.missed == {"nothing changed": f"not told apart by {pack.candidates} candidates"}
+    assert pack.missed == {"nothing changed": f"not distinguished by {pack.candidates} candidate tiles"}
     assert pack.candidates > 1000
     write_pack(tmp_path / "pack.npz", pack)
     assert read_pack(tmp_path / "pack.npz").missed == pack.missed

@@ -58,7 +58,7 @@ def test_d_of_a_file_is_compared(tmp_path: Path, rng: Random) -> None:
     traced = trace(path, row=3, column=5, hardware=False)
     assert not traced.agrees
     assert traced.file.first_step == 0
-    assert str(traced).count("<- the D of the file could differ from here on") == 1
-    assert "another D; it could differ from step 1 of 2 on" in str(traced)
-    assert "another D; it could differ from step 1 of 2 on" in traced._repr_html_()
+    assert str(traced).count("<- the first step that can explain the D of the file") == 1
+    assert "another D; the first difference arose in step 1 of 2 or later" in str(traced)
+    assert "another D; the first difference arose in step 1 of 2 or later" in traced._repr_html_()
     assert replace(traced, file=None).agrees

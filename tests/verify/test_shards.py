@@ -81,7 +81,7 @@ def test_plans_that_make_no_sense() -> None:
         ((), ("mma.sync",), "'.aligned' is missing"),
         (("sm_80",), (FP8,), "sm_80 does not have .*; sm_89, sm_90, sm_100, sm_120 have it"),
         (("sm_80", "sm_89"), (FP8,), "sm_80 has none of the instructions"),
-        ((), ("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16",), "n = 16; of wgmma only n = 8"),
+        ((), ("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16",), "n = 16; only wgmma with n = 8"),
     ):
         with pytest.raises(InstructionError, match=message):
             Plan(seed=0, architectures=architectures, instructions=instructions)

@@ -168,7 +168,7 @@ def test_the_first_difference_is_where_the_mistake_is(
     golden, hardware, parted = next(each for each in seen if each[2] is not None)
     assert str(parted).endswith(field)
     text = trace_as_text("title", golden, hardware)
-    assert f"they part at {parted}" in text.splitlines()[0]
+    assert f"they first differ at {parted}" in text.splitlines()[0]
     assert text.count("<- first difference") == 1
 
 
