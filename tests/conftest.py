@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "planted" / "start"))
-import planting  # imported before the package: it plants the fault that SPTC_PLANT names
+import planting  # before any other import of the package, so that the fault named by SPTC_PLANT is planted
 from numpy.typing import NDArray
 from sptc.tests.cost import CostPlugin
 
-# Fixtures import names of the package where they use them, because tests/dependencies.py reads which names a fixture
-# needs.
+# Each fixture imports its names of the package inside the function: tests/dependencies.py then knows which modules a
+# test that uses the fixture needs.
 
-#: Modules that the package loads by itself.
+#: Names of all modules that are loaded after `import sptc`, before the first test.
 _LOADED: set[str] = set()
 
 
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--waves", type=Path, default=None, metavar="FOLDER", help="write waveforms of the benches to FOLDER"
     )
     parser.addoption(
-        "--rooms", default=None, metavar="ROOMS", help="fail if a module of a room that is not in ROOMS was loaded"
+        "--rooms", default=None, metavar="ROOMS", help="fail if tests load a subpackage that is not in ROOMS"
     )
     parser.addoption("--again", action="store_true", help="repeat proofs whose outcome is recorded")
     parser.addoption(
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in background jobs of a shell
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell sets this for background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.register_profile("quick", max_examples=25)
     hypothesis.settings.register_profile("regression", max_examples=150)
@@ -61,9 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
 _FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the tests of other tiers are deselected
+@pytest.hookimpl(tryfirst=True)  # runs before pytest deselects the tests of other tiers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The quick tier runs n evenly spread cases of a test marked ``quick_cases(n)``. The regression runs all cases."""
+    """Keep n evenly spread cases of a test marked ``quick_cases(n)`` in the quick tier. The regression runs all."""
     items.sort(key=lambda item: _place(f"{item.path.parent.name}/{item.path.name}"))
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -89,14 +89,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail if a test has loaded a module of a room that is not among its declared dependencies."""
+    """Fail if the tests have loaded a module of a subpackage that the option ``--rooms`` does not list."""
     if (said := session.config.getoption("--rooms")) is None:
         return
     loaded = sys.modules.keys() - _LOADED
-    from sptc.tests.dependencies import rooms_of_modules  # this import loads modules of rooms, too
+    from sptc.tests.dependencies import rooms_of_modules  # not before `loaded`: it loads subpackages
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
-        print(f"\nloaded rooms that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
+        print(f"\nloaded subpackages that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
@@ -150,13 +150,13 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
-    """Read the complete recordings, of which the shipped recordings are a subset: the name and the content of each set.
+    """Yield the name and the register file of each set in the complete recordings, of which the package ships a subset.
 
-    Archives hold SET|SELECTOR|DISTRIBUTION|OPERAND, and a table in a README.md says which instruction a SET is.
+    Keys of the archives are SET|SELECTOR|DISTRIBUTION|OPERAND. README.md has a table of the instruction of each SET.
     """
     folder: Path | None = request.config.getoption("--recordings")
     if folder is None:
-        pytest.skip("the complete recordings are not shipped: --recordings FOLDER says where they are")
+        pytest.skip("the complete recordings are not shipped: pass their folder with --recordings FOLDER")
     return _recorded_sets(folder)
 
 
@@ -208,7 +208,7 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
-    # D starts at column 256, and a shifted A at column 64. All copies of metadata and scales have the same words.
+    # D starts at column 256, a shifted A at column 64. All copies of metadata and block scales have the same words.
     addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
     addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
     if opcode.shifts_a:
@@ -230,13 +230,13 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
 
 @pytest.fixture
 def tensor_memory_file() -> Callable[..., Any]:
-    """Function that writes register files of tcgen05 with random bits, whose D is computed by the model."""
+    """Function that returns a tensor-memory file of ``tcgen05`` with random bits and with D from the golden model."""
     return _tensor_memory_file
 
 
 @pytest.fixture
 def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
-    """Replace the hardware by a model that flags only chunk 3 of row 5 of a 16 x 8 tile, whatever its nibble."""
+    """Replacement for `Engine.compute` that also flags chunk 3 of row 5 of each 16 x 8 tile, whatever its nibble is."""
     from sptc.rtl.step import row_result_layout
     from sptc.sim.engine.engine import Engine
     from sptc.sim.engine.steps import Steps
@@ -253,9 +253,7 @@ def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
 
 @pytest.fixture
 def faulty_compute() -> Callable[..., NDArray[np.uint64]]:
-    """Replace the hardware by a model that flips a bit if A's first element is negative and the accumulator ends in
-    101.
-    """
+    """Replacement for `Engine.compute` that flips result bit 4 if A's first element is negative and C ends in 0b101."""
     from sptc.sim.engine.engine import Engine
     from sptc.sim.engine.steps import Steps
 

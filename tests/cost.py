@@ -2,8 +2,8 @@
 budget.
 
 A run with ``--cost FILE`` (``make test`` and ``make regression`` pass it) measures each test, each fixture that several
-tests share, and each process as a whole; processes that a test starts and waits for are included: compilers, Yosys,
-ABC, simulators. Nothing fails because of it.
+tests share, and each process as a whole. Processes that a test starts and waits for are included: compilers, Yosys,
+ABC, simulators. Tests over budget are listed, but do not fail.
 """
 
 import json
@@ -20,7 +20,7 @@ import pytest
 __all__ = ["Cost", "CostPlugin", "report"]
 
 ROOT = Path(__file__).resolve().parents[1]
-#: File with the cost of the last quick run, and folder with the costs of the last regression.
+#: File with the cost of the last quick run, and folder with the costs of the last regression, one file per test file.
 QUICK, REGRESSION = ROOT / "build" / "cost" / "quick.json", ROOT / "build" / "regression" / "latest"
 #: Budgets in processor seconds: for a quick test, for a shared fixture, and for the whole quick tier.
 MOST_OF_TEST, MOST_OF_SHARED, MOST_OF_TIER = 5.0, 30.0, 600.0
@@ -92,7 +92,8 @@ class CostPlugin:
             self._cost.processes = _processor_seconds()
             session.config.workeroutput["cost"] = asdict(self._cost)
         else:
-            # With workers, the children have reported their cost. Without workers, all children belong to tests.
+            # In a run with workers, the child processes are workers, which have reported their own cost. In a run
+            # without, they are compilers and tools that tests have started.
             is_alone = not self._cost.processes
             self._cost.processes += _processor_seconds() if is_alone else sum(os.times()[:2])
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,16 +112,17 @@ def report(cost: Cost, *, is_quick: bool) -> Iterable[str]:
     folders: Counter[str] = Counter()
     for name, seconds in names.items():
         folders["/".join(name.partition("::")[0].split("/")[:2])] += seconds
-    yield f"{cost.processes:8.1f} in all, of which {sum(cost.tests.values()):.1f} in {len(cost.tests)} tests"
+    yield f"{cost.processes:8.1f} in all processes, of which {sum(cost.tests.values()):.1f} in {len(cost.tests)} tests"
     yield from (f"{seconds:8.1f} {name}" for name, seconds in folders.most_common() if seconds >= 0.05)
-    yield f"the {LISTED} dearest tests"
+    yield f"the {LISTED} most expensive tests"
     yield from (f"{seconds:8.1f} {name}" for name, seconds in Counter(cost.tests).most_common(LISTED))
     over = {name: seconds for name, seconds in cost.shared.items() if seconds > MOST_OF_SHARED}
     if is_quick:
         over |= {name: seconds for name, seconds in cost.tests.items() if seconds > MOST_OF_TEST}
         over |= {"the quick tier": cost.processes} if cost.processes > MOST_OF_TIER else {}
     if over:
-        yield f"over budget: a quick test {MOST_OF_TEST:g}, shared {MOST_OF_SHARED:g}, the quick tier {MOST_OF_TIER:g}"
+        limits = f"a quick test {MOST_OF_TEST:g}, a shared fixture {MOST_OF_SHARED:g}, the quick tier {MOST_OF_TIER:g}"
+        yield f"over budget (the limits are: {limits})"
         yield from (f"{seconds:8.1f} {name}" for name, seconds in Counter(over).most_common())
 
 

@@ -1,7 +1,9 @@
-"""Dependencies of a test file: the rooms that it and its helpers import, and a digest of all files that it could read.
+"""Dependencies of a test file: subpackages ("rooms") that it and its helpers use, and a digest of all files it could
+read.
 
-A room is taken whole, with every room that its files import, and with files that are no Python: so a test is run again
-when anything changes that it could reach. One that starts processes could reach them all.
+A dependency on a subpackage includes all its files, whether Python or not, and every subpackage that they import. A
+test that starts processes depends on all subpackages. Thus a test runs again after a change of any file that it could
+reach.
 """
 
 import ast
@@ -19,25 +21,25 @@ __all__ = ["EVERYTHING", "digest_of", "needs", "rooms_of_modules"]
 TESTS = ROOT / "tests"
 #: Words in a test that starts a program, which could import anything.
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
-#: Words in a test that reads files outside all rooms.
+#: Words in a test that reads files outside all subpackages.
 _READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
 #: Words in a test that depends on comments or docstrings. The docstring of a property is the statement that `sptc
 #: prove` prints.
 _READS_DOCSTRINGS = ("module.__doc__", ".statement", *_READS_FILES)
-#: Name for files outside all rooms: pages, scripts, benchmarks.
+#: Name for files outside all subpackages: pages, scripts, benchmarks.
 _OUTSIDE = "outside"
-#: Folders of data, by the room whose files read them.
+#: Folders of data files, by the subpackage that reads them.
 _DATA = {"isa": ("recordings",), "cli": ("fusesoc",)}
-#: Rooms whose modules another room imports by names in a table (`api/backends.py`).
+#: Subpackages that another subpackage imports by module names in a table (`api/backends.py`), not by import statements.
 _BY_NAME = {"api": {"sim/engine", "native"}}
-#: All rooms, and files outside all rooms.
+#: All subpackages, and files outside all subpackages.
 EVERYTHING = frozenset({*MAY_IMPORT, _OUTSIDE})
 #: Files that determine what is installed, or how tests run.
 _ALWAYS = ("pyproject.toml", "setup.py", "tests/conftest.py", "tests/dependencies.py", "errors.py", "__init__.py")
 
 
 def needs(file: Path) -> frozenset[str]:
-    """Return the rooms that a test file could use, and `_OUTSIDE` if it could read files outside all rooms."""
+    """Return the subpackages that a test file could use, and `_OUTSIDE` if it could read files outside all of them."""
     texts = [path.read_text(encoding="utf-8") for path in modules(file)]
     if file.parent == TESTS or any(word in text for text in texts for word in _READS_FILES):
         return EVERYTHING
@@ -80,8 +82,8 @@ def _helpers(parts: list[str]) -> Iterator[Path]:
 
 
 def _rooms(name: str) -> set[str]:
-    """Return the rooms of a name. A public name of the root belongs to the rooms that define it. Errors belong to no
-    room.
+    """Return the subpackages of an imported name. A public name of `sptc` belongs to the subpackages that define it.
+    Errors belong to none.
     """
     room = charged(name)
     if room in MAY_IMPORT and room:
@@ -98,7 +100,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _of_fixtures(texts: Iterable[str]) -> list[str]:
-    """Return the imports of tests/conftest.py at module level, and of those of its fixtures that the texts name."""
+    """Return what tests/conftest.py imports at module level, and in those of its fixtures that the texts mention."""
     text = (TESTS / "conftest.py").read_text(encoding="utf-8")
     kept = [
         node
@@ -110,19 +112,19 @@ def _of_fixtures(texts: Iterable[str]) -> list[str]:
 
 @cache
 def _reached(room: str) -> frozenset[str]:
-    """Return a room and all rooms that its files import, directly or indirectly."""
+    """Return a subpackage and all subpackages that its files import, directly or indirectly."""
     found, waiting = set(), {room}
     while waiting:
         room = waiting.pop()
         found.add(room)
-        # Importing an error or the version loads the package, but does not depend on the loaded modules.
+        # Errors and the version belong to the subpackage "", the root, whose own imports do not count.
         names = {name for path in files_of(room) if room for name in imports_of(path) if _is_ours(name)}
         waiting |= ({of for name in names for of in _rooms(name)} | _BY_NAME.get(room, set())) - found
     return frozenset(found)
 
 
 def _files(rooms: frozenset[str], file: Path) -> Iterator[Path]:
-    """Yield the files of rooms, and the files in the folder of a test that are not tests."""
+    """Yield the files of subpackages, and the files in the folder of a test that are not tests."""
     yield from (ROOT / name for name in _ALWAYS)
     yield from (path for path in _below(file.parent) if file.parent != TESTS and not path.name.startswith("test_"))
     for room in rooms - {_OUTSIDE, ""}:
@@ -142,16 +144,16 @@ def _below(folder: Path) -> Iterator[Path]:
 
 @cache
 def _content(path: Path, is_read: bool, changed: int, size: int) -> bytes:
-    """Return the digest of a file, of its bytes or of its code only. The digest is cached until the file changes."""
+    """Return a digest of a file: of its bytes, or only of its code. The digest is cached until the file changes."""
     if path.suffix == ".py" and not is_read and not path.is_relative_to(TESTS):
         return code_digest([path]).encode()
     return hashlib.sha256(path.read_bytes()).digest()
 
 
 def rooms_of_modules(names: Iterable[str]) -> frozenset[str]:
-    """Return the rooms of imported modules, given by module name.
+    """Return the subpackages of imported modules, given by module name.
 
-    The root is none, nor is a package that only says what its rooms have in common.
+    The root `sptc` does not count, and neither do packages with only a docstring.
     """
     files = {module_name(path) for room in MAY_IMPORT if room for path in files_of(room) if _has_code(path)}
     return frozenset(charged(f"{name}.x") for name in names if name in files)

@@ -1,16 +1,20 @@
-"""Run all tests, one file at a time on all cores. After an interruption, a new run repeats only what is missing.
+"""Run all tests, each file in its own process, on all cores. After an interruption, a new run repeats only what is
+missing.
 
-``python tests/regression.py`` (or ``make regression``) first proves what ``formal/proved.json`` does not say is proved,
-and then runs pytest on one test file after another, the longest first, each in a process of its own. What a file gave
-is kept in ``build/regression/latest`` with a digest of all that it depends on (:mod:`sptc.tests.dependencies`): run
-again, after an interruption or an edit, it repeats only what did not pass or could give something else now; with
-``--again`` everything is proved and run anew; an interrupted ``--again`` is continued by the next. At the end stands
-``build/regression/summary.md``: totals, what failed, what was skipped and why, and what took longest; ``sptc report
-build/regression/latest`` makes a page of it, and ``python tests/cost.py`` says what it cost.
+``python tests/regression.py`` (or ``make regression``) first proves all properties that ``formal/proved.json`` does not
+record as proved, and then runs pytest on every test file, the longest first. Results are stored in
+``build/regression/latest``, each with a digest of all files on which the test file depends
+(:mod:`sptc.tests.dependencies`). A later run repeats only test files that have failed, or whose digest has changed.
+``--again`` repeats all proofs and tests; if it is interrupted, the next run continues it.
 
-``tests/regression.json`` is the record of what each file gave when it last passed, on whatever machine. Its seconds say
-which files are the longest; ``--recorded`` goes on from it as from an earlier run here, so that machines can share the
-work, each handing on ``build/regression/regression.json``, the record with what it has run itself.
+At its end, a run writes ``build/regression/summary.md``: totals, failures, skipped tests with reasons, and the longest
+test files. ``sptc report build/regression/latest`` makes a page of the results, and ``python tests/cost.py`` prints the
+processor time of the tests.
+
+``tests/regression.json`` records the result of each test file when it last passed, on any machine. The recorded
+durations decide which files are the longest. ``--recorded`` also skips files that have passed there with the same
+digest, so that several machines can share the work. Each run writes ``build/regression/regression.json``, which is the
+record with its own results added.
 """
 
 import argparse
@@ -87,14 +91,14 @@ def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
     if (done.returncode not in (0, 5) or not report.exists()) and not outcome.failed:
         outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
     if not outcome.failed and stamp(file, options) != sources:
-        outcome.failed.append(f"{file}: what it depends on was changed while it ran")
+        outcome.failed.append(f"{file}: a file on which it depends was changed while it ran")
     part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
     part.replace(failed if outcome.failed else passed)
     return outcome
 
 
 def prove(jobs: int, *, again: bool) -> Outcome:
-    """Prove every property of every preset whose problem is not in the record, on all cores."""
+    """Prove every property of every preset that is not recorded as proved, on all cores."""
     committed, begun = record.read_record(record.RECORD), time.monotonic()
     outcome = Outcome(record.RECORD.relative_to(ROOT).as_posix(), len(committed.proofs), [], {}, 0.0, 0, "")
     if committed.sources == record.source_digest() and not again:
@@ -168,8 +172,8 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
 
 
 def main() -> int:
-    """Run the missing files. Return 1 after a failure, 2 if another run uses the folder, and 130 after an
-    interruption.
+    """Run the test files without a valid result. Return 1 after a failure, 2 if another run uses the folder, and 130
+    after an interruption.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
@@ -178,7 +182,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
     parser.add_argument("--again", action="store_true", help="repeat tests that have passed, and recorded proofs")
     parser.add_argument(
-        "--recorded", action="store_true", help=f"also skip files that passed by {RECORD.relative_to(ROOT)}"
+        "--recorded", action="store_true", help=f"also skip files that passed according to {RECORD.relative_to(ROOT)}"
     )
     parser.add_argument("options", nargs="*", help="options for pytest, after --")
     chosen = parser.parse_args()

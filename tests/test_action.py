@@ -1,4 +1,4 @@
-"""The GitHub action: its declarations, and its commands, run here as on a runner, except the installation."""
+"""The GitHub action: its declarations, and its commands (except the installation), run here as on a GitHub runner."""
 
 import os
 import re
@@ -28,9 +28,10 @@ def expressions(value: object) -> set[str]:
 
 
 def test_declarations() -> None:
-    """No script contains an expression, because an input could be more than a word.
+    """Scripts contain no expression, because an input could inject commands.
 
-    The cache is of a version and a runner, reports are uploaded after a failure too, the guide shows a workflow.
+    The cache key contains version, sources, processor and system. Reports are uploaded after a failure, too. The guide
+    shows a workflow that uses the action.
     """
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
     known |= {"!github.event.pull_request.head.repo.fork"}
@@ -59,8 +60,8 @@ def test_declarations() -> None:
     assert step["with"].keys() <= ACTION["inputs"].keys()
 
 
-def test_what_it_installs_and_uses_is_pinned() -> None:
-    """Every dependency of the package and of its build by hashes, actions of others by commits."""
+def test_dependencies_and_actions_are_pinned() -> None:
+    """Dependencies of the package and of its build are pinned by hashes, and actions of others by commits."""
     assert "--require-hashes" in STEPS["Install"]["run"]
     assert "--no-deps --no-build-isolation" in STEPS["Install"]["run"]
     pinned = (ROOT / ".github" / "action-requirements.txt").read_text(encoding="utf-8")
@@ -84,7 +85,7 @@ def test_inputs_that_would_be_options(tmp_path: Path) -> None:
 
 
 class Runner:
-    """Machine that runs the steps of the action in order, with given inputs in place of their defaults."""
+    """Replacement for a GitHub runner, which runs steps of the action with given inputs instead of the defaults."""
 
     def __init__(self, folder: Path, **inputs: str) -> None:
         self.folder, self.temp = folder, folder / "temp"

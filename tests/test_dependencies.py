@@ -11,17 +11,17 @@ from sptc.tests.dependencies import EVERYTHING, digest_of, needs, rooms_of_modul
 from sptc.tests.test_house import MAY_IMPORT, ROOT
 
 TESTS = ROOT / "tests"
-#: Rooms that the names of the package reach.
+#: Subpackages that a test depends on if it uses public names of `sptc`.
 PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"
 
 
-def test_rooms() -> None:
+def test_needed_subpackages() -> None:
     for file, rooms in (
         ("formal/test_proofs.py", "formal infra isa rtl rtl/cells"),
         ("infra/test_diagram.py", "infra"),
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
-        # These files reach rooms through exported names of the root, the conftest of their folder, or a fixture for all
+        # These files use subpackages through public names of `sptc`, the conftest of their folder, or a fixture for all
         # tests.
         ("hostile/test_api.py", PUBLIC),
         ("gemm/test_product.py", PUBLIC),
@@ -31,11 +31,11 @@ def test_rooms() -> None:
         assert needs(TESTS / file) - {""} == {*rooms.split()}, file
     assert needs(TESTS / "hostile" / "test_kills.py") == EVERYTHING - {"outside"}
     assert needs(TESTS / "test_house.py") == needs(TESTS / "cli" / "test_instructions.py") == EVERYTHING
-    names = ["sptc", "sptc.isa.formats", "sptc.sim", "sptc.sim.engine.steps", "numpy"]  # of sim only a sentence
+    names = ["sptc", "sptc.isa.formats", "sptc.sim", "sptc.sim.engine.steps", "numpy"]  # sim: only a docstring
     assert rooms_of_modules(names) == {"isa", "sim/engine"}
 
 
-def test_a_digest_follows_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_depends_on_needed_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
     file, read = TESTS / "infra" / "test_diagram.py", dependencies._content
     before = digest_of(file)
     assert digest_of(file) == before
@@ -50,8 +50,10 @@ def test_a_digest_follows_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.regression
-def test_a_room_that_is_not_known_of_fails_a_run() -> None:
-    """A test run fails if a test loads a room that is not declared, so the regression checks its own dependencies."""
+def test_an_undeclared_subpackage_fails_a_run() -> None:
+    """A test run with ``--rooms`` fails if a test loads a subpackage that is not listed, so every regression checks its
+    lists.
+    """
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rooms=isa"]
     words.append("tests/infra/test_diagram.py")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Errors: message and attributes of a MetadataError, also in another process."""
+"""Message and attributes of a MetadataError, also after pickling."""
 
 import pickle
 
@@ -11,7 +11,7 @@ PLACES = [(None, "(lane 5, bits 7:4)"), (17, "(lane 5, column 17, bits 7:4)"), (
 
 
 def test_metadata_error() -> None:
-    """The message names the place; copies keep every field."""
+    """The message states the position of the nibble. A pickled copy keeps every field; `at` changes only the batch."""
     for column, place in PLACES:
         nibble = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
         error = sptc.MetadataError(nibble, 0b0101, "plain", "which requires two different indices")

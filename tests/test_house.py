@@ -15,12 +15,12 @@ from sptc.gemm import multiply
 
 ROOT = Path(__file__).parents[1]
 STANDARD = set(sys.stdlib_module_names)
-#: Rooms by layer, from the lowest. A room imports rooms of its own layer and below, and no two rooms import each other.
+#: Subpackages ("rooms") by layer, from the lowest. Each imports only its own layer and lower ones, without cycles.
 FLOORS = (
     "infra", "isa", "operands", "golden rtl tensors", "sim formal synth native gpu", "api", "gemm kernels",
     "verify show", "cli",
 )  # fmt: skip
-#: Rooms and packages that each room may import. A room inside a room is written with a slash.
+#: Subpackages and other packages that each subpackage may import. A nested subpackage is written with a slash.
 MAY_IMPORT = {
     "infra": "errors numpy filelock platformdirs tqdm",
     "isa": "errors numpy",
@@ -52,7 +52,7 @@ MAY_IMPORT = {
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8
-#: Public functions with many keyword parameters, which are exempt from the limit, and the room of each.
+#: Public functions with many keyword parameters, which may exceed MOST_PARAMETERS, and the subpackage of each.
 PUBLIC_FUNCTIONS = {
     **dict.fromkeys(("mma", "wgmma", "tcgen05_mma"), "api"),
     **dict.fromkeys(("gemm", "identify", "pack", "unpack"), "gemm"),
@@ -80,7 +80,7 @@ def syntax(path: Path) -> ast.Module:
 
 
 def imports(tree: ast.Module, module: str, is_package: bool) -> set[str]:
-    """Return the absolute names of all imports in a source, at any depth."""
+    """Return the absolute names of all imports in a source file, including those inside functions."""
     result = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -101,13 +101,13 @@ def imports_of(path: Path) -> set[str]:
 
 
 def room_of(parts: list[str]) -> str:
-    """Return the innermost room that contains a path, given relative to the root."""
+    """Return the innermost subpackage that contains a path, which is given in parts relative to the root."""
     inner = "/".join(parts[:2])
     return inner if inner in MAY_IMPORT else parts[0] if parts[0] in MAY_IMPORT else ""
 
 
 def charged(name: str) -> str:
-    """Return the room or package of an import: `sim/engine` for `sptc.sim.engine.steps.x`, `numpy` for
+    """Return the subpackage or other package of an import: `sim/engine` for `sptc.sim.engine.steps.x`, `numpy` for
     `numpy.typing`.
     """
     first, *parts = name.split(".")
@@ -117,12 +117,12 @@ def charged(name: str) -> str:
 
 
 def files_of(room: str) -> list[Path]:
-    """Return the files of a room, without the files of the rooms inside it."""
+    """Return the files of a subpackage, without the files of the subpackages inside it."""
     files = python_files(ROOT / room) if room else sorted(set(ROOT.glob("*.py")) - {ROOT / "setup.py"})
     return [path for path in files if room_of([*path.relative_to(ROOT).parts[:-1], ""]) == room]
 
 
-def test_the_reader_of_imports_sees_every_form() -> None:
+def test_every_form_of_import_is_found() -> None:
     text = (
         "import numpy.typing\nfrom amaranth.hdl import Signal\nfrom .. import golden, errors\n"
         "from ..golden.decode import decode\nfrom .formats import Format\nfrom . import memory\n"
@@ -139,7 +139,7 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     assert [charged(name) for name in names] == ["isa", "sim/engine", "sim", "numpy", "errors"]
 
 
-def test_files_stand_in_rooms_and_are_not_too_long() -> None:
+def test_files_are_in_subpackages_and_not_too_long() -> None:
     inside = {path for room in MAY_IMPORT for path in files_of(room)}
     outside = {path.relative_to(ROOT).parts[0] for path in python_files(ROOT) if path not in inside}
     assert outside == {"tests", "benchmarks", "docs", "fusesoc", "setup.py"}
@@ -150,8 +150,8 @@ def test_files_stand_in_rooms_and_are_not_too_long() -> None:
     assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
-def test_no_room_imports_from_a_floor_above() -> None:
-    """The permitted imports are acyclic: no room may import a room of a higher layer."""
+def test_no_subpackage_imports_from_a_higher_layer() -> None:
+    """The permitted imports are acyclic, and no subpackage may import a subpackage of a higher layer."""
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
     below = {room: {name for name in words.split() if name in ROOMS} for room, words in MAY_IMPORT.items()}
     assert floor.keys() == {room.split("/")[0] for room in ROOMS}
@@ -167,16 +167,14 @@ def test_no_room_imports_from_a_floor_above() -> None:
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT, ids=lambda room: room or "root")
-def test_who_may_import_whom(room: str) -> None:
+def test_permitted_imports(room: str) -> None:
     allowed = {*STANDARD, room, *MAY_IMPORT[room].split()}
     found = {path.relative_to(ROOT).as_posix(): {charged(name) for name in imports_of(path)} for path in files_of(room)}
     assert {path: names - allowed for path, names in found.items() if names - allowed} == {}
 
 
-def test_no_file_imports_itself_in_a_circle() -> None:
-    """Modules do not import each other in a cycle. Imports inside functions do not count, because types may need
-    them.
-    """
+def test_no_cyclic_imports() -> None:
+    """Modules do not import each other in a cycle, not even inside functions or only for type checking."""
     graph: dict[str, set[str]] = {}
     modules = {module_name(path) for room in MAY_IMPORT for path in files_of(room)}
     for room in MAY_IMPORT:
@@ -189,8 +187,10 @@ def test_no_file_imports_itself_in_a_circle() -> None:
     assert graph == {}
 
 
-def test_imports_are_relative_and_of_no_test() -> None:
-    """Readers, type checkers and tools can follow a relative import, whatever the name of the checkout folder is."""
+def test_imports_are_relative_and_exclude_tests() -> None:
+    """Modules of the package import each other with relative imports, which do not depend on the name of the checkout
+    folder, and import no tests.
+    """
     for path in python_files(ROOT):
         if path.relative_to(ROOT).parts[0] != "tests":
             names = imports_of(path)
@@ -217,7 +217,7 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_public_functions_show_their_signatures() -> None:
-    """Each public function shows its signature, also `sptc.gemm`, a package that can be called."""
+    """`help` shows the signature of each public function, also that of `sptc.gemm`, a package that can be called."""
     shown = pydoc.render_doc(sptc.gemm, renderer=pydoc.plaintext)
     assert "\n    gemm(\n        a: Any,\n        b: Any,\n" in shown
     assert "split_k : int" not in shown
@@ -237,14 +237,14 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(names) + len(variadic) - (bool(names) and names[0].arg in ("self", "cls"))
 
 
-def test_no_function_takes_too_much() -> None:
+def test_no_function_has_too_many_parameters() -> None:
     results = []
     for path in python_files(ROOT):
         for node in ast.walk(syntax(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             if any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list):
-                continue  # the parameters of a kernel are those of its launch
+                continue  # a Triton kernel has one parameter for each argument of its launch
             if PUBLIC_FUNCTIONS.get(node.name) != path.parent.name and _parameters(node) > MOST_PARAMETERS:
                 results.append(f"{path.relative_to(ROOT).as_posix()}:{node.name} takes {_parameters(node)}")
     assert results == []

@@ -55,7 +55,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     build = (sys.executable, "-m", "build", *(["--no-isolation"] if major >= 77 else []), "--outdir", here)
     call(*build, "--sdist", here / "sources", cwd=here / "empty")
     (source,) = here.glob("*.tar.gz")
-    # Older Python versions have no filter, and newer ones warn if no filter is given.
+    # `unpack_archive` has no parameter `filter` in older Python versions, and warns without it in newer ones.
     shutil.unpack_archive(source, here / "unpacked", **({"filter": "data"} if sys.version_info >= (3, 11, 4) else {}))
     (unpacked,) = (here / "unpacked").iterdir()
     call(*build, "--wheel", unpacked, cwd=here / "empty")
@@ -69,7 +69,7 @@ def names_in(wheel: Path) -> set[str]:
 
 
 def test_names_and_metadata(archives: tuple[Path, Path]) -> None:
-    """Names carry the version, and the wheel says what it needs."""
+    """The names of both archives contain the version, and the metadata of the wheel list the dependencies."""
     source, wheel = archives
     assert source.name == f"sptc-{sptc.__version__}.tar.gz"
     assert wheel.name == f"sptc-{sptc.__version__}-py3-none-any.whl"
@@ -82,8 +82,8 @@ def test_names_and_metadata(archives: tuple[Path, Path]) -> None:
     assert sorted(needed) == sorted(PROJECT["project"]["dependencies"])
 
 
-def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
-    """Every module, the C++ around compiled models, the recordings, the type marker, what FuseSoC finds; no tests."""
+def test_contents_of_the_wheel(archives: tuple[Path, Path]) -> None:
+    """The wheel contains all modules, C++ drivers, recordings, the type marker and files for FuseSoC, but no tests."""
     names = names_in(archives[1])
     for package in packages():
         folder = Path(*package.split(".")[1:])
@@ -110,10 +110,12 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.regression
-def test_recordings_may_be_a_distribution_of_their_own(
+def test_recordings_in_a_separate_distribution(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wheel without recordings and a distribution with them contain the files of the single wheel, and are small."""
+    """A package without recordings and a distribution with only the recordings together contain the files of the single
+    wheel.
+    """
     monkeypatch.setenv("SPTC_RECORDINGS", "apart")
     (sources,) = (archives[0].parent / "unpacked").iterdir()
     for folder in (sources, ROOT / "recordings"):
@@ -175,15 +177,15 @@ def test_packages_the_version_and_reasons_of_dependencies() -> None:
         required += extra
     for requirement in set(required):
         lines = [line for line in PYPROJECT.splitlines() if f'"{requirement}"' in line]
-        assert len(lines) == required.count(requirement), f"{requirement} does not have a line of its own"
+        assert len(lines) == required.count(requirement), f"{requirement} is not alone on its line"
         for line in lines:
-            assert re.search(r"\]?,?\s+# \w+( \S+)+$", line), f"no reason beside {requirement}: {line}"
+            assert re.search(r"\]?,?\s+# \w+( \S+)+$", line), f"no comment with a reason after {requirement}: {line}"
             own = requirement.startswith("sptc[")  # an extra that includes other extras of this package
-            assert own or re.search(r"[<>=]=", requirement), f"{requirement} has no bound"
+            assert own or re.search(r"[<>=]=", requirement), f"{requirement} has no version bound"
 
 
 @pytest.mark.regression
-def test_a_wheel_may_bring_the_library(
+def test_a_wheel_with_the_compiled_library(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wheel with the compiled library computes without a compiler, and stores nothing in the cache."""

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-#: Opcode with qualifiers, and operands behind it.
+#: Opcode with qualifiers, and the operands after it.
 Line = tuple[str, str]
 
 _NAMES = {32: "f32 s32 tf32", 16: "f16 bf16", 8: "e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8", 4: "s4 u4"}
@@ -28,14 +28,14 @@ _HEAD = """\
 def ptxas() -> Path:
     """Return the path of the assembler of CUDA 13, which the extra `oracle` installs."""
     spec = find_spec("nvidia")
-    assert spec, "these tests need the extra 'oracle'"
+    assert spec, "ptxas is missing: install the extra 'oracle'"
     folders = spec.submodule_search_locations or ()
     (found,) = (path for where in folders for path in Path(where).glob("cu13/bin/ptxas"))
     return found
 
 
 def accepted(lines: list[Line], target: str, folder: Path) -> set[int]:
-    """Return the lines that the assembler accepts for a target. It runs again without the lines that it rejects."""
+    """Return the indices of the lines that the assembler accepts for a target, after removal of those it rejects."""
     head = _HEAD.format(target=target)
     left = list(range(len(lines)))
     source = folder / "kernel.ptx"
@@ -85,7 +85,7 @@ def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = Fal
 
 
 def wgmma_lines() -> Iterator[Line]:
-    """Yield ``wgmma``: every N from 8 on in steps of 8, one beyond, with K of either form, A in shared memory."""
+    """Yield lines of ``wgmma`` with A in shared memory: every N and K, and N = 264, which is too large."""
     shapes, results = product(range(8, 265, 8), (8, 16, 32, 64)), ("f32", "f16", "s32")
     for sp, (n, k), types, d, saturates in product(("", "sp"), shapes, _CLASSES, results, (False, True)):
         for a, b in product(types[:2], types[:2]):
@@ -97,7 +97,7 @@ def wgmma_lines() -> Iterator[Line]:
 
 
 def tcgen05_lines(cta: int) -> Iterator[Line]:
-    """Yield ``tcgen05.mma`` with every qualifier, of one CTA or of a pair; a kernel can hold only one of the two."""
+    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or for a pair, which a kernel cannot mix."""
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
     usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
     collectors = ("", *(f"collector::{usage}" for usage in usages))

@@ -21,21 +21,21 @@ LINES: dict[str, Callable[[], list[Line]]] = {
     "unmodelled": unmodelled_lines,
 }
 CHIPS = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
-#: Targets that the assembler knows. It has another name for sm_101.
+#: Targets of the assembler of CUDA 13, which has renamed sm_101 to sm_110.
 KNOWN = [name for name in TARGETS if not name.startswith("sm_101")]
 OF_TENSOR_MEMORY = tuple(f"sm_{number}{suffix}" for number in (100, 103, 110) for suffix in "af")
 OF_SM_120 = tuple(f"sm_{number}{suffix}" for number in (120, 121) for suffix in "af")
 #: Lines that only the package accepts: pattern of the opcode, targets, and the reason.
 TAKEN_HERE = [
-    ("wgmma", ("sm_90",), "the name stands for the chip, whose own target is sm_90a"),
-    ("tcgen05", CHIPS[1:4], "the name stands for the chip, whose own target ends in a"),
-    (r"mma.*(kind|e4m3|e5m2)", CHIPS[4:], "the name stands for the chip, whose own target ends in a"),
-    (r"mma.*scale_vec::4X.*ue8m0", OF_SM_120, "PTX ISA 9.1 has it, this assembler's 9.0 not yet"),
+    ("wgmma", ("sm_90",), "the package takes sm_90 as the name of the chip, like sm_90a"),
+    ("tcgen05", CHIPS[1:4], "the package takes the name without suffix like that with suffix a"),
+    (r"mma.*(kind|e4m3|e5m2)", CHIPS[4:], "the package takes the name without suffix like that with suffix a"),
+    (r"mma.*scale_vec::4X.*ue8m0", OF_SM_120, "new in PTX ISA 9.1, and this assembler supports 9.0"),
 ]
 #: Lines that only the assembler accepts: pattern of the opcode, targets, and the reason.
 TAKEN_THERE = [
-    (r"mma.*kind::f8f6f4", OF_TENSOR_MEMORY, "fp8 of mma with a kind is emulated there; not modelled"),
-    (r"mma.*m16n8k16.*kind::f8f6f4", OF_SM_120, "half of the K of the kind; not modelled"),
+    (r"mma.*kind::f8f6f4", OF_TENSOR_MEMORY, "the emulation of mma with kind::f8f6f4 by these targets is not modelled"),
+    (r"mma.*m16n8k16.*kind::f8f6f4", OF_SM_120, "mma with kind::f8f6f4 and K = 16 is not modelled"),
     (r"mma.*(f64|b1|m8n8k4)", tuple(TARGETS), "dense forms with .f64, .b1 or m8n8k4 are not modelled"),
 ]
 

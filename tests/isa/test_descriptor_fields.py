@@ -12,7 +12,7 @@ from sptc.isa.descriptor_fields import DescriptorField, encoded, family_of, inst
 from sptc.isa.memory import GENERATIONS, decode_descriptor, encode_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
 
-#: Random descriptors per test case. The 40 test cases have 10,000.
+#: Random descriptors per test case. All 40 test cases together have 10,000.
 COUNT = 250
 OPCODES = [*every_opcode()]
 
@@ -38,8 +38,8 @@ def invalid(decode: Callable[..., object], *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """The printed fields of a valid descriptor encode it again. For 64 random bits, an invalid descriptor reports an
-    error.
+    """The printed fields of a valid descriptor encode the same value. For 64 random bits, some field has an error
+    exactly if they cannot be decoded.
     """
     del case
     for _ in range(COUNT // 2):
@@ -57,7 +57,7 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         base = printed["base offset"].meaning
         number = int(base.partition(" row ")[2][:1] or 0)
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
-        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # the base offset may have no effect
+        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # without base offset: it may have no effect
         fields = shared_fields(bits, family)
         assert_partition(fields, 64, bits)
         assert any(field.problem for field in fields) == invalid(decode_descriptor, bits, family), hex(bits)
@@ -86,8 +86,8 @@ def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> 
             wrong = value ^ 1 << int(rng.integers(32))
             fields = instruction_fields(wrong, opcode)
             assert_partition(fields, 32, wrong)
-            # Only errors that concern two fields are not reported for a field: types that cannot be mixed, and N of a
-            # transposed B.
+            # Not every invalid descriptor has a field with an error: some errors concern two fields, types that cannot
+            # be mixed and N of a transposed B.
             if any(field.problem for field in fields):
                 assert invalid(idesc.decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
 

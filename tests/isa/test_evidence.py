@@ -1,4 +1,4 @@
-"""Evidence labels are compared with the contents of the files that support them. Names of architectures."""
+"""Evidence labels, compared with the contents of the files that support them; names of architectures and targets."""
 
 import gzip
 import json
@@ -87,8 +87,8 @@ def test_the_table_counts_what_each_form_has() -> None:
     assert all(evidence(next(instructions_of_opcode(o)), "sm_100") is Evidence.MODELLED for o in every_opcode())
 
 
-def test_words_of_a_gpu_are_evidence_of_few_forms() -> None:
-    """Recorded result words label only their opcode and types, for any M and N."""
+def test_recorded_words_are_evidence_for_few_forms() -> None:
+    """Recorded result words of a B200 are evidence only for their opcode and types, with any M and N."""
     with np.load(RECORDINGS / WORDS) as archive:
         sets = json.loads(str(archive["sets"]))
     labelled = {
@@ -114,10 +114,8 @@ def test_words_of_a_gpu_are_evidence_of_few_forms() -> None:
         assert sptc.evidence(text, "sm_110") == "modelled"
 
 
-def test_where_a_is_makes_a_difference() -> None:
-    """For n = 64, files with A in both locations exist. For n = 176 there is no file, but a campaign covers both
-    locations.
-    """
+def test_evidence_depends_on_the_location_of_a() -> None:
+    """For n = 64, recordings exist with A in registers and in shared memory. For n = 176, a campaign covers both."""
     recorded, measured = (parse(WGMMA.format(n)) for n in (64, 176))
     places = ("registers", "shared")
     assert {evidence(recorded, "sm_90", place) for place in places} == {Evidence.RECORDED}
@@ -187,7 +185,7 @@ def test_what_targets_and_families_lack() -> None:
                 require_target(i, name)
         of_floats = next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16"))))
         assert require_target(of_floats, "sm_103a") == "sm_100"
-    # As the CUDA 13.0 and 13.5 assemblers do; `test_assembler` asks 13.0 about every instruction.
+    # The assemblers of CUDA 13.0 and 13.5 lack the same instructions. `test_assembler` compares all of them with 13.0.
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, indices, nibble, swap_for_mux3
 
-# name: signed, bits, largest value
+# Integer formats by name: signed or not, bits, largest value
 INTEGERS = {
     "s32": (True, 32, 2147483647), "s8": (True, 8, 127), "u8": (False, 8, 255), "s4": (True, 4, 7),
     "u4": (False, 4, 15),
 }  # fmt: skip
-#: Type that decodes each format. Codes of tf32 are f32 codes without their low bits, codes of ue4m3 are positive e4m3.
+#: Type of numpy or ml_dtypes that decodes each format. Codes of tf32 are f32 codes without their low bits, codes of
+#: ue4m3 are positive e4m3.
 DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
     "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e3m2": ml_dtypes.float6_e3m2fn,
@@ -26,7 +27,7 @@ BITS = {"tf32": 19, "e3m2": 6, "e2m3": 6, "e2m1": 4, "ue4m3": 7}
 
 
 def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Decode codes from only the fields of a format record."""
+    """Decode codes with nothing but the fields of a format record."""
     fraction_range = 1 << record.fraction_bits
     top = (1 << record.exponent_bits) - 1
     fraction = codes & (fraction_range - 1)
@@ -43,8 +44,8 @@ def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_every_code_means_what_the_library_decodes(name: str, rng: np.random.Generator) -> None:
-    """Every code of a format. For f32, only both ends of the range and random codes."""
+def test_every_code_is_decoded_as_by_the_library(name: str, rng: np.random.Generator) -> None:
+    """All codes of a format are decoded as by numpy or ml_dtypes; of f32, those at both ends, and random codes."""
     record, dtype = FORMATS[name], np.dtype(DTYPES[name])
     assert record.bits == BITS.get(name, 8 * dtype.itemsize)
     codes = np.arange(1 << min(record.bits, 20))

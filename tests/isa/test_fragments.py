@@ -72,7 +72,7 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
 
 
 def test_a_against_the_manual() -> None:
-    """The formula of wgmma is the same in each warp, which has sixteen rows (PTX ISA 9.7.15.5.1.1)."""
+    """A equals the formulas of PTX ISA 9.7.14.5. In wgmma, each warp has sixteen rows in this order (9.7.15.5.1.1)."""
     for instruction in EVERY:
         fragment = a_fragment(instruction)
         stored_k = instruction.k // 2 if instruction.sparse else instruction.k
@@ -116,8 +116,8 @@ def test_b_against_the_manual() -> None:
 
 
 def test_accumulator_against_the_manual() -> None:
-    """Accumulators: eight columns after the other, row g before row g + 8, two adjacent columns; f16 has two per
-    register.
+    """The registers of a thread hold, for every eight columns, two adjacent elements of row g and two of row g + 8. Two
+    f16 share a register.
     """
     for instruction in EVERY:
         halves = (0, 8) if instruction.m > 8 else (0,)
@@ -131,7 +131,7 @@ def test_accumulator_against_the_manual() -> None:
         assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
 
 
-# k and container bits by how lanes and nibbles are laid out, with the number of selectors.
+# Number of sparsity selectors, by K and container bits.
 SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64, 4): 2, (64, 8): 1, (128, 4): 1}
 
 
@@ -139,12 +139,12 @@ def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, in
     """Return row and first logical column of the nibble at bit 4 * position of a lane; None if the lane is not
     selected.
 
-    A group of four lanes serves rows g and g + 8; f is the selector.
+    The four lanes of a quad have the metadata of rows g and g + 8; f is the sparsity selector.
     """
     (g, quad), width = divmod(lane, 4), {32: 2, 4: 8}.get(bits, 4)
     upper, within = divmod(position, 4)
     match k, bits:
-        case (16, 16) | (8, 32):  # one lane
+        case (16, 16) | (8, 32):  # one lane of the quad
             return (g + 8 * upper, width * within) if quad == f else None
         case (32, 16) | (16, 32):  # a pair of lanes, each with half of the columns
             return (g + 8 * upper, width * (4 * (quad % 2) + within)) if quad // 2 == f else None

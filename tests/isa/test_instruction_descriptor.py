@@ -121,7 +121,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_refused() -> None:
+def test_invalid_descriptors() -> None:
     for text, expected, flipped, message in REFUSED:
         opcode, descriptor = _first(text, **expected)
         value = encode(opcode, descriptor)
@@ -135,7 +135,7 @@ def test_refused() -> None:
             decode(parse_opcode(f"{SP}.kind::f16"), number)  # type: ignore[arg-type]
 
 
-def test_the_encoder_refuses_what_no_value_means() -> None:
+def test_options_that_cannot_be_encoded() -> None:
     opcode, half = _first(f"{SP}.kind::f16", d="f16")
     _, integer = _first(f"{SP}.kind::i8")
     _, large = _first(f"{SP2}.kind::f16", m=256, d="f32")
@@ -156,7 +156,7 @@ def test_the_encoder_refuses_what_no_value_means() -> None:
             encode(text, descriptor)
 
 
-#: Bits in the manual's table: four start counts, four first spans, the flag, spans of zeros and of columns, the shift.
+#: Defined bits of the zero-column mask: four start counts, four first spans, flag, skip span, use span and shift.
 DEFINED = {*range(36), 39, *range(40, 62)}
 
 #: Examples of the manual by M: start counts, first spans, and masks as printed, with the lowest column last. The skip

@@ -116,7 +116,7 @@ def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
         assert parse(".".join([family, *ordered])) == instruction, ordered
 
 
-# k, container bits: granularity, stored k, chunks, selectors
+# By K and container: granularity, stored K, chunks of a row, sparsity selectors
 PROPERTIES = {
     (16, "16-bit"): ("2:4", 8, 4, 4), (32, "16-bit"): ("2:4", 16, 8, 2), (8, "tf32"): ("1:2", 4, 4, 4),
     (16, "tf32"): ("1:2", 8, 8, 2), (32, "8-bit"): ("2:4", 16, 8, 2), (64, "8-bit"): ("2:4", 32, 16, 1),
@@ -180,12 +180,12 @@ SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4n
 
 # Text of the instruction, beginning of the message, and part of the message that lists accepted values.
 MALFORMED = [
-    # opcode and mandatory qualifiers
+    # errors of opcodes and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),
     ("tcgen05.mma.sp.cta_group::1.kind::f16", "^'tcgen05.mma.sp", r"use sptc\.tcgen05_mma with that descriptor\.$"),
     ("mma.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' is missing", "mma requires it"),
     ("wgmma.sp.sync.aligned.m64n8k32.f32.f16.f16", r"^'\.mma_async' is missing", "wgmma requires it"),
-    # layouts
+    # errors of layouts
     (f"{SP}.m16n8k16.col.row.f32.f16.f16.f32", r"^'\.col\.row' in", r"the layouts must be '\.row\.col'"),
     (f"{SP}.m16n8k16.f32.f16.f16.f32", "^no layout in", r"the layouts must be '\.row\.col'"),
     (f"{WG}.m64n8k32.row.col.f32.f16.f16", r"^'\.row' in", r"no part of wgmma; accepted are .* \.satfinite, a shape"),
@@ -198,13 +198,13 @@ MALFORMED = [
     (f"{SP}.m16n8k16.row.col.f32.f64.f16.f32", r"^'\.f64' in", r"is not modelled; mma and wgmma are modelled without"),
     ("mma.mma_async.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.mma_async' in", "no part of mma; accepted"),
     ("wgmma.fence.sync.aligned", r"^'\.fence' in", r"qualifiers \.mma_async, \.sp, \.sync, \.aligned, \.satfinite, "),
-    # shapes
+    # errors of shapes
     (f"{SP}.row.col.f32.f16.f16.f32", "^the shape is missing", r"expected one such as \.m16n8k32"),
     (f"{SP}.m16n8k64.row.col.f32.f16.f16.f32", r"^'\.m16n8k64' in", r"expected '\.m16n8k16' or '\.m16n8k32'\.$"),
     (_block(64, "kind::mxf4.block_scale"), r"^'\.m16n8k64' in", r"expected '\.m16n8k128'\.$"),
     (f"{WG}.m64n12k32.f32.f16.f16", r"^'\.m64n12k32' in", r"'\.m64n8k32', '\.m64n16k32', '\.m64n24k32', '\.m64n32k32"),
     (f"{WG}.m64n40k64.s32.u8.u8", r"^'\.m64n40k64' in", f"expected {INTEGER_SHAPES}"),
-    # types
+    # errors of types
     (f"{SP}.m16n8k16.row.col", r"has 0 types \(none\)", "mma takes 4: dtype, atype, btype, ctype"),
     (f"{SP}.m16n8k16.row.col.f32.f16.f32", r"has 3 types \(f32 f16 f32\)", "mma takes 4: dtype, atype, btype, ctype"),
     (f"{WG}.m64n8k32.f32.f16.f16.f32", r"has 4 types \(f32 f16 f16 f32\)", r"wgmma takes 3: dtype, atype, btype\."),
@@ -216,14 +216,14 @@ MALFORMED = [
     (f"{SP}.m16n8k16.row.col.bf16.bf16.bf16.bf16", r"^'\.bf16' in .* dtype", r"expected '\.f32'\.$"),
     (f"{SP}.m16n8k64.row.col.f16.e4m3.e4m3.f16", r"^'\.f16' in .* dtype", r"expected '\.f32'\.$"),
     (f"{SP}.m16n8k16.row.col.f32.f16.f16.f16", r"^'\.f16' in .* ctype", r"expected '\.f32'\.$"),
-    # sparsity variants, kinds, saturation
+    # errors of sparsity variants, kinds and saturation
     (f"{SP}.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", r"^'\.sp' in", r"'\.sp::ordered_metadata' or nothing\.$"),
     ("wgmma.mma_async.sync.aligned.m64n8k32.f32.f16.f16", r"^'\.m64n8k32' in .* accepted as shape", r"'\.m64n8k16'"),
     (WG.replace("sp", ORDERED) + ".m64n8k32.f32.f16.f16", "'.sp::ordered_metadata' in", r"'\.sp' or nothing\.$"),
     (_block(64, "kind::f8", "f32.e4m3.e4m3.f32"), "f8' in .* kind", r"f8f6f4', .*mxf8f6f4', .*mxf4' or .*mxf4nvf4'\.$"),
     (f"{WG}.m64n8k64.kind::f8f6f4.f32.e4m3.e4m3", "f8f6f4' in .* kind", r"expected nothing\.$"),
     (f"{SP}.m16n8k16.row.col.satfinite.f32.f16.f16.f32", r"^'\.satfinite' in", "it belongs to the integer types"),
-    # block scaling
+    # errors of block scaling
     (_block(128, "kind::mxf4", E2M1), r"^'\.block_scale' is missing", r"'\.kind::mxf4' requires it"),
     (_block(128, f"{NVF4}.block_scale"), r"^'\.scale_vec' is missing", r"requires '\.scale_vec::2X' or '.*4X'\.$"),
     (_block(128, f"{NVF4}.block_scale.scale_vec::2X", f"{E2M1}.ue4m3"), r"^'\.scale_vec::2X' with '\.ue4m3' in",

@@ -15,7 +15,7 @@ Sequence = sptc.WgmmaSequence
 
 
 def begun(a: list[str] | None = None) -> Sequence:
-    """Return a sequence of calls 1 to 3, with one multiplication in flight."""
+    """Return a sequence of three calls (write, fence, multiplication), which leaves the multiplication in flight."""
     sequence = Sequence()
     sequence.write(*D, *A)
     sequence.fence()
@@ -45,19 +45,19 @@ def test_sequences_that_are_defined() -> None:
     sequence.wait_group(0)
     sequence.read(*second)
     sequence.end()
-    # The same accumulator in one shape, A that is read again, and unused registers.
+    # Multiplications of one shape may share an accumulator and A, and registers that they do not use may be written.
     sequence = begun(A)
     sequence.mma_async(MMA, D, A)
     sequence.write("other")
     sequence.mma_async(MMA, D)
     sequence.commit_group()
     sequence.fence()
-    sequence.mma_async(WIDER, D)  # another shape after a fence
+    sequence.mma_async(WIDER, D)  # another shape, which needs the fence
     sequence.commit_group()
     sequence.commit_group()
     sequence.wait_group(0)
     sequence.end()
-    # Two buffers in turn; one is written while the other is read.
+    # Two buffers of shared memory alternate: one is written while the multiplication reads the other.
     sequence = Sequence()
     sequence.write_shared("one")
     sequence.fence_proxy()
@@ -69,7 +69,7 @@ def test_sequences_that_are_defined() -> None:
         sequence.fence_proxy()
         sequence.wait_group(0)
     sequence.write_shared("three")
-    sequence.mma_async(MMA, D, shared=["one"])  # does not read what is not fenced
+    sequence.mma_async(MMA, D, shared=["one"])  # buffer "three" is unfenced, but not read
     sequence.commit_group()
     sequence.wait_group(0)
     sequence.end()
@@ -81,7 +81,7 @@ IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
 UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
 FENCE, COMMIT, MULTIPLY = ("fence",), ("commit_group",), ("mma_async", MMA, D)
-#: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
+#: Misuses by name: function that starts a sequence (a new one or that of `begun`), further calls, and the message.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
     "unfenced": (Sequence, [MULTIPLY], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
     "written": (Sequence, [FENCE, ("write", "d2"), MULTIPLY], WRITTEN.format("d2")),
@@ -96,9 +96,9 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
     "read without a fence": (begun, [COMMIT, ("wait_group", 0), ("read", "d0"), MULTIPLY],
                              "call 7: register 'd0' was read in call 6, and no wgmma.fence came between"),
     "no proxy fence": (Sequence, [("write_shared", "tile"), FENCE, MULTIPLY], UNFENCED.format(3, "tile", 1)),
-    "written behind the proxy fence": (Sequence, [FENCE, ("fence_proxy",), ("write_shared", "x"), MULTIPLY],
+    "written after the proxy fence": (Sequence, [FENCE, ("fence_proxy",), ("write_shared", "x"), MULTIPLY],
                                        UNFENCED.format(4, "x", 3)),
-    "no proxy fence, named": (Sequence, [("write_shared", "a", "b"), FENCE, (*MULTIPLY, None, ["b"])],
+    "no proxy fence for b": (Sequence, [("write_shared", "a", "b"), FENCE, (*MULTIPLY, None, ["b"])],
                               UNFENCED.format(3, "b", 1)),
     "buffer overwritten": (Sequence, [FENCE, (*MULTIPLY, A, ["b"]), COMMIT, ("write_shared", "b")],
                            "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: "

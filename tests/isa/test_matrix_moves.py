@@ -1,4 +1,4 @@
-"""Forms of ldmatrix and stmatrix, and their maps, compared with formulas of other sources."""
+"""Forms of ldmatrix and stmatrix, compared with the syntax of PTX ISA 9; their maps, compared with layouts of CuTe."""
 
 from itertools import product
 
@@ -57,8 +57,9 @@ def test_maps_cannot_be_written() -> None:
             index[...] = 0
 
 
-# CuTe layouts of the copy traits, as (shape, stride) of the digits of thread and value, with the lowest digit first.
-# The sum is a bit position in the tile. The address layout numbers the rows of the tile.
+# Layouts of CuTe's copy traits: (shape, stride) of each digit of the thread or of the value, the lowest digit first.
+# The sum of digits times strides is a bit position in the tile. The address layout maps each lane to the row whose
+# address it provides.
 
 
 def _cute(index: Index, digits: list[tuple[int, int]]) -> Index:
@@ -70,7 +71,7 @@ def _cute(index: Index, digits: list[tuple[int, int]]) -> Index:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_every_map_against_cute(move: MatrixMove) -> None:
-    """Compare byte by byte."""
+    """Every byte of every register is at the position in the tile that CuTe's layout gives."""
     address, thread, shuffle = [(8 * move.matrices, 128)], [(4, 256), (8, 8)], None
     if move.shape == "m16n16":  # SM100_U8x8_LDSM_T and SM100_U8x16_LDSM_T
         address = [(2, 128), (2, 1024), (4, 256), (2, 2048)]
@@ -85,7 +86,7 @@ def test_every_map_against_cute(move: MatrixMove) -> None:
     else:  # SM75_U32x1_LDSM_N, SM90_U32x1_STSM_N, SM100_SU4_DU8x16_x1_LDSM_N and their variants
         thread, value = [(32, 32)], [(32, 1), (move.matrices, 1024)]
     where = matrix_move_map(move)
-    # Which lane gives the address of every row of the tile.
+    # Lane that provides the address of each row of the tile.
     owner = {int(_cute(np.array(lane), address)) // 128: lane for lane in range(move.matrices * move.rows)}
     bits = _cute(np.arange(32), thread)[:, None] + _cute(8 * np.arange(4 * move.registers), value)
     lane = np.vectorize(owner.__getitem__)(bits // 128)

@@ -14,7 +14,7 @@ Random = np.random.Generator
 WGMMA_SWIZZLES = ("none", "32B", "64B", "128B")
 MATRICES = [f"{operand}.{bits}-bit.{major}-major" for operand in "ab" for bits, major in
             ((8, "k"), (16, "k"), (16, "mn"), (32, "k"))]  # fmt: skip
-#: Pairs of leading and stride offset that were recorded for every swizzle.
+#: Pairs of leading and stride offset in bytes that were recorded for every swizzle.
 OFFSETS = ((128, 256), (256, 128), (16, 512), (1024, 2048), (2048, 1024), (4096, 1024), (1040, 528), (0, 1024))
 
 
@@ -25,9 +25,9 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("matrix", MATRICES)
-def test_every_address_is_the_one_read_out(matrix: str, recorded: dict[str, Any]) -> None:
-    """Each row and k is compared, for four swizzles with eight pairs of offsets, and for further base offsets and
-    starts.
+def test_every_address_equals_the_recorded_one(matrix: str, recorded: dict[str, Any]) -> None:
+    """The address of each row and k equals the recorded one, for four swizzles with eight pairs of offsets, and for
+    further base offsets and starts.
     """
     _, bits, major = matrix.split(".")
     seen = set()
@@ -55,7 +55,7 @@ def swizzled(address: int, swizzle: str, base_offset: int) -> int:
 @pytest.mark.parametrize("swizzle", SWIZZLES)
 @pytest.mark.parametrize("major", ["k", "mn"])
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
-def test_every_address_is_of_the_formula(swizzle: str, major: str, bits: int, unit_elements: int, rng: Random) -> None:
+def test_every_address_equals_the_formula(swizzle: str, major: str, bits: int, unit_elements: int, rng: Random) -> None:
     width = {"none": 16, "32B": 32, "64B": 64}.get(swizzle, 128)
     rows = 4 if swizzle == "128B with 32B atoms" else 8
     per_unit = unit_elements or 128 // bits

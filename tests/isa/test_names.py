@@ -1,4 +1,4 @@
-"""Resolution of names: exact names, names without some qualifiers, pasted lines and words."""
+"""Instructions are found by exact names, names without some qualifiers, pasted lines and words."""
 
 import numpy as np
 import pytest
@@ -40,9 +40,9 @@ def test_a_text_names_one_instruction(text: str, arch: str | None, name: str) ->
     assert resolve(text, arch).name == name
 
 
-def test_the_same_numerics_and_places_are_preferred_by_rule() -> None:
-    """Ordered metadata is preferred. Instructions with different numerics on a target are never chosen without a
-    message.
+def test_ordered_metadata_is_preferred() -> None:
+    """Of instructions with equal numerics, that with ordered metadata is chosen. A text for instructions with different
+    numerics on a target is an error.
     """
     for i in every_instruction():
         if i.sparse == "sp" and i.family == "mma":

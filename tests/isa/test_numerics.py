@@ -14,7 +14,7 @@ RZ, E8M13, RNE, EXACT = Rounding.RZ_F32, Rounding.RZ_E8M13, Rounding.RNE_F16, Ro
 
 Row = tuple[Method, int, int, int, Rounding]
 
-# By types of A and D: method, L, F, e_zero, rounding.
+# Numerics by types of A and D: method, L (products per step), F (alignment bits), e_zero (smallest e_max), rounding.
 SM_80: dict[str, Row] = {
     "f16 f32": (FUSED, 8, 24, -132, RZ), "f16 f16": (FUSED, 8, 24, -20, RNE), "bf16 f32": (FUSED, 8, 24, -132, RZ),
     "tf32 f32": (FUSED, 4, 24, -132, RZ), "int8 s32": (INTEGER, 16, 0, 0, EXACT),

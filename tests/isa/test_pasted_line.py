@@ -55,7 +55,7 @@ def test_a_line_of_any_source(text: str) -> None:
     assert line.added == (".sync.aligned.row.col" if "mma.sp.m16" in text else "")
 
 
-def test_what_is_no_line_or_no_operands() -> None:
+def test_invalid_lines_and_operands() -> None:
     for text in (SPARSE, f"{SPARSE};", "m16n8k32 f16", "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {r0, r1}, [r2];", ""):
         assert paste(text) is None, text
     for operands, message in (
@@ -99,7 +99,7 @@ def test_an_ellipsis_stands_for_registers() -> None:
 
 
 SHORT, PAIR = "{r0, r1, r2, r3}", "{r8, r9}"
-#: Operands after an opcode, and whether the assembler accepts them.
+#: Lists of operands by opcode, and whether the assembler accepts each.
 ANSWERS = {
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": {
         f"{SHORT}, d0, d1, p, 1, 1, 0, 0": True, f"{SHORT}, d0, d1, 1, -1, 1, 1, 0": True,
@@ -131,9 +131,9 @@ ANSWERS = {
 }  # fmt: skip
 
 
-def test_what_the_assembler_takes() -> None:
-    """Answers of the assembler of CUDA 13.5 for lists of operands. `test_lines_of_the_assembler` tests other
-    qualifiers.
+def test_operand_lists_of_the_assembler() -> None:
+    """Lists of operands are accepted or rejected as by the assembler of CUDA 13.5. `test_lines_of_the_assembler` tests
+    other qualifiers.
     """
     for opcode, answers in ANSWERS.items():
         for operands, taken in answers.items():

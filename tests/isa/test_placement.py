@@ -18,12 +18,12 @@ from sptc.operands.tensor_memory import gather_tensor
 FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
 
 
-#: One instruction of each shape, container and width of results; of wgmma, the narrow and the widest.
+#: One instruction of each shape, container and width of results; of wgmma only those with N of 8, 24 and 256.
 EVERY = {
     (i.family, bool(i.sparse), i.shape, i.container_bits, i.low_bit(i.a), i.d.bits, i.scale_size): i
     for i in every_instruction() if i.family == "mma" or i.n in (8, 24, 256)
 }.values()  # fmt: skip
-#: One instruction of each opcode, number of rows and width of A and D, with B of the same type or another.
+#: One instruction of each opcode, number of rows and width of A and D, with equal types of A and B and with others.
 TCGEN05 = {
     (opcode, i.m, i.a.bits, i.a == i.b, i.d.bits): (opcode, i)
     for opcode in every_opcode() for i in instructions_of(opcode)
@@ -74,7 +74,7 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
         np.testing.assert_array_equal(result, known[name], err_msg=f"{name} = {formula}")
 
 
-def test_every_element_has_a_place_of_its_own() -> None:
+def test_every_element_has_its_own_bits() -> None:
     for i in EVERY:
         for sparsity_selector in range(i.sparsity_selectors):
             result = placements(i, sparsity_selector)
@@ -89,7 +89,7 @@ def test_every_element_has_a_place_of_its_own() -> None:
                 assert_formulas_agree(place, sparsity_selector)
 
 
-def test_packing_puts_elements_there(rng: np.random.Generator) -> None:
+def test_packing_follows_the_placement(rng: np.random.Generator) -> None:
     for i, sparsity_selector in [(one, selector) for one in EVERY for selector in range(one.sparsity_selectors)]:
         for place in placements(i, sparsity_selector).operands:
             if place.memory is not Memory.REGISTERS or place.operand.startswith("scale"):
@@ -105,7 +105,7 @@ def test_packing_puts_elements_there(rng: np.random.Generator) -> None:
             np.testing.assert_array_equal(words_of(place, held[0]), matrix[0], f"{place.operand} of {i}")
 
 
-def test_scales_are_read_from_there(rng: np.random.Generator) -> None:
+def test_scales_are_read_at_their_placement(rng: np.random.Generator) -> None:
     scaled = [i for i in EVERY if i.scale_size]
     assert scaled
     for i in scaled:
@@ -117,7 +117,7 @@ def test_scales_are_read_from_there(rng: np.random.Generator) -> None:
 
 
 def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
-    """The descriptor in the printed note addresses the elements at the stated bytes."""
+    """The descriptor with the offsets of the printed note addresses each element at the byte of its placement."""
     for i in (i for i in EVERY if i.family == "wgmma"):
         smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
         for place in placements(i).operands:
@@ -166,7 +166,7 @@ def test_half_of_b_is_in_each_cta_and_an_opcode_is_needed() -> None:
         placements(i)
 
 
-def test_where_the_value_stands_in_its_bits() -> None:
+def test_position_of_the_value_in_its_container() -> None:
     for text, value in (
         ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", (13, 19, 32)),
         ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32", (2, 4, 8)),

@@ -1,4 +1,4 @@
-"""Names of machine instructions (SASS): the package's rule equals the assembler's output, in both directions."""
+"""SASS names of instructions: the package's naming rule equals the assembler's output, from PTX to SASS and back."""
 
 import csv
 from pathlib import Path

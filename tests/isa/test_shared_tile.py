@@ -33,8 +33,8 @@ def parsed(text: str) -> tuple[Instruction, Opcode | None]:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_swizzle_and_major(text: str) -> None:
-    """In a tile without gaps, every bit occurs once, as formulas and descriptor state. Unsupported tiles are
-    rejected.
+    """In a tile without gaps, every bit occurs once, where the printed formulas and the descriptor place it.
+    Unsupported combinations of swizzle and major are rejected.
     """
     (i, opcode), seen = parsed(text), 0
     for swizzle, major in product(GENERATIONS[i.family].swizzles.values(), MAJORS):
@@ -75,7 +75,7 @@ def test_offsets_of_random_tiles(rng: np.random.Generator) -> None:
                 assert overlaps == any("share bytes" in note for note in place.notes)
 
 
-def test_what_is_wrong_or_refused() -> None:
+def test_wrong_offsets_and_unsupported_tiles() -> None:
     i = parse(TEXTS[0])
     shape = tile_shape(i, "b")
     tile = packed_tile(i, "b", offsets=(0, 128))

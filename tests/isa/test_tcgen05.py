@@ -94,10 +94,11 @@ def test_malformed() -> None:
         evidence("tcgen05.mma.sp.cta_group::1", "sm_100")
 
 
-#: Values of M by number of CTAs, and values of M with block scales or '.ashift', which need all lanes.
+#: Values of M by number of CTAs; and, by number of CTAs and sparsity, values of M with block scales or '.ashift', which
+#: need all lanes.
 ROWS = {1: (64, 128), 2: (128, 256)}
 ROWS_OF_ALL_LANES = {(1, True): (128,), (1, False): (128,), (2, True): (256,), (2, False): (128, 256)}
-#: N by CTAs.
+#: Values of N by number of CTAs.
 COLUMNS = {1: tuple(range(8, 257, 8)), 2: tuple(range(16, 257, 16))}
 INTEGER_COLUMNS = {1: (8, 16, 24, *range(32, 257, 16)), 2: tuple(range(32, 257, 32))}
 
@@ -179,7 +180,7 @@ def test_numerics() -> None:
     assert seen == set(NUMERICS)
 
 
-def test_only_sm_100_has_them() -> None:
+def test_only_sm_100_has_tcgen05() -> None:
     for text, arch in product((f"{SP}.kind::f8f6f4", f"{WS}.kind::i8"), ARCHITECTURES):
         if arch == "sm_100":
             assert evidence(text, arch) == "modelled"

@@ -30,7 +30,7 @@ def forms() -> Iterator[tuple[Opcode, Instruction]]:
         yield from ((opcode, i) for i in found.values())
 
 
-def test_every_map_is_that_of_the_manual() -> None:
+def test_every_map_equals_the_manual() -> None:
     """Maps are compared at addresses other than zero, with each selector and scale ID, in both halves of the lanes."""
     for opcode, i in forms():
         layout, ids = layout_for(opcode, i.m), range(0, 4, i.scale_size or 4)

@@ -38,8 +38,8 @@ def alone() -> list[dict[str, str]]:
 def test_wgmma(alone: list[dict[str, str]]) -> None:
     """The model of ``wgmma`` agrees within 0.011 of a cycle: all types, locations of A, swizzles and majors.
 
-    A group that drains takes the latency, and an interval for each further one. Several warpgroups gain nothing; they
-    start at different times, so that their intervals are known within 4 per cent.
+    A wait for a whole group takes the latency of its first multiplication and an interval for each further one. Several
+    warpgroups are not faster than one; they start at different times, so their intervals are known within 4 per cent.
     """
     compared, swizzles = Counter[str](), set()
     for row in alone:
@@ -64,7 +64,9 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
 
 
 def test_mma(alone: list[dict[str, str]]) -> None:
-    """Intervals with eight warps, and latencies with one warp. Repeated operands do not make ``mma`` faster."""
+    """Intervals of mma agree with the model for eight warps, and latencies for one warp. Repeated operands do not make
+    ``mma`` faster.
+    """
     compared = 0
     for row in alone:
         if not row["a_from"] and row["warps"] in ("1", "8"):
@@ -75,8 +77,10 @@ def test_mma(alone: list[dict[str, str]]) -> None:
     assert compared > 80
 
 
-def test_another_program_found_the_same() -> None:
-    """An independent program measured 136 forms. All agree within one cycle, and all but two within 0.11 of a cycle."""
+def test_an_independent_measurement_agrees() -> None:
+    """An independent program measured 136 instructions. All agree within one cycle, and all but two within 0.11
+    cycles.
+    """
     texts = {(bool(i.sparse), i.a.name, i.n, i.d.name): i for i in every_instruction("wgmma") if i.a == i.b}
     differences = []
     for row in rows("wgmma-h200-2026-11-22.csv"):
@@ -87,7 +91,7 @@ def test_another_program_found_the_same() -> None:
     assert sum(difference < 0.11 for difference in differences) >= 134
 
 
-def test_what_decides() -> None:
+def test_what_limits_the_interval() -> None:
     for text, a_from, interval, bound_by, rate in (
         (WGMMA.format(256, "f32"), "registers", 128, Resource.TENSOR_CORE, 512),
         (WGMMA.format(256, "f32"), "shared", 144, Resource.SHARED_MEMORY, 512 * 128 / 144),
@@ -100,7 +104,7 @@ def test_what_decides() -> None:
         assert law.kept_mac_per_cycle == pytest.approx(rate), text
 
 
-def test_sequences_take_what_was_measured() -> None:
+def test_sequences_take_the_measured_cycles() -> None:
     """Every instruction that is emulated by a sequence agrees within a quarter of a cycle with its measurement."""
     seen = set()
     for row in rows("sequences-h100-2026-11-25.csv"):
@@ -116,7 +120,9 @@ def test_sequences_take_what_was_measured() -> None:
 
 
 def test_which_instructions_have_cycles() -> None:
-    """All instructions of sm_90 have known cycles, and instructions of other architectures have none."""
+    """`timing` has cycles of all instructions of sm_90, and none of sm_80. `timing_on` has cycles of mma on every
+    target.
+    """
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
     for name, target in TARGETS.items():
@@ -129,9 +135,11 @@ def test_which_instructions_have_cycles() -> None:
 
 
 def test_intervals_and_latencies_of_tcgen05() -> None:
-    """One CTA: intervals within 0.06 of a cycle; a pair: none is shorter, those of N less than 112 up to 4.1 longer."""
+    """For one CTA, intervals agree within 0.06 of a cycle. For a pair with N below 112, the measured ones are up to 4.1
+    longer.
+    """
     differences, late = {1: [], 2: []}, []
-    for row in rows("tcgen05-b200-2026-03-06.csv"):  # some of integers are of an N that PTX does not list
+    for row in rows("tcgen05-b200-2026-03-06.csv"):  # some integer rows have an N that PTX lacks
         opcode = parse_opcode(row["instruction"])
         shape, d, a, b, *scale = row["shape_and_types"].split(".")
         m, n, k = (int(word) for word in shape[1:].replace("n", " ").replace("k", " ").split())
@@ -142,7 +150,7 @@ def test_intervals_and_latencies_of_tcgen05() -> None:
         differences[opcode.cta_group].append(difference)
         assert law.source is Source.MEASURED_ELSEWHERE
         assert -0.01 < difference < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1), row
-        if float(row["latency"]) != law.latency:  # of scaled ones with A in tensor memory and N = 256
+        if float(row["latency"]) != law.latency:  # block scales, A in tensor memory, N = 256
             late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - law.latency))
     assert [len(of) for of in differences.values()] == [120, 144]
     assert sum(difference < 0.06 for difference in differences[2]) == 102
@@ -150,7 +158,7 @@ def test_intervals_and_latencies_of_tcgen05() -> None:
     assert {kind for kind, *_ in late} == {"mxf8f6f4", "mxf4"}
 
 
-def test_what_decides_of_tcgen05() -> None:
+def test_what_limits_the_interval_of_tcgen05() -> None:
     """A sparse pair with 64 rows per CTA uses half of the lanes. A dense pair uses all lanes, for both halves of N."""
     for text, a_from, interval, bound_by, rate in (
         ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
@@ -233,7 +241,7 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
     instruction = parse(SPARSE["f16"])
     one = product_timing(instruction, (1536, 2816, 3200))
     assert (one.waves, one.bound_by) == (1, "shared memory")
-    # For each 32 of K: reads of two instructions; and 300 bytes a cycle of A, its metadata and B that are loaded.
+    # For each 32 of K: operand reads of two instructions, and loads of A, its metadata and B at 300 bytes per cycle.
     assert one.multiplying == round(3200 // 32 * (2 * 144 + (128 * (32 + 4) + 256 * 32 * 2) / 300))
     assert product_timing(instruction, (1536, 2817, 3200)).waves == 2
     dense = product_timing(dense_twin(instruction), (1536, 2816, 3200))
@@ -267,7 +275,7 @@ def test_rates_are_the_published_ones() -> None:
             rate = Decimal(2 * cores * RATES[arch].macs[key]) * Decimal(clock) / 1000
             assert round(rate, digits) == Decimal(figure), (arch, key)
             seen.add((arch, key))
-    # Two figures are printed as twice or half of another.
+    # Two rates are missing in PUBLISHED, because the white papers print them as twice or half of another rate.
     both = {(arch, key) for arch, rates in RATES.items() for key in rates.macs}
     assert both - seen == {("sm_86", "integer 8"), ("sm_80", "integer 4")}
     assert all(RATES[arch].macs["integer 4"] == 2 * RATES[arch].macs["integer 8"] for arch in ("sm_80", "sm_86"))

@@ -44,7 +44,7 @@ class RecordedKernel:
     expected: NDArray
 
     def run(self, ptx: str | None = None, **options: Any) -> tuple[NDArray, KernelRun]:
-        """Run the kernel, or other PTX with the same arguments, and return the result array."""
+        """Run the kernel, or other PTX with the same arguments, and return the result array and the run."""
         d = np.zeros_like(self.expected)
         arguments = list(self.arguments)
         place = arguments[self.result]
@@ -113,7 +113,7 @@ class CompiledKernel:
     digest: bytes
 
     def run(self, **options: Any) -> tuple[NDArray, KernelRun]:
-        """Run the kernel on its operands, and return the result array."""
+        """Run the kernel on its operands, and return the result array and the run."""
         launch, arrays = self.launch, self.operands()
         if self.digest:
             assert operands_digest(arrays) == launch["operands"]

@@ -1,4 +1,6 @@
-"""Order of accesses to shared memory: findings in compiled kernels, and planted mistakes, each named with its line."""
+"""Checker of memory accesses: findings in compiled kernels, and planted mistakes, each of which is reported with its
+line.
+"""
 
 import re
 from dataclasses import replace
@@ -21,7 +23,7 @@ NO_FENCE = "and no fence.proxy.async lies between; undefined by PTX"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_compilers_wrote(name: str) -> None:
+def test_kernels_of_compilers(name: str) -> None:
     """Every output equals that of an H100, with the checker and without it."""
     kernel = recorded(name)
     result, run = kernel.run(check=False)
@@ -38,7 +40,7 @@ def test_what_compilers_wrote(name: str) -> None:
 
 
 @pytest.mark.regression
-def test_what_triton_wrote(rng: np.random.Generator) -> None:
+def test_kernels_of_triton(rng: np.random.Generator) -> None:
     """All findings are missing fences or early accesses to accumulators; kernels with TMA or only mma have none."""
     for name in rng.choice(TRITON, 12, replace=False).tolist():
         _, run = compiled_kernel(name).run(check=True)
@@ -48,8 +50,9 @@ def test_what_triton_wrote(rng: np.random.Generator) -> None:
             assert not run.findings, name
 
 
-#: Expected findings in kernels that TileLang issues report as wrong code, by issue number: operand tiles of 48-byte
-#: rows that descriptors describe as core matrices, with the lines of the copies; stores without a proxy fence.
+#: Expected findings in kernels that TileLang issues report as wrong code, by issue number. The descriptor of B
+#: describes core matrices of 16-byte rows, but the copies of some lines wrote 48-byte rows; or there is no proxy fence
+#: after a store.
 TILE_OF_B = (
     r"the descriptor of B \(start 0x{}, leading offset 384, stride offset 128, no swizzle\) describes core matrices "
     r"of 8 rows of 16 bytes, but the copies of lines {} wrote a tile of rows of 48 bytes there, and 28672 bytes of "
@@ -70,8 +73,10 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("name", [REPORTED[1], *(pytest.param(n, marks=pytest.mark.regression) for n in REPORTED[::2])])
-def test_what_public_reports_call_wrong_code(name: str) -> None:
-    """The wrong results equal those of an H100, and the checker names the descriptor or the store."""
+def test_kernels_of_public_bug_reports(name: str) -> None:
+    """Results equal those of an H100, which are wrong, and the checker reports the descriptor or the store that is the
+    cause.
+    """
     kernel = compiled_kernel(name)
     result, run = kernel.run(check=True)
     kernel.assert_equal(result)
@@ -82,7 +87,7 @@ def test_what_public_reports_call_wrong_code(name: str) -> None:
 
 
 @pytest.mark.parametrize(("element", "size"), [("u8", 1), ("f16", 2), ("f32", 4), ("f64", 8)])
-def test_a_tile_knows_where_each_word_came_from(element: str, size: int, rng: np.random.Generator) -> None:
+def test_global_offset_of_each_word_of_a_tile(element: str, size: int, rng: np.random.Generator) -> None:
     """Check the offset in global memory of each word of a TMA tile that starts inside a larger tensor."""
     memory = GlobalMemory(4096)
     memory.octets[:] = rng.integers(0, 256, memory.octets.size)
@@ -149,7 +154,7 @@ def test_undefined_metadata_of_one_multiplication() -> None:
 
 @pytest.mark.parametrize(("name", "pattern", "instead", "opcode", "what"), PLANTED)
 def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, what: str) -> None:
-    """Each planted mistake is named with its line, by a finding or an error."""
+    """Each planted mistake is reported with its line, by a finding of the checker or by an error."""
     kernel = recorded(name) if name in NAMES else compiled_kernel(name)
     text, count = re.subn(pattern, instead, kernel.ptx)
     assert count
@@ -164,8 +169,8 @@ def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, wh
 
 
 @pytest.mark.parametrize("name", ["triton.f16.128", "cuda_mma_sp_sm80"])
-def test_accesses_that_are_no_longer_the_last_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The findings do not change if the checker keeps as few accesses as possible."""
+def test_findings_with_few_stored_accesses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The findings are the same if the checker stores as few accesses as possible."""
     kernel = recorded(name)
     text = re.sub(r"bar\.sync\s+0;", "", kernel.ptx) if name.startswith("cuda") else kernel.ptx
     expected = kernel.run(text)[1].findings

@@ -1,4 +1,6 @@
-"""Kernels that the test compiles with Triton for several architectures: each output equals a chain along K."""
+"""Kernels that the test compiles with Triton for several architectures: each output equals a chain of instructions
+along K.
+"""
 
 from typing import Any
 
@@ -40,7 +42,7 @@ def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> NDAr
     if kind == "s8":
         return rng.integers(-128, 128, shape).astype(np.int8)
     values = rng.standard_normal(shape).astype(np.float32)
-    if kind == "tf32":  # The kernels round this operand in different ways, so the test gives it rounded numbers.
+    if kind == "tf32":  # Kernels round f32 to tf32 in different ways, so these numbers need no rounding.
         return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return values.astype(named_dtype(TYPES[kind]))
 

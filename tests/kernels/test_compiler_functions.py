@@ -32,13 +32,13 @@ TMA = function("a", "b", "d", "M", "N", "K")
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Replacement for Triton that records its arguments and returns the recorded kernel `name`."""
-    asked = SimpleNamespace(name="f16.64x64x64", maps=())
+    recorder = SimpleNamespace(name="f16.64x64x64", maps=())
 
     def compile_(source: Any, *, target: Any, options: dict[str, int]) -> Any:
-        asked.source, asked.target, asked.options = source, target, options
-        kernel = compiled_kernel(asked.name)
+        recorder.source, recorder.target, recorder.options = source, target, options
+        kernel = compiled_kernel(recorder.name)
         shared = kernel.launch["shared"]
-        metadata = SimpleNamespace(shared=shared, tensordesc_meta=asked.maps, global_scratch_size=0)
+        metadata = SimpleNamespace(shared=shared, tensordesc_meta=recorder.maps, global_scratch_size=0)
         return SimpleNamespace(asm={"ptx": kernel.ptx}, metadata=metadata)
 
     for name in ("triton", "triton.backends", "triton.backends.compiler", "triton.compiler"):
@@ -46,7 +46,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     sys.modules["triton"].compile = compile_  # type: ignore[attr-defined]
     sys.modules["triton.backends.compiler"].GPUTarget = lambda *words: words  # type: ignore[attr-defined]
     sys.modules["triton.compiler"].ASTSource = lambda *words: words  # type: ignore[attr-defined]
-    return asked
+    return recorder
 
 
 def operands(name: str) -> list[Any]:

@@ -1,4 +1,6 @@
-"""Recorded kernels of Triton, TileLang, CuTe and recorded.CUDA: results equal those of an H100, or a chain along K."""
+"""Recorded kernels of Triton, TileLang, CuTe and CUDA: results equal those of an H100, or of a chain of instructions
+along K.
+"""
 
 import numpy as np
 import pytest
@@ -13,12 +15,12 @@ from sptc.tests.kernels import recorded
 DTYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
           "e2m1": "float4_e2m1fn", "s8": "int8", "u8": "uint8"}  # fmt: skip
 
-#: Kernels that access accumulators before the wait: Triton relies on the assembler to complete the multiplication.
+#: Kernels that access accumulators before the wait: Triton relies on the assembler to insert the wait.
 WITHOUT_WAIT = ("f16.f16_accumulators", "e4m3.imprecise64")
 
 
 def check(name: str) -> int:
-    """Run a kernel, and return the number of its outputs."""
+    """Compare the result of a kernel with the result of an H100, and return the number of outputs."""
     kernel = recorded.compiled_kernel(name)
     result, run = kernel.run(check=False)
     kernel.assert_equal(result)
@@ -26,7 +28,7 @@ def check(name: str) -> int:
     return result.size
 
 
-def test_some(rng: np.random.Generator) -> None:
+def test_some_kernels(rng: np.random.Generator) -> None:
     for names in (recorded.TRITON, recorded.TILELANG, recorded.CUTE):
         check(str(rng.choice(names)))
     check_blackwell(str(rng.choice(recorded.BLACKWELL)))
@@ -34,7 +36,7 @@ def test_some(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.regression
-def test_all() -> None:
+def test_all_kernels() -> None:
     assert sum(map(check, recorded.TRITON)) > 13_000_000
     assert sum(map(check, recorded.TILELANG)) > 3_000_000
     assert sum(map(check, recorded.CUTE)) > 1_300_000
@@ -44,7 +46,7 @@ def test_all() -> None:
 
 
 def check_blackwell(name: str) -> None:
-    """Compare the result of a kernel that was not run on a GPU with a chain of its instruction along K."""
+    """Compare the result of a kernel that was not run on a GPU with a chain of `tcgen05` instructions along K."""
     kernel = recorded.compiled_kernel(name)
     a, b, _ = kernel.operands().values()
     (_, _, kind, *pair), bits = name.split("."), 8 * a.itemsize
@@ -98,5 +100,5 @@ def check_cuda(name: str) -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", [*recorded.CUDA, *recorded.CUDA_SM120])
-def test_all_of_cuda(name: str) -> None:
+def test_all_kernels_of_cuda(name: str) -> None:
     check_cuda(name)

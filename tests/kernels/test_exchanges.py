@@ -1,4 +1,6 @@
-"""Small kernels around memory: copies in groups, atomics, reductions, edges of tensor maps."""
+"""Small kernels that access memory: asynchronous copies in groups, atomics, reductions, tensor maps at the edge of a
+tensor.
+"""
 
 import numpy as np
 from sptc.kernels.launch import TensorMap, run_kernel
@@ -12,9 +14,10 @@ ROW = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0
 
 
 def test_copies(rng: Random) -> None:
-    """They fill with zeros behind the bytes that they read, and a wait leaves the newest groups undone.
+    """``cp.async`` fills the rest of its destination with zeros, and ``wait_group`` may leave the newest groups
+    pending.
 
-    There the checker of shared memory is off, since it would report the race.
+    The kernel that reads words of a pending group runs without the checker, which would report the race.
     """
     source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
     body = f"{ROW} cp.async.cg.shared.global [%r4], [%rd3], 16, 6; cp.async.commit_group; cp.async.wait_group 0;"
@@ -30,7 +33,7 @@ def test_copies(rng: Random) -> None:
         np.testing.assert_array_equal(done, expected)
 
 
-def test_atomics_of_two_places_take_threads_in_order() -> None:
+def test_atomics_on_two_words_serve_threads_in_order() -> None:
     """Each thread reads the number of the previous thread that stored to the same word."""
     places, result = np.full(WORDS, 999, np.uint32), np.zeros(WORDS, np.uint32)
     body = "ld.param.u64 %rd3, [p0]; mul.lo.u32 %r3, %r0, %r0; bfe.u32 %r3, %r3, 3, 1; mad.wide.u32 %rd3, %r3, 4, %rd3;"
@@ -64,7 +67,9 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
 
 
 def test_reductions(rng: Random) -> None:
-    """Of f32, f16 and bf16 in memory, in bulk and of tiles: subnormal values, one rounding, as an H100 does."""
+    """Reductions of f32, f16 and bf16 by atomics, bulk copies and tiles equal those of an H100: subnormal values are
+    kept, and each sum is rounded once.
+    """
     for name in REDUCTIONS:
         kernel = compiled_kernel(name)
         kernel.assert_equal(kernel.run()[0])

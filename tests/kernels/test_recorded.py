@@ -1,4 +1,6 @@
-"""Compiled kernels of Triton and CUDA: on the hardware, with mistakes in the PTX, and the cycles of a launch."""
+"""Recorded kernels of Triton and CUDA: on the simulated hardware, with mistakes in the PTX, and the cycles of a
+launch.
+"""
 
 import re
 
@@ -22,7 +24,7 @@ def test_on_the_hardware(name: str, backend: str) -> None:
     np.testing.assert_array_equal(result, kernel.expected)
 
 
-def test_a_wait_that_is_missing_shows() -> None:
+def test_a_missing_wait_changes_the_result() -> None:
     """A missing wait changes the result, except after the last store, which completes at the end of the kernel."""
     for name, pattern, instead in (
         ("triton.f16.128", r"cp\.async\.wait_group\s+\d+;", "cp.async.wait_group 7;"),
@@ -37,7 +39,9 @@ def test_a_wait_that_is_missing_shows() -> None:
 
 
 def test_accumulators_touched_before_the_wait() -> None:
-    """The result does not change, as the assembler inserts the wait; the access is reported with its line."""
+    """An access to accumulators before the wait does not change the result, as the assembler inserts the wait. It is
+    reported with its line.
+    """
     kernel = recorded("cuda_wgmma_sp_sm90")
     accumulator = re.search(r"wgmma\.mma_async\S+\s+\{\s*(%\w+)", kernel.ptx)
     assert accumulator
@@ -51,7 +55,7 @@ def test_accumulators_touched_before_the_wait() -> None:
     assert finding.text == "mov.b32: it touches registers of a wgmma before wgmma.wait_group; undefined by PTX"
 
 
-def test_what_ptx_forbids_or_nobody_modelled() -> None:
+def test_undefined_or_unmodelled_ptx() -> None:
     for name, pattern, instead, message in (
         ("triton.tma.f16", r"(mbarrier\.init\S+\s+\[[^]]+\]), 1;", r"\1, 2;",
          r"^deadlock: .*threads wait at line \d+ \(mbar"),
@@ -69,7 +73,9 @@ def test_what_ptx_forbids_or_nobody_modelled() -> None:
 
 
 def test_cycles_of_wgmma_by_loop() -> None:
-    """64 instructions m64n64k16 with both operands in shared memory: 32 cycles each of multiplication and of reads."""
+    """64 instructions m64n64k16 with both operands in shared memory: each multiplies in 32 cycles, and reads in 32
+    cycles.
+    """
     run = recorded("triton.f16.128").run()[1]
     whole, loop = run.loops
     assert run.cycles == 64 * 32
@@ -86,9 +92,11 @@ def test_cycles_of_wgmma_by_loop() -> None:
 
 
 def test_cycles_of_mma() -> None:
-    """The interval of an instruction, also with several of them in a line; none for an architecture without a law."""
+    """Each mma takes its interval, also if several are on one line of PTX. An architecture without timing law has no
+    cycles.
+    """
     kernel = recorded("triton.small.mma")
-    assert kernel.run()[1].cycles == 64 * 6 / 4  # one of four tensor cores, six cycles
+    assert kernel.run()[1].cycles == 64 * 6 / 4  # 64 instructions of six cycles on four tensor cores
     text = re.sub(r"\n\s*(mma\.sync)", r" \1", kernel.ptx)
     assert text != kernel.ptx
     assert kernel.run(text, arch="sm_90a")[1].cycles == 64 * 6 / 4

@@ -53,7 +53,9 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
 
 
 def test_variables_of_the_module() -> None:
-    """Constants with values, a counter that starts at zero, and dynamic shared memory behind the variables."""
+    """A kernel reads constants, increments a counter that starts at zero, and has dynamic shared memory after the
+    static variables.
+    """
     head = """
 .const .align 4 .b32 table[4] = {0x10, 2, 30, -4};
 .visible .global .align 4 .u32 counter;
@@ -113,9 +115,11 @@ def test_integers(rng: Random) -> None:
 
 
 def test_floats(rng: Random) -> None:
-    """A fused multiply-add of random bits, against exact integers; f16 in pairs; conversions, and a canonical NaN.
+    """Fused multiply-adds of f32 and of pairs of f16 are rounded once. Conversions saturate, and a NaN becomes the
+    canonical NaN.
 
-    4097 squared lies between two numbers of f32; a smallest addend decides, which f64 does not hold beside it.
+    4097 squared is halfway between two f32 numbers. The sign of a tiny addend decides the rounding, although f64 does
+    not have enough bits for their sum.
     """
     x = (rng.integers(0, 1 << 32, WORDS, dtype=np.uint32) & np.uint32(0x87FFFFFF)) + np.uint32(0x38000000)
     results = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
@@ -164,7 +168,7 @@ def test_threads_of_a_warp_exchange(rng: Random) -> None:
     np.testing.assert_array_equal(ballot, bits.sum(1, dtype=np.uint32).repeat(32))
 
 
-def test_paths_part_and_meet(rng: Random) -> None:
+def test_divergent_threads_reconverge(rng: Random) -> None:
     """Threads diverge in a loop whose number of iterations is the number of the thread."""
     body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
     body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
@@ -202,7 +206,7 @@ def test_two_warps_write_the_same_words() -> None:
     )
 
 
-def test_atomics_take_threads_in_order() -> None:
+def test_atomics_serve_threads_in_order() -> None:
     counter, result = np.zeros(WORDS, np.uint32), np.zeros(2 * WORDS, np.uint32)
     body = "ld.param.u64 %rd3, [p0]; atom.global.add.u32 %r2, [%rd3], 3; mov.u32 %r4, %ctaid.x;"
     body += " mul.wide.u32 %rd4, %r4, 256; add.s64 %rd2, %rd2, %rd4; st.global.u32 [%rd2], %r2;"
@@ -241,9 +245,9 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
 
 
 @pytest.mark.parametrize("_", range(4))
-def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
-    """Chains and grids of mma, with a few register conflicts. The second kernel has another instruction between the
-    mma.
+def test_consecutive_mma_equal_single_mma(_: int, rng: Random) -> None:
+    """Consecutive mma, among them chains and register conflicts, give the same results with another instruction between
+    them.
     """
 
     def registers(count: int, low: int, high: int) -> str:
@@ -276,7 +280,7 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
 _WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 
 
-def test_what_a_kernel_must_not_do() -> None:
+def test_rejected_kernels() -> None:
     arrays = [np.zeros(WORDS, np.uint32), np.zeros(WORDS, np.uint32)]
     for body, message in (
         ("ld.global.u32 %r1, [%rd1+2];",
@@ -320,13 +324,15 @@ def test_a_kernel_without_instructions_and_one_without_operands() -> None:
 
 
 def test_comments_without_an_end() -> None:
-    """They are found in linear time: a search from each start to the end of the text would take hours."""
+    """Unclosed comments are found in linear time: a search from each start to the end of the text would take hours."""
     with pytest.raises(KernelError, match=r"^line 6: '/\* /\* .* is no "):
         summaries(".version 8.7\n.target sm_90\n/* a\n */ .entry k() /* b */ {\n// c\n" + "/* " * (1 << 20) + "; }")
 
 
-def test_what_a_launch_refuses() -> None:
-    """The largest grid allocates no memory for CTAs that have not run; a cut anywhere is refused with its line."""
+def test_rejected_launches() -> None:
+    """The largest grid needs no memory for CTAs that have not run. PTX that ends too early is rejected with its
+    line.
+    """
     array, program = np.zeros(WORDS, np.uint32), text("")
     with pytest.raises(KernelError, match="within the limit of instructions"):
         run_kernel(text("bra END; END:"), (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)

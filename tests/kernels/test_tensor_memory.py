@@ -21,7 +21,7 @@ ADDRESS, BARRIER, A, B = 0, 8, 1024, 1024 + ROWS * 2 * K
 SIZE = B + COLUMNS * 2 * K
 SHARED = f".shared .align 1024 .b8 buffer[{SIZE}];"
 COMMIT = "@%p2 tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{many}.b64 [%r3+8]{mask};"
-#: Code that waits for the commit, and leaves the tensor-memory address of the warp's lanes in %r4.
+#: Code that waits for the commit, and adds the first lane of the warp to the tensor-memory address in %r4.
 WAIT = """
 again: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r3+8], 0; @!%p5 bra again;
   tcgen05.fence::after_thread_sync; shr.u32 %r6, %r0, 5; shl.b32 %r6, %r6, 21; add.u32 %r4, %r4, %r6;
@@ -115,7 +115,9 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
 
 
 def test_copies_to_tensor_memory() -> None:
-    """Rows of 16 bytes, eight of them in 128 bytes and the next eight 256 bytes on; a change of format is refused."""
+    """``tcgen05.cp`` copies rows of 16 bytes, in core matrices of eight rows that are 256 bytes apart. A change of the
+    element format is rejected.
+    """
     result = np.zeros(128, np.uint32)
     for form, rows, lanes in (
         ("32x128b.warpx4", 32, lambda lane: lane % 32),
@@ -140,8 +142,9 @@ fill: st.shared.u32 [%r5+{A}], %r6; add.u32 %r6, %r6, 128; add.u32 %r5, %r5, 512
         run_kernel(text(body, head=SHARED), 1, 128, [result, result], arch="sm_100")
 
 
-#: For each shape of loads with N repetitions, in rows of R bits: bits of a row for N = 1; sizes and strides in bits of
-#: the digits of thread and register, lowest first, as in CUTLASS's ``copy_traits_sm100.hpp``.
+#: Layouts of tcgen05.ld and tcgen05.st by shape: bits of a row without repetition; and a function of the number of
+#: repetitions and of the bits of a row that returns (size, stride in bits) of each digit of the thread and of the
+#: register, the lowest first, as in CUTLASS's ``copy_traits_sm100.hpp``.
 LAYOUTS: dict[str, Any] = {
     "32x32b": (32, lambda n, r: ([(32, r)], [(n, 32)])),
     "16x64b": (64, lambda n, r: ([(2, 8 * r), (2, 32), (8, r)], [(n, 64)])),
@@ -228,7 +231,7 @@ PLANTED = [
 
 @pytest.mark.parametrize(("pattern", "instead", "opcode", "what"), PLANTED)
 def test_planted_mistakes(pattern: str, instead: str, opcode: str, what: str, rng: np.random.Generator) -> None:
-    """Each planted mistake is named with its line, by a finding or an error."""
+    """Each planted mistake is reported with its line, by a finding of the checker or by an error."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS, COLUMNS))
     opcode_of_chain = str(parse_shaped(chain(1))[0])
     module = re.sub(pattern, instead.replace("{opcode}", opcode_of_chain), product_module(1), count=1)

@@ -1,4 +1,4 @@
-"""Kernels of Triton whose operands come from pointers, from tensor maps of the host, or from tensor maps of the
+"""Triton kernels whose operands come from pointers, from tensor maps made by the host, or from tensor maps made by the
 kernel.
 """
 
@@ -11,7 +11,7 @@ __all__ = ["device_maps", "host_maps", "pointers", "scaled"]
 @triton.jit
 def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
              SUM: tl.constexpr):  # fmt: skip
-    """Multiply in tiles of matrices with any strides."""
+    """Multiply matrices with any strides, tile by tile."""
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     depth = tl.arange(0, BK)
     sums = tl.zeros((BM, BN), dtype=SUM)
@@ -24,7 +24,7 @@ def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN:
 
 @triton.jit
 def host_maps(a, b, d, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Multiply in tiles that tensor maps load and store."""
+    """Multiply tiles that are loaded and stored through tensor maps of the host."""
     row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
     sums = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
@@ -34,7 +34,7 @@ def host_maps(a, b, d, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 
 @triton.jit
 def device_maps(a_ptr, b_ptr, d_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Multiply in tiles, with tensor maps that the kernel creates."""
+    """Multiply tiles that are loaded and stored through tensor maps that the kernel creates."""
     a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
     b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
     d = tl.make_tensor_descriptor(d_ptr, [M, N], [N, 1], [BM, BN])

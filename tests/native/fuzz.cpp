@@ -2,8 +2,8 @@
 // instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap and
 // exactly as long as their stated size, so that a sanitizer finds every access beyond them.
 //
-// With SPTC_LIBFUZZER it is a target of libFuzzer instead (benchmarks/fuzz.py). The first line of an input is such a
-// line, and the other bytes are the choices that are random otherwise.
+// With SPTC_LIBFUZZER, this file is a target of libFuzzer (benchmarks/fuzz.py). The first line of an input contains the
+// instruction and the architecture, and the bytes after it replace the random numbers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Random numbers; as long as a fuzzer's input has bytes, numbers from these bytes.
+// Source of numbers: the bytes of the fuzzer's input while there are any left, then a random generator.
 struct Randomness {
     std::mt19937_64 generator;
     const uint8_t *next = nullptr, *end = nullptr;
@@ -194,9 +194,10 @@ sptc_status metadata(sptc_instruction *handle, const sptc_shape &shape) {
 // Checks that a call that failed left one sentence as its error message, and a call that succeeded left no message.
 void check(sptc_status status, sptc_instruction *handle, const std::string &text) {
     const std::string said = sptc_last_error(handle);
-    if ((status == SPTC_OK) != said.empty() && status != SPTC_NO_MEMORY) fail("status and sentence disagree", text);
-    if (!said.empty() && said.back() != '.') fail("not a sentence", said);
-    if (status == SPTC_FAILED) fail("failed", said);
+    if ((status == SPTC_OK) != said.empty() && status != SPTC_NO_MEMORY)
+        fail("status and error message disagree", text);
+    if (!said.empty() && said.back() != '.') fail("the error message does not end in a full stop", said);
+    if (status == SPTC_FAILED) fail("a call failed with an internal error", said);
 }
 
 struct Counts {
@@ -224,7 +225,7 @@ void use(const std::string &text, const std::string &arch, Counts &counts) {
         const sptc_status status = calls_of[which](handle, shape);
         check(status, handle, text);
         counts.accepted += status == SPTC_OK, counts.in_tensor_memory += status == SPTC_OK && which == 4;
-        if (opened != SPTC_OK && status == SPTC_OK) fail("computed what was not opened", text);
+        if (opened != SPTC_OK && status == SPTC_OK) fail("a call for an unopened instruction succeeded", text);
     }
     sptc_close(handle);
 }

@@ -1,4 +1,4 @@
-"""Calls of the C interface with register files: contents of registers and shared memory are passed unchanged."""
+"""Calls of the C interface for register files. Arrays of registers and of shared memory are passed unchanged."""
 
 import ctypes
 import re
@@ -26,7 +26,9 @@ class RefusedError(Exception):
 
 @contextmanager
 def opened(text: str, arch: str = "sm_90", abi: int = ABI) -> Iterator[Any]:
-    """Open an instruction. Yield a function that calls the library and raises an error for a nonzero status."""
+    """Open an instruction. Yield its handle, its text, and a function that calls the library and raises an error for a
+    nonzero status.
+    """
     handle = ctypes.c_void_p()
 
     def call(name: str, *arguments: object) -> None:

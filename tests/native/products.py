@@ -24,7 +24,7 @@ def available() -> list[str]:
 
 
 def random_product(instruction: Instruction, distribution: str, rng: Generator, m: int, n: int) -> MatrixOperands:
-    """Return two products with several instructions along K, and with different shapes."""
+    """Return the operands of two m x n products with one to three instructions along K."""
     steps = int(rng.integers(1, 4))
     whole = replace(instruction, m=m, n=n, k=steps * instruction.k)
     a, b, c = random_matrices(whole, distribution, 2, rng)

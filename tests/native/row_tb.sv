@@ -86,7 +86,7 @@ module row_tb;
         bit clamps = FACTS[e.instruction][SATURATES] != 0, beyond = total != longint'(int'(total));
         e.d = clamps && beyond ? {total < 0, {31{total >= 0}}} : 32'(total);
         e.overflows = beyond && !clamps;
-        if (!e.overflow && e.d != computed(e, e.c, e.illegal)) $fatal(1, "libsptc adds %h otherwise", e.c);
+        if (!e.overflow && e.d != computed(e, e.c, e.illegal)) $fatal(1, "libsptc adds %h differently", e.c);
     endfunction
 
     // Returns the input of the row for a step: bytes of B and nibbles are in the order of the row's multiplexers. The
@@ -115,7 +115,7 @@ module row_tb;
         if (d !== e.d || illegal !== e.illegal || result[RESULT_OVERFLOW] !== e.overflows) begin
             $display("MISMATCH %s", TEXTS[e.instruction]);
             $display("  a %h\n  b %h\n  nibbles %h c %h overflow %b", e.a, e.b, e.nibbles, e.c, e.overflow);
-            $display("  d %h, wanted %h; flags %h, wanted %h; overflow %b, wanted %b", d, e.d, illegal, e.illegal,
+            $display("  d %h, expected %h; flags %h, expected %h; overflow %b, expected %b", d, e.d, illegal, e.illegal,
                      result[RESULT_OVERFLOW], e.overflows);
             $fatal(1, "the row differs from libsptc");
         end

@@ -59,7 +59,7 @@ def test_every_source_is_written(sources: Path) -> None:
     assert (sources / GENERATED).read_text(encoding="utf-8") == header()
 
 
-def test_all_ways_to_build_compile_the_same_kernels() -> None:
+def test_make_and_cmake_compile_the_same_kernels() -> None:
     here = Path(__file__).parents[2] / "native"
     makefile, cmake = ((here / name).read_text(encoding="utf-8") for name in ("Makefile", "CMakeLists.txt"))
     sources = {path.stem for path in (here / "src").glob("*.cpp")} - {"kernels"}
@@ -137,7 +137,7 @@ def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
         assert run([tmp_path / "program"], tmp_path).startswith(printed)
 
 
-def test_places_of_metadata() -> None:
+def test_positions_of_metadata() -> None:
     """The sums of the header's contributions for the bits of row and chunk give lane and bit position of every
     nibble.
     """
@@ -161,8 +161,8 @@ def test_every_instruction_is_of_a_form() -> None:
     assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
 
 
-def test_what_must_be_written_of_block_scales() -> None:
-    """A text without its number of scales is rejected, or means the same instruction as for the Python parser."""
+def test_texts_without_the_number_of_block_scales() -> None:
+    """A text without its number of block scales is rejected, or means the same instruction as for the Python parser."""
     for instruction in (i for i in every_instruction() if i.scale_size):
         text = str(instruction).replace(f".scale_vec::{instruction.scale_size}X", "")
         try:

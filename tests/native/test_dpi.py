@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 HERE = Path(__file__).parent
 HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
-#: Argument and last output line of each bench.
+#: Plusarg and beginning of the output of each bench.
 WORK = {"row": ("+steps=150000", r"150000 steps of 62 "), "warp": ("+instructions=15000", r"15000 instructions of 72 ")}
 Build = Callable[..., Path]
 
@@ -46,9 +46,9 @@ def test_the_example(library: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", WORK)
-def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Generator) -> None:
-    """Benches of every use of the row in one step, and of every text and sparsity selector of the warp, with gaps and
-    stalls.
+def test_the_hardware_equals_the_library(bench: Build, top: str, rng: np.random.Generator) -> None:
+    """The row in every one-step instruction, and the warp in every instruction with every sparsity selector, give the
+    results of libsptc, also with gaps and stalls.
     """
     program = bench(top)
     words, said = WORK[top]
@@ -62,7 +62,7 @@ def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Gene
 @pytest.mark.parametrize(("top", "changes"), [("warp", {"alignment_bits": 24}), ("row", {"mux": "mux3"})], ids=str)
 def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, object]) -> None:
     """The bench detects wrong hardware: one alignment bit less, or multiplexers that do not reach every unit."""
-    array = {"rows": 1, "columns": 2} if top == "warp" else {}  # the row is compiled faster
+    array = {"rows": 1, "columns": 2} if top == "warp" else {}  # a small array, for a short compile time
     done = run(bench(top, emit(replace(HOPPER, **array, **changes), top, top)), WORK[top][0], seed=7)
     assert done.returncode != 0
     assert "MISMATCH" in done.stdout

@@ -18,7 +18,7 @@ from sptc.native.vendor import write_files
 from .held import given, opened, refuses
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Instructions that are opened in one run of the program, with four calls each.
+#: Instructions that the fuzz program opens in one run, with four calls each.
 INSTRUCTIONS = 4000
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
 
@@ -127,7 +127,7 @@ def test_operands_shapes_and_families() -> None:
 
 @pytest.fixture(scope="session")
 def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Compile the program with sanitizers, and write the file of instructions."""
+    """Compile the fuzz program with sanitizers, and write its file of instructions."""
     folder = tmp_path_factory.mktemp("fuzz")
     write_files(folder / "libsptc")
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -146,7 +146,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.regression
 @pytest.mark.parametrize("share", range(4))
 def test_random_calls(share: int, fuzzer: tuple[Path, Path], rng: np.random.Generator) -> None:
-    """`fuzz SEED INSTRUCTIONS FILE` runs any number of random calls."""
+    """`fuzz SEED INSTRUCTIONS FILE` makes random calls, and fails after a wrong status or an error of a sanitizer."""
     program, lines = fuzzer
     words = [str(program), str(rng.integers(1 << 60)), str(INSTRUCTIONS), str(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

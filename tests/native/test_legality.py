@@ -30,15 +30,15 @@ PAIRS = {
     "tcgen05": (*_ORDERED, (2, 1)),
 }  # fmt: skip
 LEGAL = {rule: {first | second << 2 for first, second in pairs} for rule, pairs in PAIRS.items()}
-#: One of every place of metadata in registers and rule.
+#: One sparse instruction of each layout of metadata in registers and each metadata rule.
 SPARSE = {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
 
 
 def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], int, int]]:
-    """Yield legal metadata with each nibble in the first, two middle and the last chunk, and the row and chunk of the
-    nibble.
+    """Yield metadata with each of the sixteen nibbles in one chunk, and the row and number of that chunk.
 
-    All others are alike in the first two and in the last: where they differ, a word may seem illegal by another one.
+    That chunk is the first, one of two random ones, or the last. All other nibbles are legal. Except around the second
+    random chunk, they are also equal, so that the decision about another nibble of the word cannot hide an error.
     """
     alike = np.full((1, i.m, i.chunks), 0b0100, np.uint8)
     for row, chunk, legal in (
@@ -54,7 +54,9 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
 
 
 def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
-    """Return the position of the nibble that a call rejects, and nibble and rule. Empty if the call computes."""
+    """Return the position of the nibble that a call rejects, and the nibble with its rule; two empty texts if it
+    rejects none.
+    """
     try:
         run(**arguments)
     except RefusedError as error:
@@ -70,7 +72,7 @@ def expected(rule: str, row: int, chunk: int, nibble: int, *also: int) -> tuple[
 
 
 def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
-    """Return a tile with legal metadata and with A in registers."""
+    """Return a register file of one tile with A in registers and with the metadata policy "strict"."""
     while True:
         name = distributions(i)[0]
         file = random_register_file(i, i.architectures[-1], name, 1, rng, sparsity_selector=selector)

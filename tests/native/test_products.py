@@ -23,7 +23,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def cases() -> Iterator[tuple[Instruction, str]]:
-    """Yield every instruction on every architecture, one of those that the library computes alike."""
+    """Yield instructions and architectures: one pair of each set of pairs that the library computes alike."""
     results = {}
     for i in FORMS:
         for arch in i.architectures:
@@ -39,14 +39,14 @@ def check(instruction: Instruction, arch: str, rng: np.random.Generator, most: i
     for distribution in rng.choice(every, min(most, len(every)), replace=False):
         m, n = int(rng.integers(1, 20)), int(rng.integers(1, 90))
         operands = random_product(instruction, distribution, rng, m, n)
-        wanted = golden(instruction, arch, operands)
-        found = multiply(instruction, arch, operands, **choices)
-        differing = np.argwhere(found != wanted)
+        expected = golden(instruction, arch, operands)
+        result = multiply(instruction, arch, operands, **choices)
+        differing = np.argwhere(result != expected)
         assert not len(differing), (
-            f"{instruction} on {arch}, {distribution}, {choices}: {len(differing)} of {wanted.size} outputs differ, "
-            f"the first at {differing[0]}: {found[tuple(differing[0])]:#x} instead of {wanted[tuple(differing[0])]:#x}"
+            f"{instruction} on {arch}, {distribution}, {choices}: {len(differing)} of {expected.size} outputs differ, "
+            f"the first at {differing[0]}: {result[tuple(differing[0])]:#x}, not {expected[tuple(differing[0])]:#x}"
         )
-        outputs += wanted.size
+        outputs += expected.size
     return outputs
 
 
@@ -56,8 +56,8 @@ def test_every_way_to_compute(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_every_build(kernels: str, rng: np.random.Generator) -> None:
-    """One instruction of each method and pair of formats. A build that this processor cannot run is rejected in one
-    sentence.
+    """Each kernel build computes one instruction of each method and pair of formats. A build that this processor cannot
+    run is rejected in one sentence.
     """
     chosen = {(numerics(i, arch).method, i.a.name, i.b.name): (i, arch) for i, arch in cases()}
     if kernels not in available():
@@ -78,7 +78,7 @@ def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None
 
 
 def test_full_windows() -> None:
-    """Products with the largest significands, all of one sign, and with large accumulators."""
+    """Products with the largest significands, all of one sign, and with large accumulators, equal the golden model."""
     rng = np.random.default_rng(0)
     for i, arch in cases():
         if i.a.is_integer:
@@ -87,7 +87,7 @@ def test_full_windows() -> None:
         one_sign = {}
         for name, fmt in (("a", i.a), ("b", i.b)):
             codes = getattr(operands, name)
-            # Exponent 0 with all fraction bits set.
+            # The largest number below 2: exponent 0 without its bias, and all fraction bits set.
             largest = (fmt.bias << fmt.fraction_bits | (1 << fmt.fraction_bits) - 1) << i.low_bit(fmt)
             one_sign[name] = np.full_like(codes, largest)
         nibbles = None if operands.nibbles is None else np.full_like(operands.nibbles, 0b1110)
@@ -97,8 +97,8 @@ def test_full_windows() -> None:
         np.testing.assert_array_equal(multiply(i, arch, full), golden(i, arch, full), f"{i} on {arch}")
 
 
-def test_halfway_between_two_f16_numbers_the_even_one_is_taken(rng: np.random.Generator) -> None:
-    """A product of 2^-11, which is half a unit in the last place of an accumulator from 1 on, of either sign."""
+def test_f16_ties_are_rounded_to_even(rng: np.random.Generator) -> None:
+    """Products of 2^-11 or -2^-11 are half a unit in the last place of an f16 accumulator between 1 and 2."""
     checked = 0
     for i, arch in cases():
         if i.d.bits != 16 or min(i.a.bias, i.b.bias) < 7:

@@ -1,4 +1,6 @@
-"""Registers and shared memory through the C interface: recordings of an H200, and random tiles of the golden model."""
+"""Registers and shared memory through the C interface, compared with recordings of an H200 and with the golden
+model.
+"""
 
 import ctypes
 from dataclasses import replace
@@ -18,7 +20,7 @@ from .held import RefusedError, given, opened, refuses, run_file
 from .products import available
 
 EVERY = list(every_instruction())
-#: One instruction for each combination of properties other than sparse spelling and N.
+#: One instruction of each combination of properties. N and the two spellings of `.sp` are no properties here.
 FEW = list({(i.family, i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.scale_format): i for i in EVERY}.values())
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
@@ -54,7 +56,7 @@ EVERY_FORM = [(i, arch) for i in EVERY for arch in i.architectures]
 
 @pytest.mark.parametrize("forms", [FEW_FORMS, pytest.param(EVERY_FORM, marks=pytest.mark.regression)], ids=len)
 def test_random_tiles(forms: list[tuple[Instruction, str]], rng: np.random.Generator) -> None:
-    """Tiles of some distributions, against the golden model."""
+    """Tiles of three random distributions for each instruction equal the golden model."""
     cases = ((i, arch, kind) for i, arch in forms for kind in rng.permutation(distributions(i))[:3].tolist())
     for instruction, arch, distribution in cases:
         selector = int(rng.integers(instruction.sparsity_selectors))
@@ -108,7 +110,7 @@ def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
     assert refused > 30
 
 
-def test_nothing_is_written_unless_all_metadata_is_taken(rng: np.random.Generator) -> None:
+def test_nothing_is_written_after_undefined_metadata(rng: np.random.Generator) -> None:
     file = random_register_file(parse(F16), "sm_90", "narrow", 100, rng)
     file.e[73] = 0
     file = replace(file, metadata="strict")

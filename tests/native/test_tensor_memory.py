@@ -21,7 +21,7 @@ Random = np.random.Generator
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
-#: Opcodes that may have ``.ashift``, and every opcode, with it too where it may stand.
+#: Opcodes that may have ``.ashift``; and all opcodes, these also with ``.ashift``.
 SHIFTING = [opcode for opcode in every_opcode() if not opcode.weight_stationary and not KINDS[opcode.kind].scales]
 OPCODES = [*every_opcode(), *(replace(opcode, shifts_a=True) for opcode in SHIFTING)]
 
@@ -61,7 +61,7 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
                 str(opcode), rng, a_in="tensor" if in_tensor else "shared", swizzles=(swizzles[0], swizzles[1]),
                 options=options, any_nibble=bool(rng.integers(2)), **expected,
             )  # fmt: skip
-        except OperandError:  # values that no public source defines, or the widest A next to other operands
+        except OperandError:  # an undocumented layout, or operands that overlap
             continue
 
 
@@ -119,7 +119,7 @@ def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_random_cases(opcode: Opcode, rng: Random) -> None:
-    """Every M (so every layout) and every selector is compared, also with block scales of more than 96 columns."""
+    """Every M (hence every layout) and every selector is compared, and block scales also with N = 128."""
     for m in opcode.rows:
         selectors = next(i for i in instructions_of(opcode) if i.m == m).sparsity_selectors
         fixed = [{"sparsity_selector": selector} for selector in range(selectors)]
@@ -139,7 +139,7 @@ def test_many_cases(opcode: Opcode, kernels: str, rng: Random) -> None:
 
 
 @pytest.mark.parametrize("text", [F16, F16_2, MXF8, f"{DENSE_WS}.kind::i8", f"{WS}.kind::tf32"])
-def test_spoilt_numbers(text: str, rng: Random) -> None:
+def test_inverted_bits_of_descriptors_and_addresses(text: str, rng: Random) -> None:
     """Every bit of the instruction descriptor is inverted, and addresses are random: results or messages are equal."""
     one = case(text, rng, n=64)
     numbers = [name for name in ("d", "e", "a", "b", "scale_a", "scale_b") if name in one.arguments]
@@ -153,8 +153,8 @@ def test_spoilt_numbers(text: str, rng: Random) -> None:
     assert 30 < refused < len(changes)
 
 
-def test_wrong_options(rng: Random) -> None:
-    """Values of operands that Python omits are zero in C. Copies of operands with different contents are rejected."""
+def test_operands_that_are_rejected(rng: Random) -> None:
+    """Operands that the opcode does not take are rejected, and so are copies of an operand with different contents."""
     sparse, dense = case(f"{SP}.kind::i8", rng, n=32), case(DENSE2 + ".kind::f16", rng, n=32)
     pair = case(f"{DENSE2}.kind::mxf4.block_scale", rng, m=128, n=64, a_in="tensor")
     changes: list[tuple[Case, dict[str, Any]]] = [
@@ -173,7 +173,9 @@ def test_wrong_options(rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [f"{WS}.kind::f16", f"{DENSE_WS}.kind::i8"])
 def test_shifts_of_columns(text: str, rng: Random) -> None:
-    """Shifts of B up to the limit in the instruction descriptor: at most 16 columns for M = 32, else 32 columns."""
+    """Shifts of B are accepted up to the limit in the instruction descriptor: at most 16 columns for M = 32, else 32
+    columns.
+    """
     for m in parse_opcode(text).rows:
         most = 16 if m == 32 else 32
         for allowed in (0, 8, 16, 32):
@@ -185,7 +187,7 @@ def test_shifts_of_columns(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize(("text", "d", "fraction_bits"), [(F16, "f16", 10), (f"{SP}.kind::tf32", "f32", 23)])
 def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: int, rng: Random) -> None:
-    """One number of D, of either sign, whose scaled exponent field is one or zero; all others are far above."""
+    """One number of D is scaled until its exponent field is one, which is accepted, or zero, which is rejected."""
     one = case(text, rng, n=8, d=d, distribution="narrow")
     for scale, field, fraction in product((1, 8), (0, 1), (0, 1)):
         tmem = one.arguments["tmem"].copy()
@@ -197,7 +199,7 @@ def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: i
 @pytest.mark.parametrize("text", [F16, F16_2])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_images(text: str, threads: int, rng: Random) -> None:
-    """Images have separate or common shared memory, or are updated in place. After a rejected image, none is
+    """Images have separate or common shared memory, or are updated in place. If one image is rejected, none is
     changed.
     """
     one = case(text, rng, n=16)
@@ -285,7 +287,7 @@ def test_texts(opcode: Opcode, rng: Random) -> None:
         assert outcome(text_taken, text=wrong) == expected
 
 
-def test_what_an_opcode_is_not_for() -> None:
+def test_misuse_of_opcodes() -> None:
     shaped = f"{F16}.collector::a::fill (m128n8k32.f32.f16.f16)"
     with opened(F16, "sm_100") as instruction:
         for name in ("multiply", "mma", "wgmma", "tcgen05"):

@@ -152,8 +152,8 @@ module warp_tb;
             end
             taken = one_in(takes);
             #1;  // the outputs of the warp settle
-            if (stalled && !delivers) $fatal(1, "a result that was not taken is gone");
-            if (delivers && expected.size() == 0) $fatal(1, "a result of no instruction");
+            if (stalled && !delivers) $fatal(1, "a result disappeared before it was accepted");
+            if (delivers && expected.size() == 0) $fatal(1, "a result without a pending instruction");
             if (delivers) check(expected[0]);
             if (delivers && taken) begin
                 void'(expected.pop_front());

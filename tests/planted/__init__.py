@@ -1,8 +1,9 @@
-"""Faults that an engineer could make: each is a small, named change of a definition in a module.
+"""Planted faults: mistakes that an engineer could make, each of which is a small, named change of a definition in a
+module.
 
-``SPTC_PLANT=NAME pytest ...`` runs tests with a fault, in every process (see ``start/planting.py``); inside a test
-``faults(room)[name].plant(module, monkeypatch.setattr)`` plants one. ``python tests/planted/table.py`` asks which tests
-see which faults.
+``SPTC_PLANT=NAME pytest ...`` runs tests with a fault, in every process (see ``start/planting.py``). Inside a test,
+``faults(room)[name].plant(module, monkeypatch.setattr)`` plants a fault of the subpackage `room`. ``python
+tests/planted/table.py`` finds the test that detects each fault.
 """
 
 import sys
@@ -26,8 +27,8 @@ Change = Callable[[Any, str, Any], None]
 class Fault:
     """A planted fault."""
 
-    #: Name ``room.mistake``. For a fault that a proof must detect, the name of the property, with a suffix after a
-    #: colon if the property has several faults.
+    #: Name ``subpackage.mistake``. For a fault that a proof must detect, the name of the proved property, with a suffix
+    #: after a colon if the property has several faults.
     name: str
     module: str  #: Full name of the module that the fault changes
     mistake: str  #: Description of the mistake
@@ -36,7 +37,7 @@ class Fault:
 
     @property
     def property(self) -> str:
-        """Name of the property that must detect the fault."""
+        """Name of the property whose proof must detect the fault."""
         return self.name.partition(":")[0]
 
 
@@ -56,7 +57,8 @@ def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[A
 def instead(name: str, module: str, function: str, preset: str = "tiny") -> Callable[[Callable[..., Any]], None]:
     """Register a function as a fault that runs in place of a function or a method of a module.
 
-    It is given the module and the right function before the arguments. Parameters as of :class:`Fault`.
+    The registered function gets the module and the correct function before the arguments. Parameters: see
+    :class:`Fault`.
     """
 
     def enter(wrong: Callable[..., Any]) -> None:
@@ -83,7 +85,7 @@ def computes(
 
 
 def faults(room: str) -> dict[str, Fault]:
-    """Return the faults of a room by name."""
+    """Return the faults of a subpackage by name."""
     for file in ROOMS[room]:
         import_module(f"{__name__}.{file}")
     return {name: found for name, found in _FAULTS.items() if room_of(name) == room}

@@ -18,8 +18,9 @@ def amended(
     """Register assignments as a fault. They are added after the component's own assignments, and the last assignment
     wins.
 
-    They are given the module of the component, the component and what it has built, and yield assignments, each where
-    it is to stand: inside an ``m.If`` if it is a condition that makes it wrong. Parameters as of :class:`Fault`.
+    The registered function gets the Python module, the component, and the Amaranth module that the component has built.
+    It yields each assignment where it belongs: inside an ``m.If`` if the fault has a condition. Parameters: see
+    :class:`Fault`.
     """
 
     def enter(assignments: Callable[[Any, Any, Module], Iterable[Any]]) -> None:
@@ -65,7 +66,7 @@ def reads(name: str, module: str, component: str, mistake: str, values: Callable
 
 
 def read_otherwise(change: Change, component: type, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Let a component read other values. `values` returns, for a component, the replacement of each port."""
+    """Let a component read other values at some of its ports. `values` returns these values by the name of the port."""
     right = component.elaborate
 
     def elaborate(self: Any, platform: object) -> Module:

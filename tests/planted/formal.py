@@ -50,7 +50,7 @@ def _(model: Any, right: Any, self: Any, steps: int) -> None:
 
 @instead("formal.model.undecided", "formal.model", "Model._possible")
 def _(model: Any, right: Any, self: Any, condition: str) -> bool:
-    """A problem that the solver does not decide in time counts as impossible."""
+    """A condition that the solver does not decide in time counts as impossible."""
     return bool(self._solver.check_sat(self._parser.parse_term(condition)) == self._results.SAT)
 
 
@@ -92,21 +92,21 @@ def _(abc: Any, right: Any, text: str) -> int | None:
 
 @instead("formal.abc.frame", "formal.abc", "reached_after")
 def _(abc: Any, right: Any, folder: Path, output: int, cycles: int, seconds: float) -> int | None:
-    """The cycle of a cover is counted from 0."""
+    """Cycles until a cover is reached are counted from 0, not from 1."""
     result = right(folder, output, cycles, seconds)
     return result and result - 1
 
 
 @instead("formal.exhaustive.last", "formal.exhaustive", "first_violation")
 def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
-    """The last assignment is never tried."""
+    """The last assignment of values to the inputs is never tried."""
     result = right(path)
     return None if result and all(result.values()) else result
 
 
 @instead("formal.exhaustive.blocks", "formal.exhaustive", "first_violation")
 def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
-    """Only the first batch of assignments is tried."""
+    """Only the first batch of assignments of values to the inputs is tried."""
     result = right(path)
     assignment = sum(bit << place for place, bit in enumerate((result or {}).values()))
     return None if assignment >= 64 * exhaustive._WORDS else result
@@ -114,7 +114,7 @@ def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
 
 @instead("formal.proof.vacuous", "formal.proof", "_covers")
 def _(proof: Any, right: Any, *arguments: Any) -> dict[str, int | None]:
-    """One reached cover counts for all."""
+    """If one cover is reached, all covers count as reached."""
     found: dict[str, int | None] = right(*arguments)
     some = next((cycles for cycles in found.values() if cycles), None)
     return dict.fromkeys(found, some)
@@ -128,7 +128,7 @@ def _(proof: Any, right: Any, self: Any, claims: Any, steps: Any) -> Any:
 
 @instead("formal.properties.described", "formal.properties", "cases")
 def _(properties: Any, right: Any, chosen: Iterable[Any], presets: Iterable[Any]) -> list[Any]:
-    """Parameters with equal text in the table are treated as equal, and proved once."""
+    """Parameters with equal text in the printed table are treated as equal, and proved only once."""
     found: dict[tuple[str, str], Any] = {}
     for case in right(chosen, presets):
         key = case.subject.name, case.described
@@ -139,7 +139,7 @@ def _(properties: Any, right: Any, chosen: Iterable[Any], presets: Iterable[Any]
 
 @fault("formal.properties.anonymous", "formal.properties")
 def _(properties: Any, change: Change) -> None:
-    """Units that align alike but differ in their formats count as equal."""
+    """Units with equal alignment but different formats count as equal."""
     first: dict[Any, Any] = {}
 
     def anonymous(config: Any) -> Any:
@@ -159,7 +159,7 @@ def _(report: Any, right: Any, outcome: Any) -> str:
 
 @instead("formal.report.waves", "formal.report", "write_trace")
 def _(report: Any, right: Any, trace: Any, path: Path) -> None:
-    """Every cycle of the waves shows the values of the first."""
+    """Every cycle of the waveform shows the values of the first cycle."""
     right(report.Trace(trace.widths, trace.steps[:1] * len(trace.steps)), path)
 
 

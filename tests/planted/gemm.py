@@ -10,7 +10,7 @@ from . import Change, computes, fault, instead
 
 @instead("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks")
 def _(folder: Any, right: Any, self: Any, count: int) -> Iterator[int]:
-    """A resumed product continues after the last finished block."""
+    """A resumed product skips unfinished blocks before the last finished block."""
     return iter(range(1 + max(self.done, default=-1), count))
 
 
@@ -24,14 +24,14 @@ def _(product: Any, right: Any, problem: Any) -> int:
 
 @instead("gemm.ways.descending", "gemm.ways", "Way.slices")
 def _(ways: Any, right: Any, self: Any, instructions: int) -> Any:
-    """With descending K, slices are taken from the last one, but each still ascends."""
+    """With descending K, the slices start at the end of K, but K still ascends inside each slice."""
     result = right(self, instructions)
     return [[np.sort(chain) for chain in of_slice] for of_slice in result]
 
 
 @instead("gemm.sums.promotion", "gemm.sums", "_plus")
 def _(sums: Any, right: Any, one: Any, other: Any) -> Any:
-    """Promoted sums are rounded to the type of fp8 sums, with 13 fraction bits."""
+    """Promoted sums are truncated to 13 fraction bits, as sums of fp8 products are."""
     total = right(one, other)
     return total if total.dtype != np.float32 else (total.view(np.uint32) & ~np.uint32(1023)).view(np.float32)
 
@@ -45,7 +45,7 @@ def _(stream_k: Any, right: Any, dealing: Any, shape: Any, k_tiles: int, cut: st
 
 @fault("gemm.sums.start", "gemm.sums")
 def _(sums: Any, change: Change) -> None:
-    """A last chain that is shorter than the others also starts from C."""
+    """The last chain also starts from C, not from zero, if it is shorter than the others."""
     chains = sums.Chains
     results, computed = chains.results, chains._computed
 
@@ -59,7 +59,7 @@ def _(sums: Any, change: Change) -> None:
 
 @instead("gemm.sums.kept", "gemm.sums", "Chains.results")
 def _(sums: Any, right: Any, self: Any, chains: Any, first: bool = False) -> Any:
-    """The stored result of a chain from C is used for the same chain from zero, and the reverse."""
+    """The stored result of a chain that starts from C is used for the same chain from zero, and vice versa."""
     for number, chain in enumerate(chains if self._is_cleared else ()):
         this, other = (chain.tobytes() + bytes([begins]) for begins in (first and not number, not first or number > 0))
         if other in self._kept:
@@ -85,7 +85,7 @@ def _(quantise: Any, change: Change) -> None:
 
 @instead("tensors.encode.tie", "tensors.encode", "_magnitude_codes")
 def _(encode: Any, right: Any, magnitudes: Any, fmt: Any) -> Any:
-    """A value midway between two ue8m0 is rounded down."""
+    """A value midway between two ue8m0 numbers is rounded down."""
     halfway = np.frexp(magnitudes)[0] == 0.75
     return right(magnitudes if fmt.subnormals else np.where(halfway, np.nextafter(magnitudes, 0), magnitudes), fmt)
 
@@ -94,6 +94,6 @@ computes(
     "gemm.block_scales.swapped",
     "gemm.block_scales",
     "BlockScales.checked",
-    "Block scales are not exchanged, although the factors of the product are.",
+    "If the factors of a product are exchanged, their block scales are not.",
     lambda block_scales, right, self, i, shape, k, *, swapped: right(self, i, shape, k, swapped=False),
 )

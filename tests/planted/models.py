@@ -8,17 +8,17 @@ import numpy as np
 
 from . import Change, computes, fault, instead
 
-#: Functions with one expression that run in place of another: name of the fault, function and description.
+#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("golden.accumulator.subnormal", "golden.accumulator", "accumulator_exponents",
-     "A subnormal f16 accumulator has the exponent of its leading digit instead of the smallest exponent.",
+     "A subnormal f16 accumulator has the exponent of its leading one, not the smallest normal exponent.",
      lambda accumulator, right, c, fmt, zero_exponent: right(c, replace(fmt, bias=127), zero_exponent)),
     ("golden.grouped.zero_scale", "golden.grouped", "grouped_step",
-     "A group with a block scale of zero counts in the largest exponent.",
+     "A group with a block scale of zero counts in the maximum of the exponents.",
      lambda grouped, right, a, b, c, accumulator, numerics, scales, traces=None: right(
          a, b, c, accumulator, numerics,
          replace(scales, significands=np.where(scales.significands == 0, 2.0**-300, scales.significands)), traces)),
-    ("isa.column_mask.shift", "isa.column_mask", "largest_shift", "B can also be shifted by 32 columns if M is 32.",
+    ("isa.column_mask.shift", "isa.column_mask", "largest_shift", "B may be shifted by 32 columns also if M is 32.",
      lambda column_mask, right, m: 32),
 ]  # fmt: skip
 for _row in COMPUTES:
@@ -65,14 +65,14 @@ def _(life_cycle: Any, right: Any, self: Any, kind: str, words: str, names: Any)
 
 @instead("isa.tensor_memory.parts", "isa.tensor_memory", "scale_map")
 def _(memory: Any, right: Any, name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> Any:
-    """The block scales of parts of N are one partition apart, unlike the parts of D."""
+    """Block scales of successive parts of N are always 32 lanes (one partition) apart, unlike the parts of D."""
     where, part = right(name, lines, size, scale_id, address, parts), np.arange(lines)[:, None] // (lines // parts)
     return replace(where, lanes=where.lanes - part * (memory.LANES // parts - memory.PARTITION))
 
 
 @instead("isa.memory.straddling", "isa.memory", "SharedMap.first_beyond")
 def _(memory: Any, right: Any, self: Any, size: int) -> int | None:
-    """Only the first byte of an element decides whether the element is beyond the end of the image."""
+    """An element counts as beyond the end of the image only if its first byte is."""
     beyond = self.addresses[self.addresses >= size]
     return int(beyond.min()) if beyond.size else None
 

@@ -13,7 +13,7 @@ from . import Change, fault
 _LINES = [
     ("raw.subnormal", "Subnormals of formats with at most 8 bits have the exponent 0 of their field, not 1.",
      "raw.cpp", "(subnormal ? 1 : int32_t(field))", "int32_t(field)"),
-    ("raw.widened", "An emulated fp8 has its own exponent, although the f16 of the same value is normal.",
+    ("raw.widened", "A subnormal fp8 that is converted to f16 is not normalised, although it is a normal f16.",
      "raw.cpp", "exponent > f16.minimum_exponent()", "false"),
     ("kernels.infinity", "A negative infinity of 16 or 32 bits becomes positive.",
      "kernels.cpp", "EXPONENT_OF_INFINITY + negative;", "EXPONENT_OF_INFINITY;"),
@@ -22,7 +22,7 @@ _LINES = [
      "window.numerics.zero_exponent - 1;\n    return {special"),
     ("kernels.overflow", "Thirty-two products are summed in 32 bits, although only sixteen fit.",
      "kernels.cpp", "SLOTS_IN_32_BITS = 16", "SLOTS_IN_32_BITS = 32"),
-    ("kernels.cancelled", "A group whose products cancel does not count in the largest exponent.",
+    ("kernels.cancelled", "A group whose products cancel does not count in the maximum of the exponents.",
      "kernels.cpp", "(any != 0) &", "(sum != 0) &"),
     ("kernels.clamp", "Integer sums are also clamped without `.satfinite`.",
      "kernels.cpp", "window.saturates ? bits_as<Words>(clamped) : after", "bits_as<Words>(clamped)"),
@@ -46,7 +46,7 @@ _LINES = [
      "shared.cpp", "(address >> 7) - descriptor.base_offset", "(address >> 7)"),
     ("descriptor.start", "A start count of a zero-column mask that exceeds the first span is not clamped.",
      "descriptor.cpp", "std::min(start, first_span - 1)", "start"),
-    ("tensor.part", "Parts of D start a partition of lanes apart, for any number of rows.",
+    ("tensor.part", "Successive parts of D start 32 lanes (one partition) apart, for any number of rows.",
      "tensor.cpp", "column / width * layout.rows", "column / width * PARTITION"),
     ("tcgen05.disabled", "Disabled lanes of D are written.",
      "tcgen05.cpp", "if (placed_.disabled[TensorMap::lane(word)]) continue;", ""),
@@ -60,13 +60,13 @@ _LINES = [
      "tcgen05.cpp", "if (field <= uint32_t(exponent)) return false;", "if (field < uint32_t(exponent)) return false;"),
     ("product.nan", "A NaN block scale of A is recognised only beside other special values.",
      "product.cpp", "special |= is_special(scale.exponent);", ""),
-    ("interface.major", "B in shared memory has the major of A.",
+    ("interface.major", "B in shared memory is read in the order of A, K-major or MN-major.",
      "interface.cpp", 'form.unit_b, wgmma.imm_trans_b, "b"', 'form.unit_b, wgmma.imm_trans_a, "b"'),
 ]  # fmt: skip
 
 
 def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
-    """Return a function that builds the library from a copy of its sources, with a text replaced."""
+    """Return a function that lets the library be built from a copy of its sources in which a text is replaced."""
 
     def plant(library: Any, change: Change) -> None:
         folder = Path(tempfile.mkdtemp(prefix="sptc-planted-"))
@@ -74,7 +74,7 @@ def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], Non
         for part in ("src", "include"):
             shutil.copytree(library.SOURCES / part, folder / part)
         text = (folder / "src" / file).read_text(encoding="utf-8")
-        assert text.count(right) == 1, f"{right!r} stands {text.count(right)} times in {file}"
+        assert text.count(right) == 1, f"{right!r} occurs {text.count(right)} times in {file}"
         (folder / "src" / file).write_text(text.replace(right, wrong), encoding="utf-8")
         change(library, "SOURCES", folder)
 
@@ -94,5 +94,5 @@ def _(tables: Any, change: Change) -> None:
 
     right = tables._places
     change(tables, "_places", lambda *maps: right(*maps).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,"))
-    # The library with this header has its own entry in the cache.
+    # This definition gives the library with the faulty header its own entry in the cache.
     change(library, "_REQUIRED", (*library._REQUIRED, "-DSPTC_PLANTED"))

@@ -56,7 +56,7 @@ def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("selection.tf32", "rtl.metadata", "NibbleDecoder")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The low bit of slot 1's index is lost: half-slots 1 and 3 are never its operand."""
+    """The low bit of slot 1's index is lost, so that slot 1 never selects the halves 1 and 3 of two tf32 elements."""
     yield self.index1.eq(Mux(self.swap, self.nibble[:2], self.nibble[2:] & 2))
 
 
@@ -78,7 +78,7 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("operands.accumulator", "rtl.unpack", "UnpackAccumulator")
 def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A NaN in the accumulator is an infinity too."""
+    """A NaN accumulator is also flagged as an infinity."""
     single, half = (
         self.word[unpack.FORMATS[name].fraction_bits : unpack.FORMATS[name].bits - 1] for name in ("f32", "f16")
     )
@@ -87,14 +87,14 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("operands.multiply", "rtl.cells.slot_multiplier", "SlotMultiplier")
 def _(slot_multiplier: Any, self: Any, m: Module) -> Iterator[Any]:
-    """An infinity in A times zero in B is no NaN."""
+    """An infinity in A times zero in B is not flagged as NaN."""
     a, b = self.a, self.b
     yield self.product.nan.eq((a.special & a.nan) | (b.special & (b.nan | a.zero)))
 
 
 @instead("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row")
 def _(multiplier: Any, right: Any, self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
-    """The increment of a negative row is added even where the row's lowest bit has absorbed it."""
+    """The increment of a negative partial product is added also where its lowest bit already includes the increment."""
     return right(self, m, digit)[0], digit[2]
 
 
@@ -114,7 +114,7 @@ def _(scale: Any, change: Change) -> None:
 
 @amended("scaling.group", "rtl.scale", "GroupScale", preset="blackwell")
 def _(scale: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The sign bit of a ue4m3 scale, which is ignored, must be set for a NaN."""
+    """A ue4m3 scale counts as NaN only if its sign bit is set, which should be ignored."""
     yield self.nan.eq((self.scale_a.all() | self.scale_b.all()) & (self.scale != scale.ScaleCode.NONE))
 
 
@@ -126,7 +126,7 @@ def _(max_exponent: Any, right: Any, condition: Value, one: Value, other: Value)
 
 @fault("alignment.shift", "rtl.cells.shifter")
 def _(shifter: Any, change: Change) -> None:
-    """The lowest bit of a shift amount that shifts everything out is ignored."""
+    """The lowest of those bits of the shift amount that shift everything out is ignored."""
 
     def without_bit(self: Any) -> dict[str, Any]:
         bits = max(1, (self.shifted_bits - 1).bit_length())
@@ -156,7 +156,7 @@ def _(align: Any, right: Any, self: Any, m: Module, slot: Any, magnitude: Value,
 def _(
     carry_save_tree: Any, right: Any, self: Any, m: Module, first: Value, second: Value, third: Value, lowest: Value
 ) -> tuple[Value, Value]:
-    """A full adder has no carry from its second and third bit."""
+    """The carry of a full adder lacks the term for its second and third input."""
     total, carry = right(self, m, first, second, third, lowest)
     m.d.comb += carry.eq(Cat(lowest, (first & second) | (third & first)))
     return total, carry
@@ -164,7 +164,7 @@ def _(
 
 @amended("reduction.adder", "rtl.cells.adder", "Adder")
 def _(adder: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A group of bits that propagates a carry generates one."""
+    """A group of bits that only propagates a carry also generates one."""
     for start in range(0, self.bits, adder._GROUP):
         yield named(m, f"carry_{start}").eq(named(m, f"makes_{start}") | named(m, f"passes_{start}"))
 
@@ -177,14 +177,14 @@ def _(product_group: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @fault("reduction.width", "rtl.widths")
 def _(widths: Any, change: Change) -> None:
-    """The sum has two bits too few."""
+    """The word for the sum has two bits too few."""
     right = widths.Widths.total_bits.func
     change(widths.Widths, "total_bits", property(lambda self: right(self) - 2))
 
 
 @amended("rounding.truncation", "rtl.round", "RoundStage")
 def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Exponents are one too small."""
+    """The exponent field of each result is one too small."""
     if self.results - {rounding.ResultCode.S32}:
         shift_amount = m.submodules["leading"].count
         yield named(m, "field").eq(Mux(named(m, "magnitude")[-1], self.headroom - shift_amount, 0))
@@ -199,7 +199,7 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("rounding.specials", "rtl.round", "RoundStage._special")
 def _(rounding: Any, right: Any, self: Any, m: Module, i: Any, *others: Any) -> Any:
-    """Two infinities of opposite signs are an infinity."""
+    """The sum of two infinities of opposite signs is an infinity, not NaN."""
     negative, body, overflow, _, *rest = others
     return right(self, m, i, negative, body, overflow, i.nan, *rest)
 
@@ -231,5 +231,5 @@ def _(align: Any, change: Change) -> None:
 
 @instead("unit.stages", "rtl.unit", "Unit._cut")
 def _(unit: Any, right: Any, self: Any, m: Module, name: str, value: Any) -> Any:
-    """Single bits bypass the registers of the multiply stage."""
+    """Signals of one bit bypass the registers of the multiply stage."""
     return value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)

@@ -54,7 +54,7 @@ def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("fetch.address", "rtl.fetch", "CoreMatrixAddress")
 def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The base offset is added, not subtracted."""
+    """The base offset of a descriptor is added to the row number of the swizzle, not subtracted."""
     for row, address in enumerate(self.address):
         linear = named(m, f"linear_{row}")
         pattern = (linear[3:6] + self.request.descriptor.base_offset)[:3]
@@ -92,7 +92,7 @@ def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tcgen05.order", "rtl.tcgen05", "Tcgen05")
 def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The second column of the block scales of A is stored as the first."""
+    """The two columns of the block scales of A are stored in exchanged positions."""
     column = m.submodules["tensor_operands"].column
     with m.If(column.operand == tcgen05.Operand.SCALE_A):
         yield m.submodules["words"].column.number.eq(column.number ^ 1)
@@ -105,7 +105,7 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
 
-#: Ports that are replaced by other values inside a component.
+#: Replaced ports: name of the fault, module, component, description, and other values by the name of the port.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("commits.order", "rtl.commits", "Commits",
      "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
@@ -115,7 +115,7 @@ for _row in READS:
     reads(*_row)
 
 
-#: Assignments that are added after a component's own ones: name of the fault, component and description.
+#: Assignments after those of a component: name of the fault, module, component, description, and assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.order", "rtl.warp", "Warp", "Results of the core are accepted although the result registers are occupied.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
@@ -133,7 +133,7 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "The arrival of A is not noticed, so the instruction waits forever.",
      lambda self, m: [m.submodules["slots"].a.arrived.eq(0)]),
     ("wgmma.shared", "rtl.warpgroup", "Owners",
-     "Results go to the warpgroup that offers a multiplication in the cycle in which their panel is multiplied.",
+     "Results go to the warpgroup whose multiplication is accepted while their panel is multiplied.",
      lambda self, m: [m.submodules["panels"].entry.eq(self.owner)]),
     ("tcgen05.results", "rtl.tcgen05", "Tcgen05",
      "The results of the second array are also written to the lanes of the first array.",
@@ -145,12 +145,12 @@ for _row in DRIVES:
     drives(*_row)
 
 
-#: Functions with one expression that run in place of another: name of the fault, function and description.
+#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores its sparsity selector.",
      lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),
     ("accumulators.order", "rtl.accumulators", "_overlap",
-     "A read waits for pending results of equal columns, but not of overlapping columns.",
+     "A read waits for pending results of the same columns, but not of columns that only overlap.",
      lambda accumulators, right, a, b: a == b),
     ("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs",
      "Only the upper one of two elements in a register is negated.",

@@ -13,7 +13,7 @@ from .circuits import amended, drives, exchanged, named, read_otherwise, reads
 
 @amended("rtl.select.parts", "rtl.select", "SelectStage")
 def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Two interleaved chunks of bytes select with each other's metadata."""
+    """Two interleaved chunks of 8-bit elements select with each other's metadata."""
     lanes = list(self.selects)
     for group in range(len(lanes) // 2 if self.config.interleaved else 0):
         for slot in range(select.KEPT_UNITS):
@@ -23,7 +23,7 @@ def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.core.scales", "rtl.core", "Core")
 def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Every column gets the block scales of the first."""
+    """Every column gets the block scales of the first column."""
     for row in range(self.config.rows):
         for column in range(self.config.columns):
             yield m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
@@ -37,7 +37,7 @@ def _(core: Any, right: Any, m: Module, value: Any, cycles: int, enable: Value, 
 
 @instead("rtl.warp.flags", "rtl.warp", "Warp._collect")
 def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> None:
-    """The flags of a second step overwrite the first step's, for elements of 16 bits."""
+    """For elements of 16 bits, the flags of the second step overwrite the flags of the first."""
     result = core.o.payload
     tag = exchanged(result.tag, wide=Const(0), step=result.tag.step & ~result.tag.wide)
     other = SimpleNamespace(payload=exchanged(result, tag=tag.as_value()), ready=core.o.ready, valid=core.o.valid)
@@ -46,7 +46,7 @@ def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> N
 
 @instead("rtl.warp.scales", "rtl.warp", "Warp._scales")
 def _(warp: Any, right: Any, self: Any, held: Any, operand: str, index: int) -> Value:
-    """With two block scales a row, groups of products alternate between the first and the second."""
+    """With two block scales per row, successive groups of products use the two scales alternately."""
     value = right(self, held, operand, index)
     turns = Cat(value[:8], value[16:24], value[:8], value[16:24])
     return Mux(held.scale_size == warp.ScaleSizeCode.X2, turns, value)
@@ -68,7 +68,7 @@ def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.round.sticky", "rtl.round", "RoundStage")
 def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The sticky bit of an f16 covers only as many bits as for an f32."""
+    """The sticky bit of an f16 result ignores the bits below the fraction of an f32."""
     if rounding.ResultCode.F16 in self.results:
         low = -1 - rounding._F32.fraction_bits
         yield named(m, "sticky").eq(named(m, "shifted")[low : -2 - rounding._F16.fraction_bits].any())
@@ -89,7 +89,7 @@ def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value
 
 @instead("rtl.round.register", "rtl.round", "RoundStage._behind")
 def _(rounding: Any, right: Any, self: Any, m: Module, cut: str, values: Any) -> Any:
-    """The sum bypasses the register after the shift."""
+    """The shifted sum bypasses the pipeline register after the shift."""
     held = right(self, m, cut, values)
     return replace(held, shifted=values.shifted) if hasattr(values, "shifted") else held
 
@@ -135,7 +135,7 @@ def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.warpgroup.groups", "rtl.warpgroup", "Warpgroup")
 def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Results of another warpgroup complete a warpgroup's group."""
+    """Results of any warpgroup complete a commit group of the first warpgroup."""
     o = m.submodules["tensor_cores"].o
     yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
 
@@ -146,7 +146,7 @@ def _(placement: Any, change: Change) -> None:
     change(placement, "COLUMNS", 7)
 
 
-#: Ports that are replaced by other values inside a component.
+#: Replaced ports: name of the fault, module, component, description, and other values by the name of the port.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
      "The component that reorders a column exchanges its inputs `wide` and `sparse`.",
@@ -172,7 +172,7 @@ for _row in READS:
     reads(*_row)
 
 
-#: Assignments that are added after a component's own ones: name of the fault, component and description.
+#: Assignments after those of a component: name of the fault, module, component, description, and assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
      "Results of `mma` also appear at the output for results of panels.",
@@ -204,7 +204,7 @@ for _row in DRIVES:
     drives(*_row)
 
 
-#: Functions with one expression that run in place of another: name of the fault, function and description.
+#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 use the metadata of rows 0 to 7.",
      lambda warp, right, self, held, row, step: right(self, held, row % 8, step)),
@@ -212,10 +212,10 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "The lower limit of e_max bypasses the pipeline register after the products.",
      lambda multiply, right, self, m, value: value if value.shape() == multiply._EXPONENT else right(self, m, value)),
     ("rtl.tensor_core.pace", "rtl.tensor_core", "RegisterCycles",
-     "The register file takes the cycles of a sparse instruction for a dense instruction.",
+     "A dense `mma` takes as many cycles of the register file as a sparse one.",
      lambda tensor_core, right: right(of_mma={**right().of_mma, (False, False): 6})),
     ("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles",
-     "The register file is one cycle faster than measured.", lambda tensor_cores, right: right(wide=17)),
+     "A is delivered from registers one cycle faster than measured.", lambda tensor_cores, right: right(wide=17)),
     ("rtl.accumulators.overlap", "rtl.accumulators", "_overlap",
      "The overlap of results with a read of accumulators is tested on one side only.",
      lambda accumulators, right, a, b: (a - b)[: accumulators.COLUMN_BITS] < accumulators.COLUMNS),
@@ -242,7 +242,7 @@ def _(warpgroup: Any, self: Any, m: Any) -> Any:
 
 @instead("rtl.life_cycle.groups", "rtl.life_cycle", "LifeCycle.elaborate")
 def _(life_cycle: Any, right: Any, self: Any, platform: object) -> Any:
-    """A group that nothing has waited for is forgotten after eight later commits."""
+    """A commit group that no wait has covered is forgotten after eight later commits."""
     m = right(self, platform)
     groups = named(m, "groups")
     with m.If(self.taken & (self.operation == life_cycle.Operation.COMMIT)):
@@ -298,12 +298,12 @@ def _(scale: Any, self: Any, m: Any) -> Any:
 
 
 reads("rtl.tensor_words.wide", "rtl.tensor_words", "TensorWords",
-      "The second half of a quad uses the wide-metadata flag of the other slot.",
+      "Metadata words are arranged by the `wide` flag of the other instruction slot.",
       lambda self: {"wide": self.wide.rotate_left(1)})  # fmt: skip
 
 
 @instead("rtl.order.nibbles", "rtl.order", "nibble_order")
 def _(order: Any, right: Any, config: Any, *, wide: bool) -> Any:
-    """The decoders of two interleaved chunks get the metadata of two wide chunks instead of one."""
+    """The decoders of two interleaved chunks get the metadata of two different wide chunks instead of the same one."""
     result = right(config, wide=wide)
     return [lane % (config.chunks // 2) for lane in range(len(result))] if wide and config.interleaved else result

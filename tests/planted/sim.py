@@ -1,4 +1,4 @@
-"""Faults of simulators, drivers, replays, checkers and coverage."""
+"""Faults of simulators, drivers, benches, replays, checkers and coverage."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,7 +49,7 @@ def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
 
 @instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.settle")
 async def _(streams: Any, right: Any, self: Any) -> Any:
-    """A result that waits is not noticed until it is accepted."""
+    """A result that stalls is not noticed until it is accepted."""
     cycle = await right(self)
     taken = cycle.o_valid and cycle.o_ready
     return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)
@@ -57,7 +57,7 @@ async def _(streams: Any, right: Any, self: Any) -> Any:
 
 @fault("sim.components.masked", "sim.benches.components")
 def _(components: Any, change: Change) -> None:
-    """Every result of a component is masked as meaningless."""
+    """All results of a component are masked as meaningless, so that none is compared."""
     right = components.component_benches
 
     def masked(values: Any) -> Any:
@@ -107,14 +107,14 @@ def _(settings: Any, right: Any, self: Any, coverage: Any) -> None:
 
 @instead("sim.runner.errors", "sim.benches.runner", "Bench.run")
 def _(runner: Any, right: Any, self: Any, seed: int, **options: Any) -> list[Any]:
-    """A test of a bench that fails is not reported."""
+    """Failing tests of a bench are not reported."""
     right(self, seed, **options)
     return []
 
 
 @fault("sim.coverage.groups.complete", "sim.coverage.groups")
 def _(groups: Any, change: Change) -> None:
-    """Coverage counts as complete although impossible bins were reached."""
+    """Coverage counts as complete although bins declared unreachable were reached."""
     change(groups.Coverage, "complete", property(lambda self: all(g.reached == g.reachable for g in self)))
 
 
@@ -129,7 +129,7 @@ def _(groups: Any, right: Any, self: Any, *places: Any, where: Any = None) -> No
 
 @instead("sim.coverage.code.merge", "sim.coverage.code", "CodeCoverage.merge")
 def _(code: Any, right: Any, self: Any, other: Any) -> Any:
-    """Points that only one of two merged files has are lost."""
+    """Coverage points that occur in only one of two merged files are lost."""
     both = self.hits.keys() & other.hits.keys()
     return code.CodeCoverage({point: self.hits[point] + other.hits[point] for point in both})
 
@@ -154,7 +154,7 @@ def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tu
 
 @fault("sim.engine.observed", "sim.engine.engine")
 def _(engine: Any, change: Change) -> None:
-    """An observer is still called after its end, and the previous observer is lost."""
+    """An observer is still called after its context has ended, and the previous observer is lost."""
 
     @engine.contextmanager
     def observed(self: Any, callback: Any) -> Any:
@@ -207,7 +207,7 @@ def _(blocks: Any, change: Change) -> None:
 
 @fault("sim.mutants.single", "sim.faults.mutants")
 def _(mutants: Any, change: Change) -> None:
-    """The design with one permanent fault has no fault."""
+    """The Verilog of a design with one permanent fault contains no fault."""
     right = mutants.faulty_verilog
     none = "select -clear"
     change(mutants, "faulty_verilog", lambda fault, folder: right(mutants.Fault(fault.number, "", none), folder))
@@ -215,7 +215,7 @@ def _(mutants: Any, change: Change) -> None:
 
 @instead("sim.mutants.numbers", "sim.faults.mutants", "_drawn")
 def _(mutants: Any, right: Any, *arguments: Any) -> Any:
-    """Faults are numbered from 0, so that the first is active when none is selected."""
+    """Faults are numbered from 0, so that the first fault is active when none should be."""
     return tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))
 
 
@@ -250,7 +250,7 @@ def _(assumptions: Any, change: Change) -> None:
 
 @instead("sim.simd.carry", "sim.engine.simd", "_Writer._sum")
 def _(simd: Any, right: Any, self: Any, one: Any, other: Any, *, subtract: bool) -> Any:
-    """No carry leaves a limb."""
+    """Carries between the limbs of a wide sum are lost."""
     return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
 
 
@@ -266,7 +266,7 @@ def _(array_units: Any, change: Change) -> None:
     change(array_units, "driver", driver)
 
 
-#: Functions with one expression that run in place of another: name of the fault, function and description.
+#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.streams.rare", "sim.benches.streams", "rare_meetings",
      "Stimulus does not force rare coincidences of gaps, stalls and resets.",
@@ -318,7 +318,7 @@ def _(replay: Any, right: Any, computed: Any, references: Any) -> Any:
 
 @instead("verify.tensor_memory_file.beside", "verify.tensor_memory_file", "TensorMemoryFile.beside")
 def _(tensor_memory_file: Any, right: Any, self: Any, result: Any) -> Any:
-    """The upper half of a word is ignored, although an f16 D leaves it unchanged."""
+    """Changes in the upper half of a word of D are ignored, although an instruction with an f16 D must not make any."""
     words, place = right(self, result), self._place_of_d
     words[..., place.lanes, place.columns] = 0
     return words

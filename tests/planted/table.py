@@ -1,11 +1,13 @@
 """Find the test that detects each planted fault: ``python tests/planted/table.py [NAME ...]``.
 
-For each fault pytest runs quick tests: first the one that saw it last (``tests/planted/found.json``), then those named
-like the faulty file, those that import it, the rest of its folder, the others, and what compiles much last; each of
-these in a process of its own, since collecting all tests takes longer than most faults live. It stops at the first test
-that fails. That test must then pass without the fault, which is tried once for each test: one that fails anyway has
-found nothing, and is left out from then on. Results are kept in a file, so that what was found is not asked for again;
-with ``--again --results tests/planted/found.json`` they are the new record. Status 1: some fault is not found.
+For each fault, pytest runs quick tests in stages until one fails: the test that detected the fault in the last search
+(``tests/planted/found.json``), then files that are named like the faulty module, files that import it, the rest of its
+folder, other folders, and last the folders that compile much. Each stage is a process of its own, because the
+collection of all tests would take longer than the search for most faults. A test that has failed must pass without the
+fault, which is tried once for each test; a test that fails anyway is left out from then on.
+
+Results are kept in a file, and faults that have a result are skipped. ``--again --results tests/planted/found.json``
+writes a new record of all faults. The exit status is 1 if no quick test detects some fault.
 """
 
 import argparse
@@ -26,7 +28,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 #: Recorded results: the test that detected each fault in the last search of all faults.
 FOUND = TESTS / "planted" / "found.json"
-#: Tests of the faults themselves, which would plant a second fault.
+#: Test files that are not searched, because they plant faults themselves.
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
 #: Folders and files that compile, synthesise, prove or package, in ascending order of their duration.
 _SLOW = ("native", "verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
@@ -90,13 +92,13 @@ def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], se
     Parameters
     ----------
     fault : Fault
-        What is planted.
+        The planted fault.
     last : str or None
-        The recorded test.
+        Test that detected the fault in the last search.
     sound, broken : set of str
-        Tests that are known to pass and to fail without a fault; both are added to.
+        Tests that are known to pass, and to fail, without a fault. Both sets are extended.
     seed : int
-        Of random tests.
+        Seed of the random tests.
     """
     start = time.monotonic()
     for tests in [[last], *stages(fault)] if last else stages(fault):
@@ -125,7 +127,7 @@ def write(path: Path, results: dict[str, Found]) -> None:
 
 
 def main() -> int:
-    """Search a test for each fault, print the table, and return the exit status."""
+    """Search for a test that detects each fault, print the table, and return the exit status."""
     everything = {name: found for room in ROOMS for name, found in faults(room).items()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="names of faults (default: all)")

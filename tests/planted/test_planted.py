@@ -1,4 +1,4 @@
-"""Planted faults: each changes an existing attribute, and reaches started processes."""
+"""Planted faults: each changes an existing attribute, and is also active in processes that a test starts."""
 
 import ast
 import os
@@ -13,12 +13,13 @@ from sptc.tests.planted import ROOMS, faults
 from sptc.tests.planted.table import FOUND, ROOT, read
 
 FAULTS = {name: found for room in ROOMS for name, found in faults(room).items()}
-#: Program that prints the share of large blocks in a bench, run by a process that another process starts.
+#: Program that prints the share of blocks with only the largest products in a bench, and program that runs it in
+#: another process.
 PROGRAM = "from sptc.sim.benches.blocks import _LARGEST; print(_LARGEST)"
 STARTED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}], check=True)"
 
 
-def test_each_changes_what_its_module_has() -> None:
+def test_each_fault_changes_an_existing_attribute() -> None:
     for name, fault in FAULTS.items():
         with pytest.MonkeyPatch.context() as monkeypatch:
             changed = Recorded(monkeypatch)
@@ -28,7 +29,7 @@ def test_each_changes_what_its_module_has() -> None:
 
 
 def test_the_record_names_faults_and_tests_that_exist() -> None:
-    """The record has exactly the planted faults, and the test function of each exists."""
+    """The record has exactly the planted faults, and the test function that detects each exists."""
     record = read(FOUND)
     assert record.keys() == FAULTS.keys()
     functions: dict[Path, set[str]] = {}
@@ -43,7 +44,7 @@ def test_the_record_names_faults_and_tests_that_exist() -> None:
 
 
 class Recorded:
-    """Sets attributes until the end of a test, and records their names."""
+    """Set attributes of an object until the end of a test, and record their names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -56,7 +57,7 @@ class Recorded:
 
 
 @pytest.mark.parametrize(("name", "share"), [("sim.blocks.largest", 0.0), ("sim.blocks.near", _LARGEST)])
-def test_a_fault_reaches_what_a_planted_process_starts(name: str, share: float) -> None:
+def test_a_fault_is_active_in_started_processes(name: str, share: float) -> None:
     program = f"import sptc.tests.planted; {STARTED}"
     environment = {**os.environ, "SPTC_PLANT": name}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -76,14 +77,14 @@ sys.meta_path.insert(0, First)
 """
 
 
-def test_a_fault_is_planted_whoever_loads_modules() -> None:
+def test_a_fault_is_planted_despite_other_import_hooks() -> None:
     program = f"import sptc.tests.planted; import subprocess, sys; subprocess.run([sys.executable, '-c', {CLAIMED!r}])"
     environment = {**os.environ, "SPTC_PLANT": "sim.blocks.largest"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "0.0\n"
 
 
-def test_compiled_models_of_a_planted_process_are_its_own() -> None:
+def test_a_planted_process_has_its_own_compiled_models() -> None:
     program = "import sptc.tests.planted; from sptc.infra.cache import cache_folder; print(cache_folder())"
     folders = []
     for name in ("", "sim.blocks.largest", "rtl.order.dense", "rtl.order.dense"):

@@ -20,7 +20,7 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
     """Run a testbench and further processes on a component with a clock, and with a reset if it has one."""
     top = Module()
     top.submodules.dut = dut if reset is None else ResetInserter(reset)(dut)
-    gc.disable()  # Elaboration frees nothing, so garbage collection would waste a third of its time.
+    gc.disable()  # Elaboration releases no objects, so garbage collection would waste a third of its time.
     try:
         simulator = Simulator(top)
         simulator.add_clock(1e-6)
@@ -44,7 +44,7 @@ def columns(component: wiring.Component, values: Mapping[str, ArrayLike]) -> dic
     given: dict[str, NDArray[np.int64]] = {}
     for name, value in values.items():
         array = np.asarray(value)
-        if array.dtype.kind == "f":  # the array has 64-bit integers and smaller ones
+        if array.dtype.kind == "f":  # numpy turns 64-bit integers of different signedness into floats
             array = np.asarray(value, object)
         if array.ndim == 2:
             given.update((f"{name}_{i}", column) for i, column in enumerate(array.T))

@@ -20,7 +20,7 @@ LANE, REGISTER = np.indices((LANES, REGISTERS))
 def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the A registers of an array, from 32 bytes of each row.
 
-    Register 2 h + u of lane 4 g + t is bytes 16 h + 4 t on of row 8 u + g.
+    Register 2 h + u of lane 4 g + t has four bytes of row 8 u + g, which begin at byte 16 h + 4 t.
     """
     return octets.view("<u4")[8 * (REGISTER % 2) + LANE // 4, 4 * (REGISTER // 2) + LANE % 4]
 
@@ -28,7 +28,7 @@ def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
 def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the B registers, from 64 bytes of each of eight columns, or from 32 bytes for a dense instruction.
 
-    Register r of lane 4 g + t is bytes 16 r + 4 t on of column g.
+    Register r of lane 4 g + t has four bytes of column g, which begin at byte 16 r + 4 t.
     """
     kept = octets.shape[1] // UNIT_BYTES
     return octets.view("<u4")[LANE[:, :kept] // 4, 4 * REGISTER[:, :kept] + LANE[:, :kept] % 4]
@@ -43,12 +43,12 @@ def words_of(number: int, count: int) -> NDArray[np.uint32]:
 
 
 def lanes_of(ctx, port, registers: int) -> NDArray[np.uint32]:
-    """Return the registers of every lane that a port has."""
+    """Return the registers of all lanes at a port."""
     return words_of(ctx.get(port.as_value()), LANES * registers).reshape(LANES, registers)
 
 
 def draw_descriptors(rng: np.random.Generator, family: str) -> dict[str, int]:
-    """Return descriptors of A and B, of which no field is the same."""
+    """Return random descriptors of A and B with different addresses, offsets and swizzles."""
     numbers, swizzles = rng.choice(60, (3, 2), replace=False), rng.permutation(["none", "32B", "64B", "128B"])
     fields = (([UNIT_BYTES * int(one) for one in numbers[:, side]], str(swizzles[side])) for side in range(2))
     every = (encode_descriptor(*places, swizzle, int(rng.integers(8)), family) for places, swizzle in fields)
@@ -78,7 +78,7 @@ def shared_octets(
 
 
 async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
-    """Process beside a testbench that answers reads of 16-byte words of shared memory in the next cycle."""
+    """Simulation process that answers reads of 16-byte words of shared memory in the next cycle."""
     async for _, _, reads, *addresses in ctx.tick().sample(port.read, *port.address):
         for row, address in enumerate(addresses):
             unit = memory[UNIT_BYTES * address : UNIT_BYTES * (address + 1)]
@@ -86,7 +86,7 @@ async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
 
 
 class Inverting(Warp):
-    """Stand-in for an array that returns the inverted accumulators of every operand in the next cycle."""
+    """Stand-in for an array that returns the inverted accumulators of each item in the next cycle."""
 
     made: list["Inverting"]
 

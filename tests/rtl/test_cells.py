@@ -1,4 +1,6 @@
-"""Counters of zeros, adders of a column and widths of sums, against Python's integers; other cells are proved."""
+"""Leading-zero counters, column compressors and widths of sums, compared with Python integers. Other cells are proved
+formally.
+"""
 
 import re
 from collections.abc import Callable
@@ -17,13 +19,13 @@ from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator
 PLATFORMS = {"structure": None, "simulation": OPERATORS}
-#: All small widths, and widths near those of units, of whole groups and of powers of two.
+#: All small widths, and widths near those that units use, near whole adder groups and near powers of two.
 WIDTHS = (*range(1, 18), 22, 26, 28, 29, 31, 32, 33, 34, 35, 39, 40, 43, 49, 50, 60)
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS)
-def test_words_that_begin_anywhere(simulate: Callable, rng: Random, platform: object) -> None:
+def test_leading_zeros(simulate: Callable, rng: Random, platform: object) -> None:
     """Leading zeros are counted for words whose other bits are zeros, ones, or random."""
     for bits in WIDTHS:
         tops = 1 << np.arange(bits)
@@ -34,8 +36,10 @@ def test_words_that_begin_anywhere(simulate: Callable, rng: Random, platform: ob
 
 
 @pytest.mark.parametrize("bits", [5, 34])
-def test_synthesis_keeps_what_lies_between_groups(bits: int) -> None:
-    """Synthesis must keep the named signals between groups of the adder. In a compiled simulation there are none."""
+def test_synthesis_keeps_signals_between_adder_groups(bits: int) -> None:
+    """Synthesis must keep the named signals between groups of the adder. For compiled simulation, there are no
+    groups.
+    """
     text = to_rtlil(Adder(bits), "adder")
     kept = re.findall(r"^  attribute \\keep 1\n(?:  attribute .*\n)*  wire width 1 \\(\w+)$", text, re.M)
     groups = {name.rpartition("_")[2] for name in kept}
@@ -54,8 +58,8 @@ def test_the_width_of_a_sum_is_enough_and_no_bit_wider(bits: int) -> None:
 
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 6, 7, 9, 13, 17, 28])
-def test_few_adders_and_few_in_a_row(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
-    """For columns of equal height: a full adder for each bit to remove, at most one half adder per column, minimum
+def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
+    """Columns of equal height take a full adder for each removed bit, at most one half adder per column, and minimum
     depth.
     """
     depth, kinds, width, add = dict[int, int](), list[int](), 12, compressor._add
@@ -80,9 +84,9 @@ def test_few_adders_and_few_in_a_row(monkeypatch: pytest.MonkeyPatch, height: in
     assert kinds.count(2) <= width
 
 
-def test_no_exponent_is_below_every_real_one() -> None:
-    """The exponent for absent terms is below any product or accumulator, with biases, two block scales and 40 bits of
-    e_zero.
+def test_the_exponent_of_absent_terms_is_the_smallest() -> None:
+    """The exponent of absent terms is below that of any product or accumulator, with biases, two block scales and 40
+    alignment bits.
     """
     least = -126 - 2 * 127
     assert -(1 << ALIGNED_EXPONENT_BITS - 1) == LEAST_EXPONENT < min(least, -108 - 40 - 2 * 127)

@@ -45,7 +45,9 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
 
 
 def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
-    """Return all codes of the narrow formats in the first slot, and many codes of formats with 16 bits or more."""
+    """Return stimulus with all codes of narrow formats in the first slot, and with many codes of formats of 16 bits or
+    more.
+    """
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits
@@ -59,7 +61,7 @@ def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_every_component_answers_as_its_reference(simulate: Callable, rng: Random, config: CoreConfig) -> None:
+def test_every_component_equals_its_reference_model(simulate: Callable, rng: Random, config: CoreConfig) -> None:
     for name, bench in component_benches(config).items():
         count = 150 if config.name == "scaled" and not name.startswith("multiply") else 600
         check(name, bench, simulate, bench.stimulus(rng, count))
@@ -73,7 +75,9 @@ def test_every_component_answers_as_its_reference(simulate: Callable, rng: Rando
 
 
 def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
-    """All products are 36, both scales have the significand 15/8, and all signs are equal."""
+    """The largest sum of a scaled group has 16 products of 36 with equal signs, and two scales with the significand
+    15/8.
+    """
     values = {"signs": [0, 0xFFFF], "products": np.full((2, 16), 144), "scale_a": 0x77, "scale_b": 0x0F}
     answers = simulate(ProductGroup(CONFIGURATIONS["scaled"]), scale=ScaleCode.UE4M3.value, **values)
     assert answers["magnitude"].tolist() == [MAXIMUM_SCALED_GROUP] * 2

@@ -20,15 +20,15 @@ def config(*formats: str, **fields: Any) -> CoreConfig:
     return CoreConfig(**{"name": "test", "formats": formats or ("f16",), **fields})
 
 
-def test_what_is_accepted() -> None:
+def test_accepted_configurations() -> None:
     assert config("f16", "e4m3", "s8").mux == "mux4"
     assert config("e2m1/4", scales=("ue4m3",)).scales == ("ue4m3",)
     assert config("e4m3", scales=("ue8m0",)).scales == ("ue8m0",)
     assert config(step_bytes=4, rows=1, columns=1).slots == 2
-    assert [config("s4", step_bytes=value).slots for value in (40, 64)] == [80, 128]  # without scales
+    assert [config("s4", step_bytes=value).slots for value in (40, 64)] == [80, 128]  # allowed without scales
     for word, least in (("f16", 20), ("tf32", 20), ("bf16", 14), ("e4m3", 8), ("e2m1", 8), ("e5m2", 8), ("s8", 8)):
         assert config(word, alignment_bits=least, fp8_alignment_bits=8).alignment_bits == least
-    assert config("f16", block_alignment_bits=24).block_alignment_bits == 24  # the configuration has no groups
+    assert config("f16", block_alignment_bits=24).block_alignment_bits == 24  # no groups of 4-bit elements
     for cuts in ((), ("select",), ("align", "round"), CUTS):
         assert config(cuts=cuts).latency == len(cuts)
 
@@ -38,7 +38,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({name: value}, f"{name} must be an integer from 1 to 256, not {re.escape(repr(value))}$")
       for name in ("rows", "columns", "step_bytes") for value in (0, -4, "4", 4.0, None)),
     *(({"step_bytes": value}, f"step_bytes must be a multiple of 4, not {value}$") for value in (1, 2, 6, 18, 33)),
-    # Groups have 16 4-bit elements, so a rest would be missing in the sum. A step has scales for only four groups.
+    # A group has 16 elements of 4 bits, and the elements after the last whole group would be missing in the sum. A step
+    # has block scales for at most four groups.
     *(({"formats": (word,), "scales": scales, "step_bytes": value},
        f"step_bytes must be a multiple of 8 .*groups of 16, not {value}$")
       for word, scales in (("e2m1/4", ("ue8m0",)), ("s4", ()), ("u4", ())) for value in (4, 12, 20)),
@@ -82,7 +83,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_what_is_refused() -> None:
+def test_rejected_configurations() -> None:
     for fields, message in REFUSED:
         with pytest.raises(ConfigError) as caught:
             pytest.fail(f"{fields} are accepted: {config(**fields)}")
@@ -127,7 +128,7 @@ def test_an_element_lies_where_the_instruction_has_it() -> None:
         assert element.low_bit == instruction.low_bit(instruction.a), instruction
 
 
-def test_codes_are_places() -> None:
+def test_codes_are_positions_in_the_list_of_formats() -> None:
     made = config("f16", "e2m1", "e2m1/4", "s4", scales=("ue8m0",))
     assert [made.element_code(e.format, e.container_bits) for e in made.elements] == [0, 1, 2, 3]
     assert made.element_code(FORMATS["e2m1"], 8) == 1
@@ -155,7 +156,7 @@ def test_slots() -> None:
     assert (narrow.slots, narrow.term_slots, narrow.chunks) == (32, 0, 8)
 
 
-def test_what_a_configuration_holds() -> None:
+def test_instructions_that_a_configuration_supports() -> None:
     text = "mma.sp::ordered_metadata.sync.aligned.m16n8k{}.row.col.kind::{}"
     mixed = parse(text.format(64, "f8f6f4.f32.e4m3.e2m1.f32"))
     scaled = parse(text.format(64, "mxf8f6f4.block_scale.f32.e4m3.e2m1.f32.ue8m0"))
@@ -210,7 +211,8 @@ def test_presets_carry_their_names_and_use_every_format() -> None:
             used[PRESET_OF_ARCHITECTURE[arch]].add(Element(fmt, instruction.container_bits))
     for name in set(PRESETS) - {"tiny", "blackwell"}:
         assert set(PRESETS[name].elements) <= used[name], name
-    # The mma of sm_100 has no kinds. Its datapath equals that of sm_120, and tcgen05 uses all of it.
+    # mma of sm_100 has no kinds and uses few formats of its datapath, which is that of sm_120. tcgen05 uses all of
+    # them.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
 
 

@@ -29,7 +29,7 @@ def text(config: CoreConfig, top: str) -> str:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
-def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
+def test_one_module_for_all_units(top: str, rows: int, columns: int) -> None:
     verilog = text(replace(TINY, rows=rows, columns=columns), top)
     names = [name.strip("\\") for name in re.findall(r"^module (\S+?) ?\(", verilog, re.MULTILINE)]
     assert names[0] == NAME
@@ -37,7 +37,7 @@ def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
     assert names.count(f"{NAME}_unit") == 1
     assert len(re.findall(rf"^ +{NAME}_unit \S+ \($", verilog, re.MULTILINE)) == rows * columns
     parts = [name for name in names if re.search(r"\.multiply\d+$", name)]
-    assert len(parts) == 16  # parts of the single module of the unit
+    assert len(parts) == 16  # one for each slot: the unit's module occurs only once
     assert all(name.startswith(f"{NAME}_unit.") for name in parts)
 
 
@@ -67,9 +67,9 @@ def test_the_text_does_not_depend_on_the_process(top: str, hash_seed: int, tmp_p
     assert done.stdout == text(TINY, top)
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed")
 @pytest.mark.parametrize("generation", ["2005", "2012"])
-def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None:
+def test_initial_values_are_known(generation: str, tmp_path: Path) -> None:
     """In Verilog and in SystemVerilog, registers have their initial values before any block reads them."""
     width = unit_step_layout(COMBINATIONAL).size
     bench = f"""
@@ -88,7 +88,7 @@ def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None
 
 
 def test_compiled_simulation_has_no_wires_for_fields() -> None:
-    """Only the wires of fields, their values and the names of their codes are removed. All other lines remain."""
+    """Compared with the complete text, only wires of fields, their values and names of their codes are removed."""
     texts = (to_rtlil(PanelRequests(4), NAME, platform=platform) for platform in (None, OPERATORS))
     complete, slim = ([line for line in text.split("\n") if line and "\\enum_" not in line] for text in texts)
     fields = {line.split()[-1] for line in complete if re.search(r" wire .*[.\[]\w+\]?$", line)}

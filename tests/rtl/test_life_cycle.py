@@ -20,7 +20,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 def check_reserved(ctx, dut: LifeCycle | Placement, a_shared: Value, family: str) -> None:
-    """Flip every bit of either descriptor: the hardware flags those that the decoder refuses."""
+    """Flip every bit of either descriptor: the hardware flags exactly the values that the decoder rejects."""
     good = encode_descriptor(64, 128, 256, "64B", family=family)
     for place, is_a in ((dut.b_descriptor, 0), (dut.a_descriptor, 1)):
         ctx.set(a_shared, is_a)
@@ -43,18 +43,18 @@ INSTRUCTIONS = [
         "sp.sync.aligned.m64n8k16.f32.tf32.tf32", "sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
     )
 ]  # fmt: skip
-#: What the checker says, by the flag that says it.
+#: Part of the software checker's message for each flag of the hardware.
 SAID = {"unfenced": "wgmma.fence", "uncommitted": "no wgmma.commit_group", "unwaited": "no wgmma.wait_group"}
 ALL_REGISTERS = [f"d{n}" for n in range(128)] + [f"a{n}" for n in range(4)]
 
 
-def told(sequence: WgmmaSequence, step: tuple) -> None:
+def pass_to_checker(sequence: WgmmaSequence, step: tuple) -> None:
     """Pass a step of a sequence to the software checker. An access concerns all registers."""
     word, *rest = step
     if word == "access":
         sequence.read(*ALL_REGISTERS)
         if rest:
-            told(sequence, rest[0])
+            pass_to_checker(sequence, rest[0])
     elif word is Operation.FENCE:
         sequence.fence()
     elif word is Operation.COMMIT:
@@ -127,7 +127,9 @@ def flagged(sequences: list[list[tuple]]) -> list[list[set[str]]]:
 
 
 def test_sequences(seed: int) -> None:
-    """The first flag appears with the call that the checker rejects, and includes its reason."""
+    """The hardware raises its first flag in the cycle of the command that the software checker rejects, for the same
+    reason.
+    """
     rng = np.random.default_rng(seed)
     refused = dict.fromkeys(SAID, 0)
     sequences: list[list[tuple]] = []
@@ -137,7 +139,7 @@ def test_sequences(seed: int) -> None:
         while not reason and len(steps) < 30:
             steps.append((Operation.FENCE,) if not steps and rng.random() < 0.9 else draw(rng))
             try:
-                told(sequence, steps[-1])
+                pass_to_checker(sequence, steps[-1])
             except OrderError as error:
                 reason = str(error)
         sequences.append(steps)
@@ -153,7 +155,9 @@ def test_sequences(seed: int) -> None:
 
 
 def test_a_group_is_remembered_until_a_wait() -> None:
-    """However many empty groups are committed behind it; a wait that leaves seven ends it once it is the eighth."""
+    """A pending group is not forgotten, however many empty groups are committed after it. A wait that leaves seven
+    groups completes it once seven empty groups follow.
+    """
     cases = list(product(range(1, 12), (False, True)))
     begun = [(Operation.FENCE,), (Operation.MULTIPLY, INSTRUCTIONS[0], False)]
     sequences: list[list[tuple]] = [
@@ -178,7 +182,8 @@ def test_reserved_bits() -> None:
 
 
 ALL_COLUMNS = 512
-#: Fields that make an operand present; field with its first column; skipped columns; columns it has (-1: depends on N).
+#: Operands: fields that make the operand present, field with its first column, number of skipped columns, and number of
+#: used columns (-1 if it depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
     ({"sparse": 1}, "metadata_column", 0, 2),
     ({"sparse": 1, "wide": 1}, "metadata_column", 0, 1),
@@ -196,7 +201,9 @@ def run(dut: Placement, bench: Callable) -> None:
 
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
-    """Each operand is moved alone from before D to after D. Unused operands overlap D and are not flagged."""
+    """One operand at a time is moved from before D to after D. Operands that are not used overlap D, but are not
+    flagged.
+    """
     dut = Placement()
 
     async def bench(ctx) -> None:

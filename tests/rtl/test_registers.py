@@ -18,7 +18,7 @@ from sptc.rtl.widths import Widths
 
 Random = np.random.Generator
 
-#: Number of cycles, half of which are enabled.
+#: Number of cycles; about half of them are enabled.
 _CYCLES = 120
 
 
@@ -68,7 +68,7 @@ REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, 
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])
 @pytest.mark.parametrize("count", [1, 9, *(pytest.param(count, marks=pytest.mark.regression) for count in (2, 33))])
 def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
-    """The output words are those of all terms and increments a number of enabled cycles before."""
+    """The output words equal those of a tree without registers, some enabled cycles later."""
     bits = 9
     for level, behind in REGISTERS:
         trees = [

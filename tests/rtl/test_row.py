@@ -1,4 +1,4 @@
-"""The whole unit: its submodules, its results for any widths, and the nibbles that it flags."""
+"""The whole row: its submodules, its results for any widths, and the nibbles that it flags."""
 
 import re
 from collections import Counter
@@ -79,7 +79,9 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
 
 
 def single(word: str, **fields: object) -> CoreConfig:
-    """Return a configuration with one format, aligned as on sm_90 or on sm_120."""
+    """Return a configuration with one format and the default alignment: that of sm_120 for 4-bit floats, else that of
+    sm_90.
+    """
     scales = BLOCK_SCALES if word == "e2m1/4" else ()
     return CoreConfig(**{"name": word, "formats": (word,), "scales": scales, **fields})
 
@@ -93,7 +95,7 @@ def netlist(config: CoreConfig) -> dict[str, str]:
 
 
 def little(*words: str) -> dict[str, int]:
-    """Return configuration fields for a few products of every format. With 4-bit elements, there are two groups."""
+    """Return the length of a step with few products: two groups of 4-bit elements, or four bytes of wider elements."""
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
 
 
@@ -119,7 +121,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
         expected |= {"format_a", "format_b"}
         if word != "tf32":  # the unit has a single product for tf32
             expected |= {"largest_of_products"}
-    # How often there is each kind of submodule, at any depth.
+    # Number of submodules of each kind, at any depth.
     result = Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
     assert set(result) == expected
     # The multiply stage contains one multiplier per slot, so its path occurs once more than those of the slots.
@@ -153,7 +155,7 @@ def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], di
     """Compare the results of an instruction with the golden model. All nibbles are defined under every rule."""
     drawn = "bits" if distribution in ("least", "lone") else distribution
     a, b, c, nibbles, scale_a, scale_b = operands(i, *shape, rng, drawn)
-    if distribution == "least":  # one nonzero product, with a subnormal result
+    if distribution == "least":  # only one nonzero product, whose result is subnormal
         low = max(0, i.a.bias - 75)
         high = max(low, i.a.bias - 62, 0) + 4
         a, b = (with_exponents(codes, i.a, i.low_bit(i.a), low, high, rng) for codes in (a, b))
@@ -179,7 +181,7 @@ def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: in
 
 
 def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
-    """Return the numerics of a datapath that no architecture has."""
+    """Return a replacement of `numerics` for a datapath that belongs to no architecture."""
 
     def rules(i: Instruction, arch: str) -> Numerics:
         short = i.container_bits == 8 and config.fp8_alignment_bits < config.alignment_bits
@@ -205,7 +207,7 @@ LITTLE = [
     CoreConfig(name="scaled", formats=("e4m3", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES,
                step_bytes=16, cuts=()),
 ]  # fmt: skip
-#: Datapaths of single formats, with minimum widths.
+#: Format, bytes of a step and alignment bits of datapaths with a single format.
 ALONE = [
     *((word, 16, 25) for word in WORDS),
     *((word, 16, 24) for word in ("f16", "bf16", "tf32")),
@@ -249,7 +251,8 @@ def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: Core
 def test_flags_follow_the_rule_and_results_do_not(simulate: Callable, rng: Random, mux: str) -> None:
     """A step is computed under all rules. Each rule flags exactly the nibbles that it does not define, and D is equal.
 
-    Only the plain rule of 3:1 multiplexers exchanges operands, where they could not be reached otherwise.
+    D may differ only under the plain rule with 3:1 multiplexers, which exchanges operands that they could not reach
+    otherwise.
     """
     config = replace(SMALL, mux=mux, cuts=())
     layout = row_step_layout(config)

@@ -19,17 +19,17 @@ from sptc.rtl.widths import Widths
 FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 INTEGERS = ("s8", "u8", "s4", "u4")
 WORDS = (*FLOATS, *INTEGERS, "e2m1/4")
-#: Unusual datapaths.
+#: Datapaths with unusual formats or alignment bits.
 ODD = {
     "long": CoreConfig(name="long", formats=("tf32", "bf16", "s8"), step_bytes=16, alignment_bits=40),
-    "bf16 and fp8 of few bits": CoreConfig(name="odd", formats=("bf16", "e4m3"), fp8_alignment_bits=8),
-    "fp8 of odd bits": CoreConfig(name="odd", formats=("e5m2", "e4m3", "u8"), alignment_bits=19, fp8_alignment_bits=9),
-    "signed bytes alone": CoreConfig(name="odd", formats=("s8",)),
-    "signed nibbles alone": CoreConfig(name="odd", formats=("s4",)),
-    "signed bytes beside halves": CoreConfig(name="odd", formats=("f16", "s8", "s4")),
-    "signed bytes beside little floats": CoreConfig(name="odd", formats=("s8", "e5m2", "e2m1")),
-    "one little float": CoreConfig(name="odd", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8),
-    "groups and halves": CoreConfig(
+    "bf16, and fp8 with F = 8": CoreConfig(name="odd", formats=("bf16", "e4m3"), fp8_alignment_bits=8),
+    "fp8 with F = 9": CoreConfig(name="odd", formats=("e5m2", "e4m3", "u8"), alignment_bits=19, fp8_alignment_bits=9),
+    "s8 alone": CoreConfig(name="odd", formats=("s8",)),
+    "s4 alone": CoreConfig(name="odd", formats=("s4",)),
+    "s8 and s4 beside f16": CoreConfig(name="odd", formats=("f16", "s8", "s4")),
+    "s8 beside e5m2 and e2m1": CoreConfig(name="odd", formats=("s8", "e5m2", "e2m1")),
+    "e2m1 alone": CoreConfig(name="odd", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8),
+    "groups of 4-bit elements beside f16": CoreConfig(
         name="odd", formats=("f16", "e2m1/4", "s4"), scales=BLOCK_SCALES, alignment_bits=20, fp8_alignment_bits=8
     ),
 }
@@ -77,7 +77,7 @@ def products(slot: Slot, a: Element, b: Element) -> tuple[int, int]:
 
 
 def check_floats(slot: Slot) -> None:
-    """A float's fraction fits. The bit with weight 2**(e_max - F) is bit 0 of the sum."""
+    """The fraction of a float fits its slot. The bit with weight 2**(e_max - F) is bit 0 of the sum."""
     config = slot.config
     for element in slot.floats:
         for operand in ("a", "b"):
@@ -157,7 +157,7 @@ def check_sum(config: CoreConfig, widths: Widths) -> None:
             smallest = FORMATS[name].minimum_exponent
             # Positions from the sign bit, with weight 2**(E - F + total_bits - 1), to the smallest normal number.
             assert floor - kept + widths.total_bits - 1 - smallest >= 0
-            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # products, or scales and C
+            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # above any product, block scales included
             assert beyond - kept + widths.total_bits - 1 - smallest < 1 << ALIGNED_EXPONENT_BITS
 
 
@@ -172,7 +172,7 @@ def check(config: CoreConfig) -> None:
         assert slot.elements == tuple(e for e in config.elements if e.container_bits <= most)
         assert slot.floats == tuple(e for e in slot.elements if e.format.name in FLOATS and e.container_bits >= 8)
         check_floats(slot)
-        # Integers of all slots count in one unit, which is not below the sum.
+        # Products of integers in all slots have the same unit, at or above bit 0 of the sum.
         assert widths.integer_bits == Slot(config, 0).padding >= 0
         assert slot.padding - slot.integer_shift == widths.integer_bits
         assert slot.integer_shift >= 0
@@ -193,8 +193,10 @@ def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_no_multiplier_is_wider_than_it_must_be(config: CoreConfig) -> None:
-    """No other position of the floats would need fewer bits. An integer takes only its own width."""
+def test_multipliers_have_the_minimum_width(config: CoreConfig) -> None:
+    """No other position of the floats' significands would make the multiplier narrower. An integer takes only its own
+    width.
+    """
     for slot in Widths(config).slots:
         integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}

@@ -22,9 +22,9 @@ from sptc.rtl.systemverilog import lines_of_ports, package
 
 TINY = PRESETS["tiny"]
 Done = subprocess.CompletedProcess[str]
-#: The emitted module's own style is its own affair; what meets it is not.
+#: Lint options: no style warnings inside the emitted module, but at its ports.
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
-#: Top-level modules with many arrays, and top-level modules without logic around a unit.
+#: Top-level modules with many arrays, those that the quick tier lints, and those without logic around a unit.
 LARGE = ("warpgroup", "warpgroups", "tcgen05")
 QUICK = ("core",)
 WITHOUT_PARTS = ("unit", "row")
@@ -60,18 +60,18 @@ def lint(config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | No
 @pytest.mark.parametrize(
     "top", [pytest.param(top, marks=() if top in QUICK else pytest.mark.regression) for top in TOPS]
 )
-def test_the_module_takes_its_structures(top: str, tmp_path: Path) -> None:
+def test_structures_fit_the_module(top: str, tmp_path: Path) -> None:
     done = lint(TINY, top, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(shutil.which("iverilog") is None, reason="apt-get install iverilog brings Icarus Verilog")
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is missing: apt-get install iverilog")
 @pytest.mark.parametrize(
     "top",
     [
         pytest.param(top, marks=() if top in QUICK else pytest.mark.regression)
         for top in TOPS
-        if "warpgroup" not in top  # Icarus 11 fails with an assertion of its own at named arrays
+        if "warpgroup" not in top  # Icarus Verilog 11 aborts at named arrays
     ],
 )
 def test_icarus_accepts_the_package(top: str, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_icarus_accepts_the_package(top: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_what_has_no_registers_has_no_clock(tmp_path: Path) -> None:
+def test_modules_without_registers_have_no_clock(tmp_path: Path) -> None:
     done = lint(COMBINATIONAL, "core", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for top in ("unit", "row", "core"):
@@ -90,8 +90,8 @@ def test_what_has_no_registers_has_no_clock(tmp_path: Path) -> None:
 
 
 @pytest.mark.regression
-def test_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
-    """A random preset for each small top-level module and for one of the large ones."""
+def test_structures_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
+    """A random preset is linted for each small top-level module and for one of the large ones."""
     others = [name for name in PRESETS if name != "tiny"]
     for top in (*(name for name in TOPS if name not in LARGE), str(rng.choice(LARGE))):
         preset = str(rng.choice(others))
@@ -99,8 +99,8 @@ def test_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
         assert (done.returncode, done.stderr) == (0, ""), (top, preset)
 
 
-def test_a_width_that_is_wrong_is_seen(tmp_path: Path) -> None:
-    """The lint fails with the package of another step length."""
+def test_a_wrong_width_is_detected(tmp_path: Path) -> None:
+    """The lint fails if the package has another step length than the module."""
     done = lint(TINY, "core", tmp_path, replace(TINY, step_bytes=32))
     assert done.returncode
     assert "WIDTHTRUNC" in done.stderr

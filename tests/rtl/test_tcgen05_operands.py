@@ -1,5 +1,5 @@
-"""Operands that reach the arrays of a CTA's tensor cores, compared with the index maps, for a CTA with half of the
-rows.
+"""Operands that reach the arrays of a CTA's tensor cores, compared with the index maps. The CTA has half of the
+arrays.
 """
 
 import gc
@@ -41,7 +41,8 @@ STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
     """Return the registers of each array for eight columns of its rows.
 
-    Register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16 bits, register h has both columns.
+    Register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s. With 16-bit results, register h has both
+    columns.
     """
     g, t = LANE // 4, LANE % 4
     of_array = words.reshape(-1, ROWS, COLUMNS)
@@ -62,7 +63,7 @@ def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.u
 
 
 def columns_from(first: int) -> NDArray[np.int64]:
-    """Return the numbers of eight columns of tensor memory. Column numbers wrap."""
+    """Return the numbers of eight consecutive columns of tensor memory, where column 0 follows column 511."""
     return (first + np.arange(COLUMNS)) % ALL_COLUMNS
 
 
@@ -73,7 +74,7 @@ def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.uint
 
 
 async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
-    """Process beside a testbench that reads and writes eight columns of accumulators per cycle."""
+    """Simulation process that reads and writes eight columns of accumulators per cycle."""
     names = ("read", "read_column", "write", "write_column", "write_half")
     ports = (*(getattr(port, name) for name in names), port.write_data.as_value())
     async for _, _, read, column, write, target, half, data in ctx.tick().sample(*ports):
@@ -196,15 +197,17 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
             assert ctx.get(payload.scale_size) == ScaleSizeCode[f"X{i.scale_size}"]
 
 
-def test_every_array_gets_what_the_maps_say(rng: Random) -> None:
-    """Operands from both memories, for a CTA alone and for either CTA of a pair. The bench acts as the other CTA."""
+def test_every_array_gets_its_operands(rng: Random) -> None:
+    """Each array gets its operands from shared and tensor memory, for a CTA alone and for either CTA of a pair. The
+    bench acts as the other CTA.
+    """
     warps: list[Inverting] = []
     dut = Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)
     tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]
     panels = deque((one, place) for one in work for place in range(one.panels))
-    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # memory of the accumulators
+    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # expected accumulators
     accumulators = model.copy()
 
     async def tensor_memory(ctx) -> None:
@@ -226,10 +229,10 @@ def test_every_array_gets_what_the_maps_say(rng: Random) -> None:
             ctx.set(dut.other_panel.as_value(), int.from_bytes(other.tobytes(), "little"))
             multiplies, waits = ctx.get(warps[0].i.valid), ctx.get(dut.waits)
             if one.fields["pair"]:
-                assert multiplies == (waits and ctx.get(dut.other_waits)), "of a pair one CTA multiplies by itself"
+                assert multiplies == (waits and ctx.get(dut.other_waits)), "one CTA of a pair multiplies alone"
                 waited += waits and not multiplies
             else:
-                assert not waits, "a CTA waits for another one though it is alone"
+                assert not waits, "a CTA that is alone waits for another CTA"
             if multiplies:
                 panels.popleft()
                 b = other if own is None else one.b[COLUMNS * own : COLUMNS * (own + 1)]
@@ -237,7 +240,7 @@ def test_every_array_gets_what_the_maps_say(rng: Random) -> None:
                 if own is not None:
                     handed_on = ctx.get(dut.panel.as_value()).to_bytes(64 * COLUMNS, "little")
                     octets = np.frombuffer(handed_on, np.uint8).reshape(COLUMNS, 64)[:, : b.shape[1]]
-                    np.testing.assert_array_equal(octets, b, "the panel that the other CTA is given")
+                    np.testing.assert_array_equal(octets, b, "panel for the other CTA")
                 half = one.instruction.d.bits == 16
                 first = one.fields["d_column"] + COLUMNS * panel
                 c = accumulator_registers(model[:, columns_from(first)], half) * np.uint32(one.fields["add"])
@@ -252,8 +255,8 @@ def test_every_array_gets_what_the_maps_say(rng: Random) -> None:
             accepted += taken
             if taken and accepted < INSTRUCTIONS:
                 operands.offer(ctx, dut.i.payload, CtaOperation.MULTIPLY, TCGEN05_ARRAY, work[accepted])
-        assert not panels, "nothing is multiplied any more"
-        assert waited, "no CTA of a pair has waited"
+        assert not panels, "multiplications have stopped too early"
+        assert waited, "the test never made a CTA wait for the other"
         assert (reads, columns) == (sum(one.reads for one in work), sum(one.columns for one in work))
         await ctx.tick().repeat(10)
 

@@ -1,4 +1,4 @@
-"""Instructions from registers: order and timing of a warp's inputs and outputs, without dot-product units."""
+"""Order and timing of a warp's instructions and results. Stand-ins replace the dot-product units."""
 
 import gc
 from collections import deque
@@ -47,20 +47,20 @@ class Cycle:
 def run(dut: Warp, payloads: list[int], rng: Random, *, gaps=(0,), stalls=(0,), resets=()) -> list[Cycle]:
     """Offer payloads in order and return every cycle.
 
-    `gaps` are the chances that a cycle offers nothing new, `stalls` that it takes nothing; they take turns, 32 cycles
-    each. An offer stands until it is accepted; between offers the payload is noise. The run ends some cycles after
-    the last result that no reset has prevented.
+    `gaps` are probabilities that no new payload is offered in a cycle, and `stalls` that no result is accepted; each
+    value applies for 32 cycles, then the next one. An offer stays until it is accepted; otherwise the payload is
+    random. The run ends some cycles after the last result that no reset has dropped.
     """
     top, reset = Module(), Signal()
     top.submodules.dut = ResetInserter(reset)(dut) if resets else dut
-    top.d.sync += Signal(name="heartbeat").eq(1)  # a core without registers does not use the clock
+    top.d.sync += Signal(name="heartbeat").eq(1)  # makes the top module use its clock, if the core has no registers
     i_payload, o_payload = dut.i.payload.as_value(), dut.o.payload.as_value()
     log: list[Cycle] = []
 
     async def bench(context: SimulatorContext) -> None:
         waiting, offered, under_way, tail = deque(payloads), False, 0, 2 * dut.config.latency + 4
         while tail:
-            assert len(log) < 1000 * len(payloads), "it hangs"
+            assert len(log) < 1000 * len(payloads), "the warp hangs"
             phase = len(log) // 32
             resetting = len(log) in resets
             if not offered and waiting and not resetting:
@@ -96,7 +96,7 @@ def check_stalls(log: Sequence[Cycle]) -> None:
 
 
 def survivors(log: Sequence[Cycle], given: Sequence[Work]) -> list[Work]:
-    """Return the items whose results must be delivered. A reset drops the items in flight and all earlier results."""
+    """Return the items whose results must be delivered. A reset drops all items in flight."""
     under_way: deque[Work] = deque()
     offered, delivered, forgotten = iter(given), [], 0
     for cycle in log:
@@ -107,7 +107,7 @@ def survivors(log: Sequence[Cycle], given: Sequence[Work]) -> list[Work]:
         if cycle.accepts:
             under_way.append(next(offered))
         if cycle.o_valid:
-            assert under_way, "a result of before the reset"
+            assert under_way, "a result of an item that a reset has dropped"
         if cycle.delivers:
             delivered.append(under_way.popleft())
     assert forgotten
@@ -138,7 +138,7 @@ def check_results(cases: Sequence[Case], log: Sequence[Cycle]) -> None:
     for case, bits in zip(cases, results, strict=True):
         registers = np.frombuffer(bits.to_bytes(RESULT.size // 8, "little")[: 16 * LANES], "<u4").reshape(LANES, 4)
         wrong = np.argwhere(registers[:, : case.d.shape[1]] != case.d)
-        assert wrong.tolist() == [], f"{case.name}: (lane, register)"
+        assert wrong.tolist() == [], f"{case.name}: wrong (lane, register)"
         assert bits >> RESULT["illegal"].offset == 0, case.name
 
 
@@ -160,9 +160,9 @@ def stamp_case(config: CoreConfig, long: bool, rng: Random) -> Case:
     a, c = rng.integers(0, 1 << 32, (2, LANES, 4), np.uint32)
     control = control_layout().const({"result": ResultCode.S32})
     payload = LAYOUT.const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
-    # Register 2 h + (row >= 8) of the lanes of a quad is half h of a row.
+    # In the lanes of a quad, registers 2 h and 2 h + 1 have half h of a row below 8 and of a row from 8 on.
     row_sums = np.repeat(a.reshape(8, 4, 2, 2).sum(1, dtype=np.uint32), 4, axis=0)  # (lane, half, row >= 8)
-    of_register = np.repeat(row_sums, 2, axis=2)  # accumulator registers 0 and 1 belong to the row in the upper half
+    of_register = np.repeat(row_sums, 2, axis=2)  # registers 0 and 1 of D belong to the row below 8
     d = 3 * c + of_register[:, 0]
     if long:
         d = 3 * d + of_register[:, 1] if config.step_bytes == 16 else d + of_register[:, 1]
@@ -180,8 +180,7 @@ def test_the_interval_of_an_h200() -> None:
     assert PRESETS["hopper"].warp_interval(1) == 8
 
 
-#: Rows and columns of an array, number of pipeline registers, and bytes per step. A step may wait for the previous
-#: step.
+#: Rows and columns of an array, pipeline cuts, and bytes per step. In some arrays, a step waits for the previous step.
 ARRAYS = [
     *((4, 8, CUTS[1:4], 16), (8, 8, (), 16), (2, 2, CUTS, 32), (4, 4, CUTS, 16)),
     *((4, 4, CUTS, PRESETS["hopper"].step_bytes), (1, 1, CUTS[:1], 16), (16, 8, CUTS, 16)),
@@ -191,13 +190,15 @@ ARRAYS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), ARRAYS)
 def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: Random) -> None:
-    """Intervals and latencies of consecutive and of single instructions, and results with gaps and stalls."""
+    """Consecutive and single instructions take the expected cycles, and give the right results, also with gaps and
+    stalls.
+    """
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     cases = [stamp_case(config, long, rng) for long in (True, False, False, True, True, False)]
     blocks = 128 // (rows * columns)
     counts = [steps(config, case) for case in cases]
     intervals = [config.warp_interval(count) for count in counts]
-    for count, cycles in zip(counts, intervals, strict=True):  # A step may wait for the previous step.
+    for count, cycles in zip(counts, intervals, strict=True):  # longer if a step waits for the previous one
         assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
         log = run(Warp(config, Stamp), [case.payload for case in cases], rng, gaps=(share,))

@@ -85,9 +85,7 @@ class Case:
         return from_registers(self.registers[name][None, :, : fragment.registers], fragment)[0]
 
     def expected(self, config: CoreConfig, step: int) -> dict[str, list[int]]:
-        """Return the operands of rows and columns in a step. Absent operands are zero, and absent metadata is a legal
-        nibble.
-        """
+        """Return the expected operands of rows and columns in a step. Absent operands are zero."""
         i, size = self.instruction, config.step_bytes
         b_size = 2 * size if i.sparse else size
         words = {}
@@ -154,7 +152,9 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
 
 
 def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
-    """Accumulators passed the core once a step; a row's flags are the metadata (`given`) of its steps, side by side."""
+    """Check that D is C plus the number of steps, and that each row's flags are the metadata of its steps, joined
+    (`given`).
+    """
     chunks, steps = warp.config.chunks, len(given)
     words = ctx.get(warp.o.payload.d.as_value()).to_bytes(4 * LANES * REGISTERS, "little")
     fragment = accumulator_fragment(case.instruction)
@@ -170,8 +170,8 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("step_bytes", CONFIGS)
-def test_every_row_and_column_has_its_own(step_bytes: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of A, B, metadata, block scales and accumulators, for instructions that fill a step and for shorter ones."""
+def test_every_row_and_column_gets_its_operands(step_bytes: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row and column gets its A, B, metadata, block scales and accumulators, in steps that are full or not."""
     config = CONFIGS[step_bytes]
     cores: list[OpenCore] = []
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))
@@ -201,7 +201,7 @@ def test_every_row_and_column_has_its_own(step_bytes: int, rng: Random, monkeypa
                 given[issued][step][first_row : first_row + config.rows] = tiles["metadata"]
                 clamps = case.saturate and step == steps - 1
                 assert ctx.get(core.i.payload.control.saturate) == clamps, f"{case.instruction}, step {step}"
-                # The core returns the inverted flags of the first step.
+                # The stand-in inverts the overflow bits, so they are ones in the second step.
                 overflow = ctx.get(core.i.payload.overflow)
                 assert overflow == ((1 << config.rows * config.columns) - 1 if step else 0), f"{case.instruction}"
                 place += 1

@@ -85,8 +85,8 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
 
 
 def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
-    """Consecutive instructions of all kinds, with gaps between them and with occasional stalls of accumulators and
-    results.
+    """Arrays get the operands of consecutive instructions of all kinds, also with gaps and with stalls of accumulators
+    and results.
     """
     arrays: list[Inverting] = []
     dut = Warpgroup(TENSOR_CORE, warp_class=type("Array", (Inverting,), {"made": arrays}))
@@ -123,7 +123,7 @@ def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
             accepted += taken
             if taken and accepted < INSTRUCTIONS:
                 put(ctx, dut.i.payload, work[accepted])
-        assert not panels, "nothing is multiplied any more"
+        assert not panels, "multiplications have stopped too early"
         assert not results, "results are missing"
         assert reads == sum(one.reads for one in work)
 

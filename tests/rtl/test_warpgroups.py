@@ -1,4 +1,4 @@
-"""Warpgroups: accepted commands and flags of one; alternating multiplications, results, groups and waits of several."""
+"""Warpgroups: commands and flags of one warpgroup; turns, results, groups and waits of several warpgroups."""
 
 from collections import deque
 
@@ -79,13 +79,15 @@ async def check_room(ctx, dut: Warpgroup) -> None:
 
 
 async def check_flags(ctx, dut: Warpgroup) -> None:
-    """Flags for missing fences, for accesses before a commit or a wait, and for reserved bits of both descriptors."""
+    """Check the flags for missing fences, for accesses before a commit or a wait, and for reserved bits of both
+    descriptors.
+    """
     multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
     # Command; number of groups that a wait leaves, or the descriptor with a reserved bit; and expected flags.
     steps: list[tuple[object, object, set[str]]] = [
         (multiply, None, {"unfenced"}), (fence, None, set()), (multiply, None, set()),
         ("access", None, {"uncommitted"}), (commit, None, set()), ("access", None, {"unwaited"}), (fence, None, set()),
-        (multiply, "b_descriptor", {"reserved"}), (multiply, "a_descriptor", set()),  # of an A in registers
+        (multiply, "b_descriptor", {"reserved"}), (multiply, "a_descriptor", set()),  # ignored, as A is in registers
         (multiply, "a_descriptor of A in shared memory", {"reserved"}), (commit, None, set()),
         (wait, 1, set()), ("access", None, {"unwaited"}), (wait, 0, set()), ("access", None, set()),
         *((step, None, set()) for _ in range(3) for step in (fence, multiply, commit)),
@@ -115,7 +117,7 @@ async def check_flags(ctx, dut: Warpgroup) -> None:
 
 
 def test_a_reset_ends_the_delivery_of_registers() -> None:
-    """In whatever cycle it comes, the next deliveries take as long as any others."""
+    """A reset in any cycle of a delivery does not change how long later deliveries take."""
     dut, reset = RegisterDelivery(RegisterCycles()), Signal()
 
     async def bench(ctx) -> None:
@@ -161,7 +163,7 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 
 @pytest.mark.regression
 @pytest.mark.parametrize("count", COUNTS)
-def test_they_are_as_fast_as_one(count: int) -> None:
+def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
     """Warpgroups take turns with whole multiplications, at the interval of a single warpgroup, as measured on an
     H200.
     """
@@ -190,7 +192,7 @@ async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
         ctx.set(c.valid, 1)
     cycle = 0
     while len(found) < (first + timed) * panels:
-        assert cycle < 100 + 40 * (first + timed) * panels, "nothing is multiplied any more"
+        assert cycle < 100 + 40 * (first + timed) * panels, "multiplications have stopped too early"
         takes = [number for number, c in enumerate(dut.c) if ctx.get(c.ready)]
         assert len(takes) <= 1
         found.extend((cycle, number) for number in takes)
@@ -213,8 +215,8 @@ class _Side:
         self.commands = deque((kind, int(rng.integers(3)), int(rng.integers(1 << 20))) for kind in kinds)
         self.offered = False
         self.accumulator = 0  # accumulator that is offered, or zero
-        self.to_multiply: deque[int] = deque()  # A of each panel
-        self.due: deque[tuple[int, int]] = deque()  # accumulator and A
+        self.to_multiply: deque[int] = deque()  # A of each panel that has not been multiplied
+        self.due: deque[tuple[int, int]] = deque()  # accumulator and A of each expected result
         self.lengths: deque[int] = deque()
         self.issued = self.finished = self.delivered = 0
         self.marks: deque[int] = deque()
@@ -225,7 +227,7 @@ class _Side:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_each_has_its_own(count: int, seed: int) -> None:
+def test_warpgroups_do_not_affect_each_other(count: int, seed: int) -> None:
     """Random commands, accumulators and stalls: no result or wait affects another warpgroup."""
     rng = np.random.default_rng([seed, count])
     dut = Warpgroup(TENSOR_CORE, count=count, warp_class=Showing)
@@ -235,7 +237,7 @@ def test_each_has_its_own(count: int, seed: int) -> None:
         cycle = 0
         while not all(side.is_done for side in sides):
             cycle += 1
-            assert cycle < 5_000, "nothing moves any more"
+            assert cycle < 5_000, "the warpgroups hang"
             for side, i, c, o in zip(sides, dut.i, dut.c, dut.o, strict=True):
                 side.offered |= bool(side.commands) and bool(rng.integers(2))
                 ctx.set(i.valid, side.offered)
@@ -257,7 +259,7 @@ def test_each_has_its_own(count: int, seed: int) -> None:
                 _take(ctx, side, i)
                 if ctx.get(o.valid) and ctx.get(o.ready):
                     d = o.payload[0].d[0]
-                    assert side.due, "a result comes that is another's"
+                    assert side.due, "a result goes to the wrong warpgroup"
                     assert (ctx.get(d[0]), ctx.get(d[1])) == side.due.popleft()
                     side.delivered += 1
                     if side.delivered == side.lengths[0]:
@@ -287,4 +289,4 @@ def _take(ctx, side: _Side, i) -> None:
     elif operation == Operation.COMMIT:
         side.marks.append(side.issued)
     elif operation == Operation.WAIT:
-        assert len(side.marks) <= of, "a wait is over before its groups are"
+        assert len(side.marks) <= of, "a wait ends before its groups are complete"

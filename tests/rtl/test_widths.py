@@ -39,7 +39,7 @@ def rows(heading: str, bits: int) -> dict[str, Spans]:
 
 
 @pytest.mark.parametrize("heading", ["f16, bf16, tf32: F = 25", "e4m3, e5m2: F = 13"])
-def test_where_floats_stand(heading: str) -> None:
+def test_positions_of_floats(heading: str) -> None:
     widths = Widths(HOPPER)
     assert widths.total_bits == SUM
     names, kept = heading.split(": F = ")
@@ -62,11 +62,12 @@ def test_where_floats_stand(heading: str) -> None:
     assert drawn["accumulator c"] == accumulator
 
 
-def test_where_integers_and_the_bits_of_a_result_stand() -> None:
+def test_positions_of_integers_and_of_result_bits() -> None:
     low = Widths(HOPPER).integer_bits
     assert rows("s8, u8\n", SUM) == {"product, c": {"i": (SUM - 1, low), "-": (low - 1, 0)}}
     assert all(slot.padding - slot.integer_shift == low for slot in Widths(HOPPER).slots)
-    # The fraction is behind the leading one; of an f16 the next bit decides a tie, unless any below it is set.
+    # The fraction follows the leading one. For f16, the next bit G is the guard bit, and S are the sticky bits below
+    # it.
     drawn, top = rows("3333333333222222222211111111110000000000", NORMALISED), NORMALISED - 1
     single, half = (top - FORMATS[name].fraction_bits for name in ("f32", "f16"))
     one = {"1": (top, top)}

@@ -104,7 +104,7 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     assert hardware._DRAWN == TOPS  # the parser has its own list, because it does not import Amaranth
 
 
-def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:
+def test_texts_of_an_array_and_of_a_warpgroup() -> None:
     config = replace(PRESETS["hopper"], rows=8, columns=2)
     words = words_of(datapath(config, "core").svg())
     assert {"unit 0, 0", "unit 7, 1", "B, column 1", "A, row 7", "..."} <= {*words}
@@ -136,7 +136,7 @@ def test_a_command_draws(tmp_path: Path, capsysbinary: pytest.CaptureFixture[byt
 
 
 def test_a_step_is_drawn_with_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    """Steps are counted from one."""
+    """The picture of a step shows its products, terms and results. The option `--step` counts from one."""
     path = tmp_path / "step.svg"
     for instruction in (
         SPARSE,

@@ -19,8 +19,8 @@ OPTIMISATION = ("-O0",)
 class CompiledComponent:
     """A combinational component that Verilator compiled to a library, loaded into this process.
 
-    `inputs` and `outputs` are its ports, and `platform` is one for elaboration. No other library may have been loaded
-    from the path of this one.
+    `inputs` and `outputs` are its ports, and `platform` is passed to its elaboration. Each library needs a path of its
+    own.
     """
 
     def __init__(self, component: wiring.Component, library: Path, *, platform: object = None) -> None:
@@ -65,7 +65,7 @@ class _Packed(Elaboratable):
 
     @staticmethod
     def _places(ports: list[Port]) -> Iterator[tuple[Port, int]]:
-        """Yield each port with its lowest bit in the wide port."""
+        """Yield each port with its lowest bit in the packed input or output."""
         fields = port_dtype(ports).fields
         return ((port, 8 * fields[port.name][1]) for port in ports)
 

@@ -1,4 +1,6 @@
-"""Compiled tensor cores of a CTA and of a CTA pair: the bits of the golden model, and the cycles of a B200."""
+"""Compiled tensor cores of a CTA and of a CTA pair: results equal the golden model, and cycles equal those of a
+B200.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -43,8 +45,8 @@ def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand], **opt
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
-    """Every pair of types and result, with random N, locations of A, swizzles, transposition, negation, and any
-    nibbles.
+    """Results equal the golden model for all types of A, B and D, with random N, locations of A, swizzles,
+    transposition, negation, and any nibbles.
     """
     rng = np.random.default_rng(seed)
     shapes = {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}
@@ -63,7 +65,7 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
         result = run(hardware, made, [command_of(hardware, made, enable_input_d=add), COMMIT])
         expected = made.expected(None if add else np.zeros_like(made.c)).reshape(result.tmem.shape)
         assert (result.tmem == expected).all(), (made.instruction, flags, in_tensor)
-        # Every panel has the flags of every row: the chunks whose nibble the rule of the instruction lacks.
+        # The flags of every panel mark, in each row, the chunks with a nibble that the metadata rule does not define.
         flagged, chunks = result.illegal[0], made.instruction.chunks
         if made.nibbles is not None:
             illegal = ~np.isin(made.nibbles, sorted(i.rule.legal)).reshape(made.ctas, -1, chunks)
@@ -75,7 +77,9 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
 @pytest.mark.parametrize("text", ["tcgen05.mma.sp.cta_group::1.kind::f16", "tcgen05.mma.sp.cta_group::2.kind::tf32"])
 @pytest.mark.parametrize("n", [16, 32, 64, 256])
 def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: int) -> None:
-    """Instructions on the same accumulators wait for each other, with gaps, and with separate timing for each CTA."""
+    """Instructions on the same accumulators wait for each other. Inputs have random gaps, which differ between the
+    CTAs.
+    """
     rng = np.random.default_rng(seed)
     made = case(text, rng, n=n, distribution="narrow")
     count, c = 5, made.c
@@ -90,9 +94,9 @@ def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: i
 
 
 @pytest.mark.parametrize("ctas", [1, 2])
-def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Consecutive instructions of all kinds: sparse and dense, scaled and unscaled, A in both memories, both result
-    widths.
+def test_consecutive_instructions_of_all_kinds(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
+    """Consecutive instructions of all kinds give the right results: sparse and dense, scaled and unscaled, A in both
+    memories, both widths of results.
     """
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
@@ -112,7 +116,7 @@ def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, 
 
 
 @pytest.mark.parametrize("ctas", [1, 2])
-def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
+def test_overlapping_accumulators(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
     """Reads of accumulators wait for pending writes of an earlier instruction to the same or overlapping columns."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
@@ -128,7 +132,7 @@ def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcg
     assert (hardware.run(commands, tmem, smem).tmem == expected).all()
 
 
-def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> None:
+def test_undefined_instructions_are_flagged(hardware: CompiledTcgen05, seed: int) -> None:
     """D that overlaps the metadata is flagged, and a valid instruction is not flagged."""
     made = case("tcgen05.mma.sp.cta_group::1.kind::f16", np.random.default_rng(seed), n=64)
     good = command_of(hardware, made)
@@ -184,7 +188,7 @@ def test_the_intervals_of_a_b200(hardware: CompiledTcgen05) -> None:
         "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale (m128n{}k128.f32.e2m1.e2m1.ue8m0)",
     ],
 )
-def test_the_intervals_of_sparse_ones(hardware: CompiledTcgen05, text: str, a_from: str) -> None:
+def test_the_intervals_of_sparse_instructions(hardware: CompiledTcgen05, text: str, a_from: str) -> None:
     for n in (64, 128, 256):
         opcode, i = parse_shaped(text.format(n))
         assert interval(hardware, opcode, i.shape_and_types, a_from) == tcgen05_timing(opcode, i, a_from).interval

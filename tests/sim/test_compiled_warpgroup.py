@@ -1,6 +1,7 @@
-"""Compiled warpgroup: the bits of the golden model and of the recordings, and the cycles of an H200.
+"""Compiled warpgroup: results equal the golden model and the recordings, and cycles equal those of an H200.
 
-What needs no units is tested around arrays that echo. Operands of each array: ``rtl/test_warpgroup_operands.py``.
+Tests of timing use arrays that only echo their operands. ``rtl/test_warpgroup_operands.py`` tests the operands of
+arrays.
 """
 
 from dataclasses import replace
@@ -58,7 +59,7 @@ def test_every_instruction(rng: Random) -> None:
 
 @needs_yosys
 def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units that are computed in batches, by one thread or two, give the same results, also with stalls."""
+    """Units whose steps are computed in batches, by one or two threads, give the same results, also with stalls."""
     types = str(rng.choice(["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"]))
     (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
     file, pattern = drawn(i, rng, MANY), stalls(rng)
@@ -105,7 +106,9 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Of every row around arrays that echo; of some of them with the units, whose latency is that of the echo."""
+    """Every measurement is compared with a warpgroup around echoing arrays, and some also with dot-product units, which
+    have the same latency.
+    """
     rows = recorded_cycles("wgmma-h200-2026-11-22.csv")
     for row in rows:
         check_row(echoing_warpgroup, row)
@@ -120,8 +123,8 @@ def one_of(hardware: CompiledWarpgroup, rng: Random, n: int = 0) -> tuple[Comman
     return multiplication(hardware.config, file.instruction, held(file), 0), file
 
 
-def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """A multiplication without own accumulators adds to the result of the previous one."""
+def test_accumulators_of_an_earlier_multiplication(hardware: CompiledWarpgroup, rng: Random) -> None:
+    """A multiplication without accumulators of its own adds to the result of the previous one."""
     for pattern in (None, stalls(rng)):
         first, file = one_of(hardware, rng)
         added = replace(first, fields=first.fields | {"add": 1}, c=None)
@@ -131,8 +134,8 @@ def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
             (expected,) = replace(file, c=expected[None], d=None, scale_d=True).run()
 
 
-def test_a_wait_is_taken_a_cycle_after_its_groups_are_done(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Waits for any number of pending groups. Groups have several multiplications or none."""
+def test_a_wait_is_accepted_after_its_groups_are_complete(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """A wait may leave any number of groups pending, and a group has any number of multiplications."""
     for _ in range(4):
         commands: list[Command] = []
         for _ in range(8):
@@ -164,8 +167,10 @@ def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: Compile
         assert waited.taken == max(done.done, cycle) + SEEN, f"committed in cycle {cycle}, done in {done.done}"
 
 
-def test_what_no_run_can_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """A stalled run ends with an error, and so does a multiplication without accumulators of equal width before it."""
+def test_runs_that_cannot_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """A run that stalls forever is an error, and so is a multiplication that adds to missing or narrower
+    accumulators.
+    """
     with pytest.raises(AssertionError, match="does not end"):
         echoing_warpgroup.run([COMMIT], np.zeros(1, np.uint8))
     first, second = (one_of(echoing_warpgroup, rng, n)[0] for n in (16, 32))
@@ -243,7 +248,7 @@ def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, 
                 assert figure == pytest.approx(expected, abs=tolerance)
 
 
-def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+def test_wgmma_has_priority_over_mma(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
     """A ``wgmma`` with A in registers leaves the arrays no free cycle, so ``mma`` waits, as on an H200."""
     files = (drawn(parse(OF_64_COLUMNS), rng, 1) for _ in range(50))
     file = next(file for file in files if file.a is not None)
@@ -258,7 +263,7 @@ def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> 
     assert all(of.done > panels[-1].done for of_array in answers for of in of_array[-100:])
 
 
-def test_an_instruction_goes_on_from_an_earlier_one(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+def test_accumulators_of_an_earlier_mma(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
     hardware = echoing_warpgroup
     instruction = MMA[int(rng.integers(len(MMA)))]
     operands = operands_of(instruction, rng).held

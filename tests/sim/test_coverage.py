@@ -61,7 +61,7 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
 
 
 def native(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return one-step instructions for each set of formats: sparse by any rule, and dense."""
+    """Return one-step instructions, one for each set of formats: sparse under each metadata rule, and dense."""
     found: dict[tuple[object, ...], Instruction] = {}
     for i in every_instruction():
         one_step = i.stored_k * i.container_bits <= 8 * config.step_bytes
@@ -73,7 +73,7 @@ def native(config: CoreConfig, arch: str) -> list[Instruction]:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_what_is_derived_is_the_golden_models(rng: Random, name: str) -> None:
+def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
     """Every operation with every kind of operand: derived results and events agree with the golden model."""
     config, arch = PRESETS[name], ARCHITECTURES[name]
     for i in native(config, arch):
@@ -111,7 +111,7 @@ def test_exchange() -> None:
     assert places == {"slot 3", "slot 4"}
 
 
-def test_steps_that_no_instruction_asks_for() -> None:
+def test_steps_of_no_instruction() -> None:
     """Invalid pairs of formats are counted only for legality. Undefined control codes are not counted."""
     config = PRESETS["ampere"]
     i = parse(SPARSE)
@@ -139,11 +139,11 @@ Elements = dict[int, int]
 def sample_integers(
     pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, overflow: bool = False, wrong: int = 0
 ) -> tuple[set[str], bool]:
-    """Return the events of a dense step that is computed by hand, and whether coverage took its result for the right
-    one.
+    """Return the coverage events of a dense step whose result is computed here, and whether coverage accepts the
+    result.
 
-    `c` is the true accumulator; where it leaves 32 bits, `overflow` says that the step before passed it on. Bits of
-    `wrong` are flipped in the result.
+    `c` is the exact accumulator; if it exceeds 32 bits, `overflow` tells that the previous step has caused this. Bits
+    of `wrong` are flipped in the result.
     """
     name_a, name_b = pair.split()
     bits = int(name_a[1:])
@@ -212,7 +212,7 @@ PASSED_ON = [
     ("s8 s8", LEAST - 1, 4, True, {"in range", BELOW, "accumulator below, sum in the range"}),
     ("u8 u8", MOST + 1, 4, False, {"wrapped high", ABOVE, "smallest A times smallest B"}),
     ("s4 s4", MOST + 1, -4, False, {"in range", ABOVE, "accumulator above, sum in the range"}),
-    ("u8 u8", LEAST - 1, 4, False, set()),  # no unsigned products can pass it on: computed as it stands, but no event
+    ("u8 u8", LEAST - 1, 4, False, set()),  # impossible with unsigned products, so no event
 ]
 
 

@@ -187,7 +187,7 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
 
 
 def test_an_accumulator_below_e_zero() -> None:
-    """With few alignment bits, e_zero is above the exponent of the smallest accumulators: -116 and -126."""
+    """With few alignment bits, e_zero is -116, above the exponent of the smallest accumulators, -126."""
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8, step_bytes=16)
     i = parse("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
     zeros = np.zeros((1, 1, 16), np.uint8)

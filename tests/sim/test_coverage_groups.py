@@ -46,7 +46,7 @@ def test_bins() -> None:
 
 
 @pytest.mark.parametrize("places", [(2, 0), (0, 3), (-1, 0), (0, [0, 1, 3])])
-def test_a_place_that_is_not_there_is_a_mistake(places: tuple[int, int]) -> None:
+def test_a_bin_outside_the_axes_is_an_error(places: tuple[int, int]) -> None:
     with pytest.raises(AssertionError, match="colours: a bin index is too large"):
         group().count(*places)
     group().count(*places, where=np.zeros(3, np.bool_))
@@ -105,14 +105,14 @@ def test_other_bins_do_not_merge_and_keys_are_unique() -> None:
         Coverage([group(), group()])
 
 
-def test_a_file_gives_back_what_it_was_and_is_for_readers_too(tmp_path: Path, rng: Random) -> None:
+def test_a_file_is_read_back_and_legible(tmp_path: Path, rng: Random) -> None:
     path = tmp_path / "coverage.json"
     for coverage in (Coverage(), random_coverage(rng), StepCoverage(PRESETS["rtx-blackwell"]).coverage):
         for each in coverage:
             each.hits += rng.integers(0, 3, each.shape) * rng.integers(0, 1 << 40)
         before = path.stat().st_ino if path.exists() else None
         coverage.write(path)
-        assert path.stat().st_ino != before  # concurrent readers still have the old file
+        assert path.stat().st_ino != before  # a new file, so that concurrent readers keep the old one
         read = Coverage.read(path)
         assert read.to_json() == coverage.to_json()
         for each in coverage:
@@ -120,7 +120,7 @@ def test_a_file_gives_back_what_it_was_and_is_for_readers_too(tmp_path: Path, rn
             assert read[each.key].meaning == each.meaning
             np.testing.assert_array_equal(read[each.key].hits, each.hits)
     assert [*tmp_path.iterdir()] == [path]
-    # One line for the hits along the last axis; what is missing stands there by name, ten of it.
+    # The text has one line for each row of hits, along the last axis, and the names of the first ten missing bins.
     coverage = StepCoverage(PRESETS["tiny"]).coverage
     text = coverage.to_json()
     rows = sum(each.hits.size // each.shape[-1] for each in coverage)
@@ -165,18 +165,18 @@ def test_the_table_and_its_percentages() -> None:
     assert "100.0" in Coverage([many]).table()
 
 
-#: Defect of a file and of its covergroup.
+#: Defects by name: function that changes the content of a coverage file and the first covergroup in it.
 DAMAGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
-    "a hit less": lambda _, record: record["hits"][0].pop(),
+    "one hit too few": lambda _, record: record["hits"][0].pop(),
     "negative hits": lambda _, record: record["hits"][0].__setitem__(0, -1),
     "half a hit": lambda _, record: record["hits"][0].__setitem__(0, 0.5),
     "too many hits": lambda _, record: record["hits"][0].__setitem__(0, 1 << 80),
     "no axes": lambda _, record: record.pop("axes"),
-    "a bin that is not there": lambda _, record: record["unreachable"][0].update(bins=[[2, 6]]),
+    "a bin outside the axes": lambda _, record: record["unreachable"][0].update(bins=[[2, 6]]),
     "bins of terabytes": lambda _, record: record.update(axes=[{"name": "x", "labels": [*"ab" * 500]}] * 4),
-    "unreachable again and again": lambda _, record: record["unreachable"][0].update(bins=[[0, 3]] * 4),
-    "a name that is none": lambda _, record: record.update(name=None),
-    "twice": lambda content, record: content["groups"].append(record),
+    "unreachable four times": lambda _, record: record["unreachable"][0].update(bins=[[0, 3]] * 4),
+    "no name": lambda _, record: record.update(name=None),
+    "the same group twice": lambda content, record: content["groups"].append(record),
 }
 
 

@@ -55,7 +55,7 @@ def test_two_instructions_of_wider_elements(rng: Random, i: Instruction) -> None
         "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
     ],
 )
-def test_nothing_emulates_the_rest(text: str) -> None:
+def test_other_instructions_are_not_emulated(text: str) -> None:
     i = parse(text)
     empty = np.zeros((1, 1, 1), np.uint8)
     with pytest.raises(BackendError, match=r"^this datapath does not support the formats of ") as caught:

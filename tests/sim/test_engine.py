@@ -40,8 +40,10 @@ def of_architecture(arch: str) -> list[Instruction]:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
-    """Every mma with every kind of operand. Sparse instructions have any nibbles and selector."""
+def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
+    """Every mma equals the golden model with every distribution of operands. Sparse instructions have any nibbles and
+    selector.
+    """
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
     assert len(cases) > 400
     for i, kind in cases:
@@ -65,8 +67,8 @@ def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random
 
 
 @pytest.mark.regression
-def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
-    """Every wgmma, including native fp8, which keeps fewer alignment bits."""
+def test_every_wgmma_equals_the_golden_model(rng: Random) -> None:
+    """Every wgmma equals the golden model, including native fp8, which keeps fewer alignment bits."""
     for i in every_instruction("wgmma"):
         if i.n == 8:
             for kind in distributions(i):
@@ -75,7 +77,7 @@ def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
                 np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=f"{i}, {kind}")
 
 
-def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> None:
+def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> None:
     held = [i for i in of_architecture("sm_80") if TINY.holds(i)]
     assert len(held) > 20
     for i in held:
@@ -94,8 +96,8 @@ def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
-    """More tiles than one call of the simulator, and more rows and columns than the instruction. Operands do not
-    change.
+    """A product may have more tiles than one call of the simulator, and more rows and columns than the instruction. Its
+    operands are not changed.
     """
     i = parse(F16)
     given = matrices(i, (60, 24, 13), "wide", rng)
@@ -129,7 +131,9 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
 
 @pytest.mark.regression
 def test_flags_by_row_and_chunk(rng: Random) -> None:
-    """Of sparse instructions without scales for every chunk size, rule and number of steps."""
+    """Undefined nibbles of sparse instructions without block scales are flagged, for every chunk size, rule and number
+    of steps.
+    """
     kinds = {}
     for arch, config in ((arch, PRESETS[name]) for arch, name in PRESET_OF_ARCHITECTURE.items()):
         for i in of_architecture(arch):
@@ -156,7 +160,7 @@ def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
         np.testing.assert_array_equal(step.nibbles, part.nibbles)
 
 
-def test_a_format_that_is_not_held(rng: Random) -> None:
+def test_a_format_that_the_datapath_lacks(rng: Random) -> None:
     i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
     with pytest.raises(ConfigError, match=r"^formats of tiny \(.*\) do not include e4m3$"):
         engine(TINY).multiply(i, matrices(i, (1, 1, 1), "mid", rng))
@@ -186,7 +190,7 @@ print(Engine(PRESETS["tiny"]).multiply(i, MatrixOperands(a, b, np.zeros((1, 2, 2
 
 @pytest.mark.regression
 def test_two_processes_build_one_model(tmp_path: Path) -> None:
-    """Both build the same unit at once into a new cache."""
+    """Two processes build the same unit at the same time into a new cache."""
     folder = tmp_path / "cache"
     environment = {**os.environ, "SPTC_CACHE": str(folder)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -203,7 +207,7 @@ def test_two_processes_build_one_model(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    """The compiled row of preset tiny, from the common cache."""
+    """The compiled row of preset tiny, from the cache that all tests share."""
     engine(TINY)
     return cache_folder() / f"row-{fingerprint(TINY, compiled_row.row_driver(TINY))}.so"
 
@@ -223,7 +227,7 @@ def kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_kept_model_is_used_again(kept: Path) -> None:
+def test_a_cached_model_is_used_again(kept: Path) -> None:
     (library,) = kept.glob("row-*.so")
     before = library.stat()
     Engine(TINY)
@@ -233,8 +237,10 @@ def test_a_kept_model_is_used_again(kept: Path) -> None:
         Engine(replace(TINY, cuts=("reduce",)))
 
 
-def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets with the same datapath share one build. The row of tiny replaces the built row, and is not run."""
+def test_presets_with_one_datapath_share_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Presets with the same datapath share one library. Instead of building it, the test copies the library of tiny,
+    which is not run.
+    """
     built = []
 
     def build(of: Libraries, to: Path, control: int | None) -> None:

@@ -54,7 +54,7 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
 
 @pytest.mark.regression
 @needs_yosys
-def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_control_words_use_the_general_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps with different control words are computed by the general row, even if only one bit differs."""
     monkeypatch.setattr(libraries, "WORTH", 1)
     row = CompiledRow(TINY)
@@ -74,8 +74,10 @@ def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest
 
 
 @needs_yosys
-def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cached library from before a change of the sources is not used. The general library is used instead."""
+def test_another_recipe_gives_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another recipe for the specialised library gives it another file name in the cache. The general library is the
+    same.
+    """
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 1)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
@@ -88,7 +90,7 @@ def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pyt
     assert results[0][1] != results[1][1]
 
 
-def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_steps_use_the_general_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 100)
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
@@ -106,7 +108,7 @@ def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({9: 1000}) == general
 
 
-def test_a_library_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_compilation_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
 
     def fail(*_: object) -> None:

@@ -75,7 +75,7 @@ def say(script: str, argument: str, cache: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=() if name == "tiny" else pytest.mark.regression) for name in PRESETS]
 )
-def test_what_is_kept_is_what_the_hardware_says(preset: str, tmp_path: Path) -> None:
+def test_the_cached_interface_equals_that_of_the_hardware(preset: str, tmp_path: Path) -> None:
     say(_ASK, "blackwell" if preset == "tiny" else "tiny", tmp_path)
     (other,) = tmp_path.glob("*.json")
     said = str(row_interface(PRESETS[preset]))
@@ -89,12 +89,12 @@ def test_what_is_kept_is_what_the_hardware_says(preset: str, tmp_path: Path) -> 
 
 def test_a_built_row_runs_without_amaranth(seed: int) -> None:
     engine(PRESETS["tiny"])
-    say(_RUN, str(seed))  # this run stores the interface, if none is stored yet
+    say(_RUN, str(seed))  # this run stores the interface in the cache, if it is not there yet
     assert say(_RUN, str(seed)) == ["False"]
 
 
 @pytest.mark.parametrize("edited", ["first", "later"])
-def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
+def test_sources_that_change_during_a_process(edited: str, tmp_path: Path) -> None:
     """If the sources change before the interface or the library is stored, neither is stored under the old digest."""
     if edited == "later":
         say(_ASK, "tiny", tmp_path)
@@ -125,7 +125,7 @@ SHORT = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
 LONG = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
 SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
-#: Registers of A, B and C, and names of further operands.
+#: Numbers of registers of A, B and C, and names of further operands.
 CASES = {SHORT: ((2, 1, 2), ()), LONG: ((4, 4, 4), ("e",)), SCALED: ((4, 4, 4), ("e", "scale_a", "scale_b"))}
 
 

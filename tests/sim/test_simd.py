@@ -1,4 +1,6 @@
-"""Sixteen steps at once: every operation on words of any width equals Verilator, and so do rows of every datapath."""
+"""SIMD simulation of sixteen steps at once: every operation on words of any width equals Verilator, and so do rows of
+every datapath.
+"""
 
 import ctypes
 import json
@@ -81,7 +83,7 @@ class Operations(wiring.Component):
         ]
 
     def _products(self) -> list[Value]:
-        """Factors have up to 32 bits, as those of significands and integers."""
+        """Products of factors with 11 to 14 bits, unsigned and signed."""
         starts = self._rng.integers(STEP_BITS - 16, size=(4, 2))
         return [
             self._cut((int(a), 11 + number, number % 2 == 1)) * self._cut((int(b), 11 + number, number % 2 == 1))
@@ -112,7 +114,7 @@ def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.n
 
 
 def netlist(component: wiring.Component, folder: Path) -> dict:
-    """Write the netlist of a combinational component, and return its path."""
+    """Return the flattened netlist of a combinational component, as Yosys writes it to JSON."""
     (folder / "top.il").write_text(to_rtlil(component, "top"), encoding="utf-8")
     run_yosys(folder, f"read_rtlil top.il\nproc\nflatten\n{PREPARED}write_json top.json\n")
     return json.loads((folder / "top.json").read_text(encoding="utf-8"))["modules"]["top"]
@@ -145,7 +147,7 @@ def test_every_operation(rng: Random, tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
-def test_what_it_cannot_write_is_said(tmp_path: Path) -> None:
+def test_unsupported_cells_are_reported(tmp_path: Path) -> None:
     class Quotient(wiring.Component):
         step: In(8)
         result: Out(4)

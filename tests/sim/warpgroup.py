@@ -17,7 +17,7 @@ from sptc.verify.stimulus import random_register_file
 from sptc.verify.timing import of_warpgroup
 
 Random = np.random.Generator
-#: Instructions of a group, and groups of which the first one is not timed.
+#: Instructions in a group, and number of groups. The first group is not timed.
 _GROUP, _GROUPS = 8, 6
 
 
@@ -38,14 +38,16 @@ def held(file: RegisterFile) -> HeldOperands:
 
 
 def stalls(rng: Random) -> np.ndarray:
-    """Return valid and ready of each cycle, which are mostly set or mostly clear for some cycles each."""
+    """Return valid and ready bits of each cycle. The share of ones is random, and changes every 17 cycles."""
     shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
     bits = rng.random((60, 17, 3)) < shares[:, None]
     return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
 
 
 def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
-    """Compare a row: within 0.2 of the interval measured, and exactly the law's but for the start."""
+    """Compare a measurement: the simulated interval is within 0.2 cycles of it, and within 1/8 cycle of the timing
+    law.
+    """
     expected = (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)
     forms = {(bool(i.sparse), i.a.name, i.b.name, i.n, i.d.name, i.satfinite): i for i in every_instruction("wgmma")}
     instruction = forms[expected]
@@ -55,7 +57,7 @@ def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
     zeros |= {"a": np.zeros((1, 128, 4), np.uint32)} if in_registers else {}
     operands = HeldOperands(zeros, Immediates(a_in_registers=in_registers))
     one = multiplication(hardware.config, instruction, operands, 0)
-    # From one instruction to the next in groups of eight, as it was measured: on the same accumulators.
+    # As in the measurement, groups of eight instructions add to the same accumulators.
     group = [replace(one, c=None)] * _GROUP + [COMMIT, wait(1)]
     done = [of for of in hardware.run([one, *group * _GROUPS]) if of.done >= 0]
     interval = (done[-1].done - done[_GROUP].done) / (len(done) - 1 - _GROUP)

@@ -8,7 +8,7 @@ CAPACITANCE, VOLTAGE = 0.01, 2.0
 RISE, FALL = (0.25, 1.25), (0.75, 1.75)
 #: Energy in pJ of a clock edge inside a register.
 OF_CLOCK = 0.5
-#: In nW.
+#: Leakage power of each cell in nW.
 LEAKAGE = 2.0
 
 

@@ -34,7 +34,7 @@ def made_up() -> Survey:
     )  # fmt: skip
 
 
-def test_parts_add_up_in_the_table_too(made_up: Survey) -> None:
+def test_parts_and_sums_in_the_table(made_up: Survey) -> None:
     assert made_up.units == {"gates": 6600}
     assert made_up.array == {"gates": 6630}
     assert made_up.warp_alone == {"gates": 370}
@@ -98,7 +98,7 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
 
 
 @pytest.mark.regression
-def test_the_dense_twin_alone(least: CoreConfig) -> None:
+def test_a_survey_of_a_dense_unit(least: CoreConfig) -> None:
     dense = survey(replace(least, sparse=False), Recipe(), jobs=2)
     assert (dense.twin, dense.overhead) == (None, None)
     assert "\ndense unit " in table(dense)

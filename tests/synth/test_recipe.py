@@ -69,7 +69,7 @@ def test_nothing_to_map(library: Library) -> None:
         assert not measurement.longest
 
 
-def test_what_the_technology_lacks(library: Library, registered: Netlist) -> None:
+def test_cells_that_the_library_lacks(library: Library, registered: Netlist) -> None:
     bus = netlist([("$_TBUF_", {"A": "x [0]", "E": "x [1]", "Y": "y"})], 2, 1)
     with pytest.raises(BackendError, match=r"^static CMOS has no cell for \$_TBUF_$"):
         measure(bus, Recipe())

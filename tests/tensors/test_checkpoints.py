@@ -1,4 +1,4 @@
-"""Compressed matrices in files of the package and in foreign ones; marlin_24 as compressed-tensors packs it."""
+"""Compressed matrices in files of the package and of other software; marlin_24 as compressed-tensors packs it."""
 
 import hashlib
 import itertools
@@ -72,7 +72,7 @@ def test_types_come_back(name: str, tmp_path: Path, rng: np.random.Generator) ->
             np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32), str(dtype))
 
 
-def test_a_checkpoint_of_others(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_a_checkpoint_of_other_software(tmp_path: Path, rng: np.random.Generator) -> None:
     """A sparse-24-bitmask checkpoint with two layers, written by this test in the layout of compressed-tensors."""
     path, tensors, dense = tmp_path / "model.safetensors", {}, {}
     for layer in ("a.q_proj.weight", "a.k_proj.weight"):
@@ -139,7 +139,7 @@ def test_text_that_is_wrong(tmp_path: Path) -> None:
             read_compressed(path, "tilelang")
 
 
-def test_whatever_the_text_says(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_any_text_metadata(tmp_path: Path, rng: np.random.Generator) -> None:
     path = tmp_path / "x.npz"
     values = ["", "0", "-1", "7", "x", "1e999", "nan", "1:2", "2:4", "4:8"]
     values += ["float32", "int8", "V0", "f16", "s4", "ue8m0"]
@@ -244,7 +244,7 @@ def test_values_that_become_zero_count_as_zero() -> None:
     np.testing.assert_array_equal(expand(again.values()), expand(Checkpoint.of(compressed, quantised).values()))
 
 
-def test_what_the_format_and_the_kernels_cannot_hold(tmp_path: Path) -> None:
+def test_matrices_that_marlin_24_does_not_support(tmp_path: Path) -> None:
     arrays = {
         "weight_packed": np.zeros((4, 128), np.int32),
         "meta": np.full((4, 128), 0x4444, np.int16),

@@ -64,7 +64,7 @@ class Trap:
         return open, (self.path, "w")
 
 
-def test_what_holds_no_tensors(tmp_path: Path) -> None:
+def test_files_without_tensors(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     for content, message in (
         ([1, 2], r"x\.pt holds no tensor, but list$"),
@@ -93,7 +93,7 @@ def forged(path: Path, program: Callable[[bytes], bytes], data: bytes, compressi
 
 
 def told(count: int, offset: int, shape: tuple[int, int], strides: tuple[int, int]) -> Callable[[bytes], bytes]:
-    """Return a function that changes a pickle, so that it declares another count, offset, shape or strides."""
+    """Return a function that changes the count, offset, shape and strides that a pickle declares."""
 
     def number(value: int) -> bytes:
         return b"\x8a\x08" + struct.pack("<q", value)
@@ -107,7 +107,7 @@ def told(count: int, offset: int, shape: tuple[int, int], strides: tuple[int, in
     return change
 
 
-def test_what_is_not_as_large_as_it_says(tmp_path: Path) -> None:
+def test_archives_that_declare_wrong_sizes(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     forged(path, told(32, 0, (4, 8), (8, 1)), bytes(128))
     assert read_matrix(path).shape == (4, 8)
@@ -146,7 +146,7 @@ def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
             for _ in range(chance.randrange(1, 4)):
                 spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
             path.write_bytes(spoiled[: chance.choice([len(spoiled), chance.randrange(len(spoiled))])])
-            with suppress(Error):  # no other error is raised
+            with suppress(Error):  # errors of the package only
                 file = open_tensors(path)
                 for name in file.names:
                     with suppress(Error):
@@ -174,7 +174,7 @@ def of_cusparselt() -> Any:
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "int8", "float32"])
 def test_semi_structured_tensors(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # takes seconds to load
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # the real one loads slowly
     matrix = random_sparse(rng)
     tensor, expected = semi_structured(matrix, name), sparsify(matrix, "1:2" if name == "float32" else "2:4")
     assert is_tensor(tensor)
@@ -226,7 +226,7 @@ def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch:
         open_tensors(path)
 
 
-def test_tensors_of_cusparselt_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_of_cusparselt_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
     path, tensor = tmp_path / "x.pt", of_cusparselt()
     torch.save({"w": tensor}, path)

@@ -78,7 +78,9 @@ def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
 
 
 def test_roundings_that_are_easily_wrong(rng: np.random.Generator) -> None:
-    """Also of tf32, which is a float32 with zeros below."""
+    """Roundings near the smallest ue8m0 numbers, of float64 to f16, and of float32 to tf32, which has 13 zero bits at
+    the end.
+    """
     smallest = np.array([[0.0, 1e-300, 2.0**-127, 1.49 * 2.0**-127, 1.5 * 2.0**-127, 2.0**-126]])
     assert quantise(smallest, "ue8m0").codes.tolist() == [[0, 0, 0, 0, 1, 1]]
     value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # in float32, this value would be a half-way case and would become 1
@@ -139,7 +141,7 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
 
 
-#: Powers of two by which whole matrices are multiplied. For some powers, float32 cannot represent the scale.
+#: Message for a scale that float32 cannot represent, and powers of two by which matrices are multiplied to cause it.
 NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
 POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 

@@ -141,7 +141,7 @@ def test_bitmask(producer: str, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(expand(back, "ordered", strict=True).astype(np.float32), dense.astype(np.float32))
 
 
-def test_masks_that_are_wrong() -> None:
+def test_wrong_masks() -> None:
     granularity, unpack = GRANULARITIES["2:4"], SOFTWARE_FORMATS["bitmask"].unpack
     arrays = {
         "compressed": np.ones((2, 6), np.float16),
@@ -159,7 +159,7 @@ def test_masks_that_are_wrong() -> None:
         SOFTWARE_FORMATS["bitmask"].pack(wrong, PackingOptions())
 
 
-def test_what_a_format_or_an_instruction_cannot_hold() -> None:
+def test_matrices_that_a_format_or_instruction_does_not_support() -> None:
     for name, dtype, shape, granularity, message in (
         ("ptx", np.float16, (20, 64), "2:4", "multiples of 16 rows and 32 columns, not 20 x 64"),
         ("ptx", np.float32, (16, 64), "2:4", "2:4 is for elements of 8 or 16 bits, not float32"),
@@ -292,7 +292,9 @@ def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("word_bits", "rows"), [(16, 96), (32, 48)])
 def test_interleaved(word_bits: int, rows: int) -> None:
-    """CUTLASS's host_reorder.h word by word, followed by a column-major layout of two interleaved columns."""
+    """Words of metadata are reordered as in CUTLASS's host_reorder.h, and then stored in column-major order of pairs of
+    columns.
+    """
     group, interweave = (32, 4) if word_bits == 16 else (16, 2)
     columns = 6
     positions = interleaved_positions(rows, columns, word_bits)
@@ -307,7 +309,7 @@ def test_interleaved(word_bits: int, rows: int) -> None:
         assert positions[row, column] == to_column // 2 * rows * 2 + to_row * 2 + to_column % 2
 
 
-def test_what_there_is_not() -> None:
+def test_metadata_layouts_that_do_not_exist() -> None:
     with pytest.raises(OperandError, match="a multiple of 32 rows for 16-bit metadata words, not 16"):
         interleaved_positions(16, 2, 16)
     with pytest.raises(OperandError, match="even number of 32-bit metadata words per row, not 3"):

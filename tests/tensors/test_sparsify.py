@@ -12,7 +12,7 @@ from sptc.tensors import blocks
 from sptc.tensors.compressed import Compressed, NibbleError, SparsityError, broken, check_nibbles, short_chunks
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
-# Stored units of a chunk, by the units that are not zero.
+# Units that each producer stores of a chunk, by the units of the chunk that are not zero.
 PYTORCH = {(): (2, 3), (0,): (0, 2), (1,): (1, 2), (2,): (2, 3), (3,): (2, 3)}
 CUTLASS3 = {(): (0, 0), (0,): (0, 3), (1,): (1, 3), (2,): (2, 3), (3,): (0, 3)}
 BITMASK = {(): (0, 1), (0,): (0, 1), (1,): (0, 1), (2,): (0, 2), (3,): (0, 3)}
@@ -135,7 +135,7 @@ def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pyte
 
 
 def test_undefined_nibbles_and_short_chunks() -> None:
-    """CUTLASS 3 writes 0x0 for empty chunks: it is taken unless values are stored, or the caller is strict."""
+    """CUTLASS 3 writes the nibble 0 for empty chunks. It is accepted, unless values are stored or `strict` is set."""
     good = Compressed(np.ones((3, 4)), np.full((3, 2), 0b0001, np.uint8), GRANULARITIES["2:4"])
     check_nibbles(good)
     with pytest.raises(NibbleError, match="row 0, chunk 0: nibble 0b0001 breaks the ordered rule") as caught:

@@ -13,7 +13,9 @@ from sptc.verify.trace import OutputTrace, Product, Step, Term
 
 @lru_cache(maxsize=1 << 18)
 def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return signed significand, exponent of its last bit, and exponent of a code, or the name of its special value."""
+    """Return signed significand, exponent of its last bit, and exponent of a code; for an infinity or NaN, return its
+    value.
+    """
     top = (1 << fmt.exponent_bits) - 1
     fraction, field = code & (1 << fmt.fraction_bits) - 1, code >> fmt.fraction_bits & top
     negative = bool(fmt.signed and code >> fmt.fraction_bits + fmt.exponent_bits & 1)
@@ -37,13 +39,13 @@ def widened(code: int, fmt: Format) -> tuple[int, int, int] | float:
 
 
 def truncated(significand: int, places: int) -> int:
-    """Return a number shifted left by `places` bits, or shifted right and truncated toward zero if negative."""
+    """Return a number shifted left by `places` bits. A negative `places` shifts right, and truncates toward zero."""
     magnitude = abs(significand) << places if places >= 0 else abs(significand) >> -places
     return -magnitude if significand < 0 else magnitude
 
 
 def rounded(total: int, unit: int, rounding: str) -> float:
-    """Return a sum, given in units of 2**unit, rounded once."""
+    """Return a sum, which is given in units of 2**unit, after a single rounding."""
     fmt = FORMATS["f16" if rounding == "RNE-f16" else "f32"]
     bits = 13 if rounding == "RZ-E8M13" else fmt.fraction_bits
     magnitude = abs(total)
@@ -67,7 +69,7 @@ def code_of(value: float, bits: int) -> int:
 
 
 def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int, int, int] | float:
-    """Check a traced product against its codes. Return its term or its special value."""
+    """Check a traced product against its codes. Return its significand and exponents, or its infinity or NaN."""
     if i.a.is_integer:
         values = []
         for code, fmt in ((product.a, i.a), (product.b, i.b)):

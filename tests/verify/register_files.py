@@ -27,7 +27,7 @@ Random = np.random.Generator
 
 
 def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
-    """Return a file of random tiles with random D. A file may contain any D."""
+    """Return a register file of random tiles. D is random, too, since reading a file does not check D."""
     instruction = parse(text)
     if text == WGMMA:
         shapes = {"a": (cases, 128, 4), "b": (cases, 128), "c": (cases, 128, 2), "d": (cases, 128, 2)}
@@ -48,7 +48,7 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
 
 
 def file_of(text: str, rng: Random, make: MakeTensorMemory, cases: int = 3) -> Any:
-    """Return a file of any family. `make` is the fixture that makes files with tensor memory."""
+    """Return a register file of any family. `make` is the fixture `tensor_memory_file`."""
     return make(text, rng, cases=cases) if text.startswith("tcgen05") else random_file(text, rng, cases)
 
 

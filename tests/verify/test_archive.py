@@ -197,15 +197,15 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
         (lambda path, whole, share=share: path.write_bytes(whole[: int(share * len(whole))]), UNREADABLE)
         for share in (0.001, 0.1, 0.5, 0.9, 0.999)
     ),
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 16, 0xFF), UNREADABLE),  # the checksum
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 8, 0x01), UNREADABLE),  # the encryption flag is set
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 10, 0x05), UNREADABLE),  # compression method 5
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 6, 0xFF), UNREADABLE),  # the version
-    (lambda path, whole: damaged(path, whole, b"instruction.npy", 40, 0xFF), UNREADABLE),  # compressed data
+    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 16, 0xFF), UNREADABLE),  # wrong checksum
+    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 8, 0x01), UNREADABLE),  # marked as encrypted
+    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 10, 0x05), UNREADABLE),  # unknown compression method
+    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 6, 0xFF), UNREADABLE),  # wrong version
+    (lambda path, whole: damaged(path, whole, b"instruction.npy", 40, 0xFF), UNREADABLE),  # damaged compressed data
 ]
 
 
-def test_what_is_no_register_file(tmp_path: Path, rng: Random) -> None:
+def test_files_that_are_no_register_files(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(sptc.FileError, match=r"^x+ does not exist$"):
         read("x" * 300)
     write(tmp_path / "file.npz", samples.random_file(SPARSE, rng))

@@ -61,8 +61,8 @@ def test_a_record_resumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
-def test_ctrl_c_while_a_shard_is_entered(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interruption while a shard is entered is delayed until the entry and its coverage are written, once."""
+def test_ctrl_c_while_a_shard_is_stored(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl+C while the result of a shard is stored takes effect after the entry and its coverage are written, once."""
     write, key = Journal.write, ("ampere", "little")
     hits = {key: (np.array([1]), np.array([3]))}
     for late in (False, True):
@@ -102,7 +102,7 @@ def test_a_mismatch_is_remembered(tmp_path: Path) -> None:
         assert record.total.mismatches == 10
 
 
-def test_as_many_shards_as_the_outputs_take() -> None:
+def test_number_of_shards_for_a_number_of_outputs() -> None:
     record = Record(SMALL, None, sample=False)
     sizes = [SMALL.shard(index).outputs for index in range(4)]
     for expected, count in ((1, 1), (sizes[0], 1), (sizes[0] + 1, 2), (sum(sizes[:3]), 3), (sum(sizes), 4)):
@@ -139,7 +139,7 @@ def test_a_damaged_entry(tmp_path: Path) -> None:
             pytest.fail(content)
 
 
-def test_journals_of_other_parameters_and_of_something_else(tmp_path: Path) -> None:
+def test_journals_of_other_parameters_or_contents(tmp_path: Path) -> None:
     filled(tmp_path, [0])
     message = "of other parameters: seed 7, not 8; arch sm_80, not any; tiles 2, not 3$"
     with pytest.raises(FileError, match=message), opened(tmp_path, Plan(seed=8, tiles=3)):
@@ -172,7 +172,7 @@ def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, f
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake clock advances by a second at each reading: at the start and before every shard."""
+    """A fake clock advances by one second at each reading: at the start of the run and before every shard."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(HOPPER, None, sample=False)

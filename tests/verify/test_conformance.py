@@ -1,4 +1,6 @@
-"""Conformance packs distinguish neighbours, identify the neighbour with given results, and list those they miss."""
+"""Conformance packs distinguish the model from its neighbours (models with one other rule), and name a neighbour by its
+results.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -60,7 +62,7 @@ def fused() -> Pack:
 
 @pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("text", "arch"), SUBJECTS)
-def test_every_neighbour_is_told_and_named(text: str, arch: str, seed: int) -> None:
+def test_every_neighbour_is_distinguished_and_named(text: str, arch: str, seed: int) -> None:
     pack = choose_pack(subject_named(text), arch, seed)
     i = pack.file.instruction
     assert pack.missed == {}
@@ -171,14 +173,14 @@ def test_a_pack_that_was_changed(fused: Pack, tmp_path: Path) -> None:
     for number, (change, message) in enumerate(CHANGES):
         np.savez(path, **(members | change(members)))
         with pytest.raises(FileError, match=message):
-            pytest.fail(f"change {number} is not seen: {read_pack(path)}")
+            pytest.fail(f"change {number} is not detected: {read_pack(path)}")
     for missing in ("D", "conformance"):
         np.savez(path, **{key: array for key, array in members.items() if key != missing})
         with pytest.raises(FileError, match=f"lacks the key '{missing}'"):
             read_pack(path)
 
 
-def test_results_in_every_form_and_in_none(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
     d = rng.integers(0, 1 << 32, (2, 32, 4), dtype=np.uint32)
     path = tmp_path / "results"
     with path.open("wb") as file:

@@ -30,7 +30,7 @@ def of_one_step(config: CoreConfig) -> list[Instruction]:
 
 
 def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> None:
-    """Sample steps with the flags of their metadata rules. The results are arbitrary."""
+    """Sample the coverage of steps, with flags according to their metadata rules and with D = 0."""
     reader = StepReader(config)
     words = reader.control_words(steps)
     for word in np.unique(words):
@@ -83,7 +83,7 @@ def test_the_same_seed_draws_the_same() -> None:
     np.testing.assert_array_equal(*steps)
 
 
-def test_steps_of_unsigned_formats_pass_on_nothing_from_below(rng: Random) -> None:
+def test_unsigned_steps_overflow_only_upwards(rng: Random) -> None:
     config = CoreConfig(name="unsigned", formats=("u8", "u4"), step_bytes=16)
     steps = directed_steps(config, rng, 2000)
     words = step_words(config)

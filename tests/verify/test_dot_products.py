@@ -1,6 +1,4 @@
-"""Dot products recorded by others: the shipped files, equal results of the models, and messages for invalid
-archives.
-"""
+"""Dot products that others recorded: the models reproduce the shipped files, and invalid archives are rejected."""
 
 import json
 from dataclasses import replace
@@ -60,7 +58,7 @@ def test_the_hardware_gives_every_recorded_output(arch: str) -> None:
             assert np.array_equal(made.run("rtl"), made.d), name_of(made)
 
 
-def test_the_sets_tell_generations_apart() -> None:
+def test_the_sets_distinguish_gpu_generations() -> None:
     """With the numerics of a neighbouring GPU generation, at least 400 of 5,000 results differ."""
     for made in SETS:
         i, arch = made.instruction, NEIGHBOURS[made.arch]
@@ -108,7 +106,7 @@ BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
 ]  # fmt: skip
 
 
-def test_what_is_no_such_archive(tmp_path: Path) -> None:
+def test_invalid_archives(tmp_path: Path) -> None:
     for rows, arrays, words in BAD:
         path = written(tmp_path, rows, **arrays)
         with pytest.raises(FileError, match=words) as caught:

@@ -1,4 +1,4 @@
-"""First step from which a given result is impossible, compared with a trial of every f16 accumulator."""
+"""First step at which a design with another result can have differed, compared with a trial of all f16 accumulators."""
 
 from dataclasses import replace
 from pathlib import Path

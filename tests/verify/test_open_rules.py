@@ -1,8 +1,7 @@
-"""Rules in which public models of Blackwell differ: the first difference for each rule, and packs that distinguish
-them.
+"""Rules in which public models of Blackwell differ: one rule explains each difference, and packs distinguish the rules.
 
 `differences.json` has operands on which the golden model and the model of sf-tensor/tcgen05 (commit 8fce64d) differ,
-the first of each path, with both results. Elements are codes; A of a sparse instruction is as stored.
+one for each code path, with both results. Elements are codes. A of a sparse instruction is compressed.
 """
 
 import json
@@ -84,8 +83,10 @@ def test_the_hardware_has_both_values_of_each_rule(values: str) -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [NVFP4, NVFP4.replace("mma", "mma.sp").replace("k64", "k128")])
-def test_parts_of_groups_in_hardware(text: str, seed: int) -> None:
-    """With accumulators above and below the products, golden model, C++ and RTL truncate the same parts separately."""
+def test_separately_truncated_parts_of_groups(text: str, seed: int) -> None:
+    """Golden model, C++ and RTL agree if each four products of a group are truncated separately, with accumulators
+    above and below the products.
+    """
     rng, (_, i) = np.random.default_rng(seed), parse_shaped(text)
     operands = far_scales(i, rng, 8)
     exponents = rng.integers(12, 24, operands.c.shape)
@@ -107,7 +108,7 @@ def test_the_default_is_as_recorded_and_modelled() -> None:
 
 @pytest.mark.parametrize(("text", "key"), [(NVFP4, "group"), (BF16, "floor")])
 def test_a_pack_decides_the_rule(text: str, key: str, seed: int) -> None:
-    """A pack distinguishes a GPU with the alternative rule from one with the rule in use, and names the rule."""
+    """A pack distinguishes a GPU with the alternative rule from one with the default rule, and names the rule."""
     pack = choose_pack(subject_named(text), "sm_100", seed)
     name = OPEN_RULES[key].name
     assert pack.file.cases <= MOST_CASES

@@ -1,4 +1,4 @@
-"""Packed operands of registers and memory are unpacked without loss."""
+"""Operands that are packed into registers or memory are unpacked without loss."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
     assert (wide.matrices.scale_b[2, 32:40] == given.matrices.scale_b[0]).all()
 
 
-def test_every_instruction_is_there() -> None:
+def test_packs_exist_for_every_instruction() -> None:
     """Packs exist for every mma and wgmma, and for every opcode, shape and type of tcgen05 with the smallest N."""
     subjects = {arch: list(every_subject(arch)) for arch in ARCHITECTURES}
     plain = [(i, arch) for i in every_instruction() for arch in i.architectures]
@@ -76,7 +76,7 @@ def test_every_instruction_is_there() -> None:
     assert all(subject_named(subject.name) == subject for subject in actual[::50])
 
 
-def test_what_has_no_pack() -> None:
+def test_instructions_without_a_pack() -> None:
     pair = "tcgen05.mma.cta_group::2.kind::mxf4.block_scale (m128n16k64.f32.e2m1.e2m1.ue8m0)"
     f16 = "tcgen05.mma.sp.cta_group::1.kind::f16"
     for text, arch, message in (

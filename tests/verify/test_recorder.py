@@ -1,4 +1,6 @@
-"""Script that records a GPU, run on an emulated GPU with one planted fault after the other, and its messages."""
+"""The script that records a GPU is run on an emulated GPU, with one planted fault at a time, and its messages are
+checked.
+"""
 
 import json
 import subprocess
@@ -51,7 +53,7 @@ assert len({*PLANTED}) == 20
 
 @dataclass
 class Neighbour:
-    """Back end with the results of a named neighbour of the model, or of the model itself without a name."""
+    """Back end with the results of a named neighbour of the model, or of the model itself if the name is empty."""
 
     name: str
 
@@ -67,7 +69,7 @@ class Neighbour:
 
 @dataclass
 class Device:
-    """Emulated GPU that executes the PTX kernels of the file with this package's interpreter."""
+    """Emulated GPU that executes the PTX kernels of the script with this package's interpreter."""
 
     backend: object
     arch: str = "sm_100"
@@ -146,7 +148,7 @@ def test_a_device_that_follows_the_model(tmp_path: Path, instructions: list[str]
     assert main(["gpu", "judge", str(tmp_path / "results.json"), "--jobs", "1"]) == 0
 
 
-def test_what_does_not_run_or_is_no_record(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module, path = files(FP8), tmp_path / "results.json"
 
     class Refusing(Device):
@@ -192,7 +194,7 @@ def test_the_file_needs_python_and_numpy_alone() -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["sm_100", "sm_103", "sm_110", "sm_121"])
-def test_the_assembler_takes_every_kernel(tmp_path: Path, name: str) -> None:
+def test_the_assembler_accepts_every_kernel(tmp_path: Path, name: str) -> None:
     """The assembler accepts one kernel of each kind, form and result, and on sm_100 all kernels."""
     rows = {replace(row.subject.instruction, a=None, b=None) if name != "sm_100" else row: row for row in rows_of(name)}
     for row in rows.values():

@@ -56,7 +56,7 @@ def test_settings_come_back(tensor_memory_file: MakeTensorMemory, tmp_path: Path
         assert {name: getattr(loaded, name) for name in settings} == settings
 
 
-def test_lanes_that_keep_what_they_hold(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+def test_disabled_lanes_are_unchanged(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     whole = tensor_memory_file(TCGEN05, rng)
     file = replace(whole, disable_output_lane=(0xFFFFFFFF, 0, 1, 0))
     write(tmp_path / "file.npz", file)
@@ -85,7 +85,7 @@ def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(
     assert read(tmp_path / "with_e.npz").e is None
 
 
-def test_run_is_mma_and_tcgen05_mma(rng: Random, tensor_memory_file: MakeTensorMemory) -> None:
+def test_run_equals_mma_and_tcgen05_mma(rng: Random, tensor_memory_file: MakeTensorMemory) -> None:
     for text in (SPARSE, DENSE, NVFP4):
         file = samples.random_file(text, rng)
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
@@ -129,7 +129,7 @@ def test_the_policy_reaches_the_instruction(tensor_memory_file: MakeTensorMemory
     assert file.assuming("sm_80", None).metadata == "strict"
 
 
-def test_d_and_what_is_beside_it(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
+def test_d_and_the_rest_of_tensor_memory(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
     """The masks of D and of the rest of tensor memory cover all bits without overlap."""
     for text in (TCGEN05, PAIR, samples.STATIONARY):
         file = tensor_memory_file(text, rng)
@@ -200,6 +200,6 @@ def test_every_recorded_set(recorded_sets: Iterator[tuple[str, RegisterFile]], b
     print(f"{outputs} registers of {sets} sets agree")
 
 
-def test_the_manifest_is_that_of_the_files() -> None:
+def test_the_manifest_describes_the_files() -> None:
     path = Path(__file__).parents[2] / "recordings" / "manifest.json"
-    assert path.read_text(encoding="utf-8") == manifest(), "run `python -m sptc.verify.register_file`"
+    assert path.read_text(encoding="utf-8") == manifest(), "run `python -m sptc.verify.register_file` to update it"

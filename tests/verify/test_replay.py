@@ -46,7 +46,9 @@ def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -
 
 
 def flipped(file: Any, *places: tuple[int, ...]) -> Any:
-    """Flip a bit of D at every (case, thread, register, bit), of tensor memory (case, CTA, lane, column, bit)."""
+    """Flip a bit of D at each place: (case, thread, register, bit) or, in tensor memory, (case, CTA, lane, column,
+    bit).
+    """
     d = file.d.copy()
     words = d if isinstance(file, RegisterFile) else d.reshape(file.cases, -1, 128, 512)
     for *place, bit in places:
@@ -85,8 +87,8 @@ def test_a_flipped_bit_is_found(tmp_path: Path, rng: Random) -> None:
 
 
 def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
-    """Wrong outputs are counted, not bits. The first one has the lowest case, row and column. Without D, none is
-    counted.
+    """A mismatch is a wrong output with any number of wrong bits. The first one has the lowest case, row and column.
+    Without a recorded D, there is no mismatch.
     """
     places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
     file = recording(F32, 4, rng)
@@ -99,8 +101,8 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
 
 
-#: Bits that are inverted in an output of the recording, the back end and the golden model; the model from which the
-#: back end is first reported to differ, with a recorded D and without.
+#: Bits that are inverted in one output of the recording, the back end and the golden model; and the reference of the
+#: first reported mismatch, with a recorded D and without.
 DISAGREEMENTS = [
     (0, 0, 0, None, None), (1, 0, 0, "recorded", None), (0, 1, 0, "recorded", "golden model"),
     (0, 0, 1, "golden model", "golden model"), (1, 1, 0, "golden model", "golden model"),
@@ -215,7 +217,7 @@ def test_codes_as_numbers() -> None:
     assert isinstance(as_number(0x7FFFFFFF, FORMATS["s32"]), int)
 
 
-# --- tensor memory ---
+# --- replays of tensor-memory files ---
 
 
 def test_tensor_memory_agrees(
@@ -234,7 +236,7 @@ def test_tensor_memory_agrees(
         assert (outcome.mismatches, outcome.first) == (0, None), text
 
 
-# Text, types wanted; CTA, lane, column and bit; row and column of the output.
+# Opcode and properties of the instruction; CTA, lane, column and bit to flip; row and column of the output.
 OUTPUTS = [
     (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
     (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
@@ -262,7 +264,7 @@ def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemor
 
 def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     for text, place in (
-        (TCGEN05, (1, 0, 5, 17, 3)),  # far away
+        (TCGEN05, (1, 0, 5, 17, 3)),  # far from D
         (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column after D
         (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the upper half of a word with an f16 output
         (PAIR, (1, 1, 5, 511, 0)),

@@ -30,7 +30,7 @@ SMALL = Plan(seed=7, architectures=("sm_90",), tiles=2)
 Push = Callable[[Engine, NDArray], NDArray]
 
 
-def test_a_lap_visits_everything() -> None:
+def test_a_lap_covers_all_combinations() -> None:
     plan = Plan(seed=1)
     expected = {
         (PRESET_OF_ARCHITECTURE[arch], pair_of(i), str(i), distribution)
@@ -53,7 +53,7 @@ def test_a_lap_visits_everything() -> None:
     assert all(s.arch in s.instruction.architectures for s in shards)
 
 
-def test_four_laps_visit_every_architecture_and_both_kinds_of_nibbles() -> None:
+def test_four_laps_cover_all_architectures_and_nibbles() -> None:
     plan = Plan(seed=1, instructions=(F16, S8))
     shards = [plan.shard(index) for index in range(4 * plan.lap)]
     actual = {(s.arch, s.instruction, s.distribution, s.any_nibble) for s in shards}
@@ -74,7 +74,7 @@ def test_a_seed_and_an_index_decide_a_shard() -> None:
     assert SMALL.shard(12345) == replace(SMALL).shard(12345)
 
 
-def test_plans_that_make_no_sense() -> None:
+def test_invalid_plans() -> None:
     for architectures, instructions, message in (
         (("sm_70",), (), "'sm_70' is no known architecture"),
         (("sm_70",), (F16,), "'sm_70' is no known architecture"),
@@ -159,8 +159,10 @@ class OneBitWrong:
 
 
 @pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
-def test_a_top_gets_what_it_executes(top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan for a top-level module has its instructions only. Shards of `tcgen05` are images of tensor memory."""
+def test_a_top_gets_only_instructions_that_it_executes(top: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan for a top-level module has only instructions that it executes. Shards of `tcgen05` are images of tensor
+    memory.
+    """
     plan = Plan(seed=3, backends=(top,), tiles=1)
     shards = [plan.shard(index) for index in range(0, plan.lap, 7)]
     families = {"warp": {"mma"}, "warpgroup": {"mma", "wgmma"}, "tcgen05": {"tcgen05"}}[top]
@@ -180,7 +182,7 @@ def test_a_top_gets_what_it_executes(top: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
 def test_shards_on_tops(top: str, seed: int) -> None:
-    """Shards agree on each top-level module."""
+    """On each top-level module, the results of some shards equal the golden model."""
     plan = Plan(seed=seed, backends=(top,), tiles=2, architectures=("sm_100" if top == "tcgen05" else "sm_90",))
     for index in range(4):
         assert run_shard(plan.shard(index), sample=False).mismatches == 0

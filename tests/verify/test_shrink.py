@@ -54,7 +54,7 @@ def in_memory(file: RegisterFile, operand: str, descriptors: NDArray, transposed
 
 
 @pytest.mark.parametrize("text", [F16, S8, WGMMA, SCALED])
-def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) -> None:
+def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Generator) -> None:
     i = parse(text)
     arch = next(arch for arch in ("sm_90", "sm_120") if arch in i.architectures)
     distribution = "bits" if not i.a.is_integer else "uniform"
@@ -91,7 +91,7 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
     assert calls < 200
 
 
-def test_bits_that_nothing_should_read_are_kept_if_they_matter(rng: np.random.Generator) -> None:
+def test_unused_bits_are_kept_if_they_matter(rng: np.random.Generator) -> None:
     file = random_register_file(parse(F16), "sm_90", "mid", 1, rng, sparsity_selector=0)
     file.e[0, 6] = 0x80  # lanes 2 and 3 of a quad have the metadata for selector 1
     small = shrink(file, 0, 0, lambda candidate: bool(candidate.e[0, 6] & 0x80))
@@ -136,7 +136,7 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
 
 Random = np.random.Generator
 RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
-#: Types of A and D whose products can be smaller than any alignment exponent.
+#: Types of A and D with products whose exponents can be below e_zero, the smallest alignment exponent.
 REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
 
 
@@ -144,7 +144,7 @@ def _names(instruction: Instruction) -> tuple[str, str, str, str, bool]:
     return instruction.family, instruction.a.name, instruction.b.name, instruction.d.name, bool(instruction.sparse)
 
 
-def test_recordings_of_every_type_tell_the_least_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     for by in (-1, 0, 1):
 
         def moved(instruction: Instruction, arch: str, by: int = by) -> Numerics:
@@ -156,7 +156,8 @@ def test_recordings_of_every_type_tell_the_least_exponent(monkeypatch: pytest.Mo
             file = read(path)
             reaches = (file.instruction.a.name, file.instruction.d.name) in REACHING
             assert (file.run("golden") == file.d).all() == (by == 0 or not reaches), (path.name, by)
-    # Of wgmma with fp8 one pair of each result: its floor is below whatever a product reaches.
+    # wgmma with fp8 needs a recording only with e5m2 times e5m2, for each result: its e_zero is below the exponent of
+    # any product.
     expected = {
         _names(i)
         for i in every_instruction()
@@ -176,13 +177,14 @@ def test_tiles_have_two_products_at_most(rng: Random) -> None:
 
 
 EVERY = chain(every_instruction(), *map(instructions_of, every_opcode()))
-#: Each instruction of other operands once, with each architecture that has it; n is 8.
+#: Each instruction with n = 8 and m of at most 64, so that those that differ only in shape occur once, with each of its
+#: architectures.
 FORMS = [*dict.fromkeys((replace(i, n=8, m=min(i.m, 64)), arch) for i in EVERY for arch in i.architectures)]
 
 
 @pytest.mark.quick_cases(40)
 @pytest.mark.parametrize(("instruction", "arch"), FORMS, ids=lambda value: str(value))
-def test_what_cannot_differ_does_not(instruction: Instruction, arch: str, rng: np.random.Generator) -> None:
+def test_neighbours_that_cannot_differ_do_not(instruction: Instruction, arch: str, rng: np.random.Generator) -> None:
     right = right_model(instruction, arch)
     same = [neighbour for neighbour in neighbours_of(instruction, arch) if neighbour.same]
     for drawn in draw_candidates(instruction, right.numerics, rng, 2):
@@ -192,15 +194,15 @@ def test_what_cannot_differ_does_not(instruction: Instruction, arch: str, rng: n
                 assert (neighbour.multiply(drawn.given) == expected).all(), neighbour.name
 
 
-def test_every_architecture_is_asked_and_names_are_unique() -> None:
+def test_every_architecture_has_neighbours_with_unique_names() -> None:
     assert {arch for _, arch in FORMS} == set(ARCHITECTURES)
     for instruction, arch in FORMS:
         names = [neighbour.name for neighbour in neighbours_of(instruction, arch)]
         assert len(set(names)) == len(names) >= 5, (str(instruction), arch)
 
 
-def test_reasons_end_where_the_formats_reach() -> None:
-    """Each reason applies to one instruction and not to another."""
+def test_limits_of_the_reasons() -> None:
+    """Each reason why a neighbour cannot differ applies to one instruction and not to another."""
     f16, bf16, short = (
         parse(f"mma.sp.sync.aligned.m16n8{rest}")
         for rest in ("k32.row.col.f32.f16.f16.f32", "k32.row.col.f32.bf16.bf16.f32", "k16.row.col.f32.f16.f16.f32")

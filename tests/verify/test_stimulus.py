@@ -44,7 +44,9 @@ SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
-    """The registers of 32 lanes contain exactly the matrices. The test checks every draw."""
+    """Every draw has arrays of the right shape: the registers of 32 lanes have room for exactly the elements of the
+    matrices.
+    """
     for i in KINDS:
         bits = i.container_bits
         arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
@@ -65,7 +67,7 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
 
 
 def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Any]) -> None:
-    """Metadata uses all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
+    """Check that metadata has all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
             drawn = draw({"sparsity_selector": sparsity_selector, "any_nibble": any_nibble})
@@ -83,7 +85,7 @@ def test_nibbles_and_metadata_outside_the_selected_lanes(rng: Random) -> None:
     assert set(unpack_nibbles(drawn.e, instruction, 0).flat) == set(range(16))
 
 
-def test_special_holds_what_the_format_has(rng: Random) -> None:
+def test_special_values_are_those_of_the_format(rng: Random) -> None:
     for fmt in FLOATS:
         for distribution in FINITE:
             codes = random_codes(fmt, distribution, (5000,), rng)
@@ -171,7 +173,8 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
     expected |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
     expected |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
     seen: set[tuple[str, object]] = set()
-    # At least 60 files, and then until every way to store operands has occurred: more than 300 once in a million runs.
+    # At least 60 files, and more until every way to store operands has occurred. 300 files are too few once in a
+    # million runs.
     for number in range(300):
         if number >= 60 and seen >= expected:
             break

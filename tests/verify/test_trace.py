@@ -91,7 +91,7 @@ def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Genera
         outputs += check(name, rng, 1, 16, 8)
 
 
-# ---- signals of the hardware
+# ---- traces of the hardware
 
 
 #: The datapath of ampere with few formats, which Amaranth's simulator builds in a second.
@@ -156,7 +156,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 @pytest.mark.parametrize(
     ("where", "field"), [("select", "products 0, selected"), ("e_max", "e_max"), ("d", "d"), ("kept", "kept")]
 )
-def test_the_first_difference_is_where_the_mistake_is(
+def test_the_first_difference_is_at_the_fault(
     where: str, field: str, small_ampere: None, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     monkeypatch.setitem(PRESETS, "traced", replace(SMALL, formats=("f16",)))
@@ -193,7 +193,7 @@ def recorded(pattern: str) -> Path:
     return next(path for path in shipped() if re.fullmatch(pattern, path.name))
 
 
-def test_outputs_of_recordings_and_outputs_that_are_not_there(rng: np.random.Generator, tmp_path: Path) -> None:
+def test_outputs_of_recordings_and_missing_outputs(rng: np.random.Generator, tmp_path: Path) -> None:
     for pattern in (r"mma\.sp.*", r"wgmma.*f16.*", r"wgmma\.sp.*tf32.*", r"mma\..*s8.*"):
         path = recorded(pattern)
         file = read(path)

@@ -68,10 +68,12 @@ def require_manifest(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("text", "arch"), FAMILIES)
-def test_registers_give_the_results_beside_them(
+def test_registers_give_the_written_results(
     text: str, arch: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The register file is replayed, and the files of the other format contain the same words. Blocks have one tile."""
+    """The register file is replayed, and the files in format `hex` contain the same words. Every block has a single
+    tile.
+    """
     monkeypatch.setattr(vectors, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
         folder, seed = tmp_path / nibbles, int(rng.integers(1 << 30))
@@ -96,7 +98,7 @@ def test_registers_give_the_results_beside_them(
 
 
 @pytest.mark.parametrize("text", [SPARSE, PLAIN, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"])
-def test_nibbles_are_those_asked_for(text: str, rng: np.random.Generator) -> None:
+def test_nibbles_are_those_requested(text: str, rng: np.random.Generator) -> None:
     i = parse(text)
     legal = {*i.rule.legal}
     for nibbles, expected in (("legal", legal), ("software", legal | {0}), ("all", {*range(16)})):
@@ -110,7 +112,7 @@ def test_nibbles_are_those_asked_for(text: str, rng: np.random.Generator) -> Non
             assert magnitude[~empty].any()
 
 
-def test_distributions_take_turns() -> None:
+def test_distributions_alternate() -> None:
     i = parse(PLAIN)
     rng = np.random.default_rng(1)
     names = drawn_distributions(i, None)
@@ -125,7 +127,7 @@ def test_distributions_take_turns() -> None:
 def agrees(
     config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any, most: int = 0
 ) -> bool:
-    """Check that a row of hardware gives the expected results of steps. Return whether every nibble occurs."""
+    """Return whether a row of hardware gives the expected results of steps with any nibbles."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
@@ -149,8 +151,10 @@ STEPS = {
 @pytest.mark.parametrize(
     "arch", ["sm_90", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_80", "sm_120"))]
 )
-def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
-    """Vectors of a row: chained steps, flags and overflows, computed only by the golden model."""
+def test_steps_equal_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
+    """Vectors of a row (chained steps, flags and overflows) are computed only by the golden model, and equal the
+    hardware.
+    """
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     for text in STEPS[arch]:
         i = parse(text)
@@ -159,8 +163,10 @@ def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) ->
 
 
 @pytest.mark.regression
-def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> None:
-    """The golden model uses alignment, step length and multiplexers of the configuration, not of the architecture."""
+def test_steps_of_a_custom_datapath(rng: np.random.Generator) -> None:
+    """The golden model uses alignment, step length and multiplexers of a custom configuration, not of the
+    architecture.
+    """
     own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
     config = replace(TINY, cuts=(), **own)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")

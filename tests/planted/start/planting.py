@@ -1,8 +1,8 @@
 """Plant the fault that ``SPTC_PLANT`` names, in this process and in every process that it starts.
 
-This file is imported before anything of the package: by ``sitecustomize`` beside it where that is on ``PYTHONPATH``,
-and by ``tests/conftest.py``. A fault is planted in a module at the moment in which that is imported, before others can
-take over what it changes. Processes that import none of the package lose no time.
+This file is imported before any module of the package: by ``sitecustomize`` in this folder if the folder is on
+``PYTHONPATH``, and by ``tests/conftest.py``. A fault is planted as soon as its module has been imported, before other
+modules can import the changed names. Processes that do not import the package lose no time.
 """
 
 import atexit
@@ -21,18 +21,19 @@ __all__ = ["NAME", "ROOMS", "room_of"]
 
 #: Name of the planted fault. Empty without a fault.
 NAME = os.environ.get("SPTC_PLANT", "")
-#: Files with the faults of each room.
+#: Files with the faults of each subpackage.
 ROOMS = {
     "rtl": ("proven", "proven_streams", "rtl"), "gemm": ("gemm",), "tensors": ("gemm",), "native": ("native",),
     "formal": ("formal",), "sim": ("sim",), "verify": ("sim",), "golden": ("models",), "isa": ("models",),
 }  # fmt: skip
-#: Rooms from which compiled models are made. The cache cannot distinguish faults, so each fault needs its own cache.
+#: Subpackages from which compiled models are made. The cache cannot distinguish faults, so each fault needs its own
+#: cache.
 _COMPILED = ("rtl", "isa")
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def room_of(name: str) -> str:
-    """Return the room of a fault. Faults that a hardware property detects have the property's name."""
+    """Return the subpackage of a fault. Faults with the name of a proved property belong to `rtl`."""
     first = name.partition(".")[0]
     return first if first in ROOMS else "rtl"
 
@@ -43,7 +44,8 @@ class _Planter(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # A finder that is installed later, such as cocotb's, could load a module before this one is asked.
+        # This finder stays the first: one that was installed later, such as cocotb's, could load modules without the
+        # fault.
         if sys.meta_path[0] is not self:
             sys.meta_path.remove(self)
             sys.meta_path.insert(0, self)
@@ -52,7 +54,7 @@ class _Planter(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None or not spec.origin:
             return spec
-        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed package, which has no tests
+        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed package, without `tests`
             return spec
         right = spec.loader.exec_module
 

@@ -1,3 +1,5 @@
-"""Python imports this file when it starts, if its folder is on ``PYTHONPATH``."""
+"""Plant the fault that ``SPTC_PLANT`` names. Python imports this file when it starts, if its folder is on
+``PYTHONPATH``.
+"""
 
 import planting  # noqa: F401
