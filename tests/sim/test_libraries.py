@@ -37,9 +37,9 @@ def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", SUBJECTS)
 def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = np.zeros((2, 119, WORDS.total), np.uint32)
+    columns = np.zeros((2, 13, WORDS.total), np.uint32)
     columns[..., WORDS.b] = rng.integers(0, 1 << 32, columns[..., WORDS.b].shape)
-    steps = Steps(steps_of(text, 42, rng).reshape(2, 21, -1), columns, WORDS)
+    steps = Steps(steps_of(text, 422, rng).reshape(2, 211, -1), columns, WORDS)
     previous = rng.integers(0, 1 << 33, steps.shape, np.uint64)
     monkeypatch.setattr(libraries, "WORTH", 1)
     special = CompiledRow(TINY)
