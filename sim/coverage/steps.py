@@ -53,8 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`, and their result words in the
-        covergroups.
+        """Count steps, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`, with their result words.
 
         Raise an `AssertionError` if the flags of undefined nibbles of a step contradict its metadata rule.
         """

@@ -39,7 +39,10 @@ def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
 def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = np.zeros((2, 13, WORDS.total), np.uint32)
     columns[..., WORDS.b] = rng.integers(0, 1 << 32, columns[..., WORDS.b].shape)
-    steps = Steps(steps_of(text, 422, rng).reshape(2, 211, -1), columns, WORDS)
+    rows = steps_of(text, 422, rng).reshape(2, 211, -1)
+    for words in (rows[..., WORDS.a], columns[..., WORDS.b]):
+        words &= np.uint32(0xBFFFBFFF)  # f16 below 2, so that few sums are Inf or NaN
+    steps = Steps(rows, columns, WORDS)
     previous = rng.integers(0, 1 << 33, steps.shape, np.uint64)
     monkeypatch.setattr(libraries, "WORTH", 1)
     special = CompiledRow(TINY)
