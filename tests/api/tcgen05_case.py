@@ -1,9 +1,9 @@
-"""Instructions of ``tcgen05.mma`` with random operands, placed by formulas from the PTX manual, not by the package's
-maps.
+"""Test cases of ``tcgen05.mma`` with random operands, whose addresses come from formulas of the PTX manual, not from
+the package's maps.
 
 Sections are of PTX ISA 9.7.16: shared-memory descriptor 4.1, instruction descriptor 4.2, packing 10.4, data path
-layouts 10.5, block scales 10.7, sparse matrices 10.8. Where the manual has a picture only, CUTLASS's fragment is read
-(metadata, copies of A, scales of layout B).
+layouts 10.5, block scales 10.7, sparse matrices 10.8. Where the manual has only a figure, the layout is that of
+CUTLASS's fragments (metadata, copies of A, scales of layout B).
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ F16, F16_2 = f"{SP}.kind::f16", f"{SP2}.kind::f16"
 MXF8 = f"{SP}.kind::mxf8f6f4.block_scale"
 NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
 
-#: Columns of tensor memory where the operands start; D may take 256.
+#: First column of each operand in tensor memory. D may take 256 columns.
 AT = SimpleNamespace(d=256, a=3, e=40, scale_a=60, scale_b=90)
-#: Width of the pattern, what moves as a whole, and the code in the descriptor.
+#: For each swizzle mode: bytes in a row of the pattern, bytes in an atom, and the code in the descriptor.
 PATTERNS = {
     "none": (16, 16, 0), "32B": (32, 16, 6), "64B": (64, 16, 4), "128B": (128, 16, 2),
     "128B with 32B atoms": (128, 32, 1),
@@ -52,12 +52,12 @@ class Case:
     text: str
     instruction: Instruction
     arguments: dict[str, Any]
-    a: NDArray  # containers, shape (m, stored k), with signs already inverted
-    b: NDArray  # (k, n)
-    c: NDArray  # (m, n)
+    a: NDArray  # A, shape (m, stored k), with signs inverted if the descriptor negates the products
+    b: NDArray  # B, shape (k, n)
+    c: NDArray  # C, shape (m, n)
     nibbles: NDArray[np.uint8] | None
     scale_a: NDArray[np.uint8] | None
-    scale_b: NDArray[np.uint8] | None  # (CTAs, n, scales)
+    scale_b: NDArray[np.uint8] | None  # shape (CTAs, n, scales along K)
     d: TensorMap
     ctas: int
 
@@ -90,8 +90,8 @@ def fill_tensor(tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> N
 def place_shared(
     smem: NDArray[np.uint8], start: int, matrix: NDArray, fmt: Format, padded: bool, transposed: bool, swizzle: str
 ) -> tuple[int, int]:
-    """Write a matrix of codes, shape (mn, k), in the manual's layout. Return its descriptor and the first byte after
-    it.
+    """Write a matrix of codes, shape (mn, k), to shared memory in the manual's layout. Return its descriptor, and the
+    first address after the matrix that is a multiple of 1024.
     """
     width, atom, code = PATTERNS[swizzle]
     bits = fmt.container_bits
@@ -99,7 +99,7 @@ def place_shared(
     period = 4 if atom == 32 else 8
     mn, k = np.indices(matrix.shape)
     inner, outer = (mn, k) if transposed else (k, mn)
-    rows_step = period * width + 16 * (swizzle == "none")  # with a gap where no alignment is required
+    rows_step = period * width + 16 * (swizzle == "none")  # unswizzled rows need no alignment and get a gap
     units_step = (outer.max() // period + 1) * rows_step
     unit = inner // per_unit
     addresses = start + outer % period * width + outer // period * rows_step
@@ -118,7 +118,7 @@ def place_shared(
 
 
 class Manual:
-    """Addresses of operands in a CTA's tensor memory. Operands that use half of the lanes start at `lane`."""
+    """Addresses of operands in a CTA's tensor memory, from the PTX manual. An operand on 64 lanes starts at `lane`."""
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -136,7 +136,7 @@ class Manual:
         self.copies = tuple(self.rows * part for part in range(self.parts))
 
     def lanes(self, row: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the lane of column 0 for a row of a CTA (figures of 10.5.1 to 10.5.7)."""
+        """Return the lane that holds column 0 of each row of D (figures in sections 10.5.1 to 10.5.7)."""
         return self.lane + 32 * (row // 16) + row % 16 if self.layout in "CF" else row
 
     def d(self, base: int) -> TensorMap:
@@ -148,12 +148,12 @@ class Manual:
         return TensorMap(lanes, base + column % width, np.zeros_like(row), i.d.bits)
 
     def metadata(self, base: int) -> TensorMap:
-        """Map of the metadata: a nibble for two tf32, eight 4-bit or four other logical elements, for each part of N
-        (10.8).
+        """Map of the metadata (10.8): a nibble for two tf32, eight 4-bit or four other logical elements, copied for
+        each part of N.
         """
         i = self.instruction
         row, chunk = np.indices((self.rows, i.k // {"tf32": 2, "mxf4": 8, "mxf4nvf4": 8}.get(i.kind, 4)))
-        if i.kind in ("f16", "tf32"):  # a word has four chunks of row r and four chunks of row r + 8
+        if i.kind in ("f16", "tf32"):  # a word holds the nibbles of four chunks of row r and of row r + 8
             line = row // 16 * 16 + chunk // 4 * 8 + row % 8
             column = np.full_like(row, base + self.descriptor.sparsity_selector)
             low = row % 16 // 8 * 16 + chunk % 4 * 4
@@ -195,16 +195,16 @@ def cut(rows: NDArray, ctas: int) -> NDArray:
 
 
 def is_padded(i: Instruction, fmt: Format) -> bool:
-    """Return whether elements are padded in shared memory, independently of :meth:`Instruction.padded_unit`."""
+    """Return whether elements are padded in shared memory, without use of :meth:`Instruction.padded_unit`."""
     return fmt.bits < 8 and "mxf4" not in i.kind
 
 
-def instruction_for(opcode: Opcode, wanted: dict[str, object]) -> Instruction:
+def instruction_for(opcode: Opcode, attributes: dict[str, object]) -> Instruction:
     """Return the first instruction of an opcode that has the given attributes."""
-    wanted = {"m": 32 if opcode.weight_stationary else 128 * opcode.cta_group, **wanted}
+    attributes = {"m": 32 if opcode.weight_stationary else 128 * opcode.cta_group, **attributes}
     return next(
         i for i in instructions_of(opcode)
-        if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in wanted.items())
+        if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in attributes.items())
     )  # fmt: skip
 
 
@@ -242,16 +242,17 @@ def case(
     swizzles: tuple[str, str] = ("none", "none"),
     options: dict[str, Any] | None = None,
     any_nibble: bool = False,
-    **wanted: object,
+    **attributes: object,
 ) -> Case:
     """Build a case with an instruction of the given shape and types, random operands, and random bits around the
     operands.
 
-    `options` are those of its descriptor, and the lane at which operands in tensor memory start. The instruction itself
-    may be given as `instruction`. Raises :class:`sptc.OperandError` where no source states how operands are placed.
+    `options` are fields of the instruction descriptor, and `lane`, at which operands in tensor memory start.
+    `attributes` select the first instruction that has them all, or contain one as `instruction`. Raises
+    :class:`sptc.OperandError` if no public source states where the operands are.
     """
     opcode = parse_opcode(text)
-    i = wanted.pop("instruction", None) or instruction_for(opcode, wanted)
+    i = attributes.pop("instruction", None) or instruction_for(opcode, attributes)
     assert isinstance(i, Instruction)
     options = {"lane": 0, **(options or {})}
     lane = options.pop("lane")
@@ -276,7 +277,7 @@ def case(
     else:
         addresses["a"] = lane << 16 | AT.a
         placed.append((manual.a(AT.a), cut(codes_a, ctas)))
-    for name, codes, fmt, transposed, swizzle in in_shared:  # rows of A, or columns of B, are shared by the CTAs
+    for name, codes, fmt, transposed, swizzle in in_shared:  # each CTA holds a part of the rows of A and columns of B
         start = end
         for image, part in zip(smem, cut(codes, ctas), strict=True):
             addresses[name], end = place_shared(image, start, part, fmt, is_padded(i, fmt), transposed, swizzle)

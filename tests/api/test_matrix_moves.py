@@ -78,13 +78,13 @@ STORE = "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 def test_wrong_addresses(rng: np.random.Generator) -> None:
     outside = "not the start of 16 bytes of an image of 2048 bytes"
-    for lane, address, said in ((3, 24, "no multiple of 16"), (15, 2048, outside), (0, -16, outside)):
+    for lane, address, reason in ((3, 24, "no multiple of 16"), (15, 2048, outside), (0, -16, outside)):
         smem, addresses = _image(rng), _addresses(rng)
         addresses[lane] = address
         with pytest.raises(OperandError) as caught:
             sptc.ldmatrix(LOAD, smem, addresses)
-        assert str(caught.value) == f"lane {lane} of {LOAD} gives the row address {address}, {said}"
-        message = f"^batch 1, lane {lane} of {STORE} gives the row address {address}, {said}$"
+        assert str(caught.value) == f"lane {lane} of {LOAD} gives the row address {address}, {reason}"
+        message = f"^batch 1, lane {lane} of {STORE} gives the row address {address}, {reason}$"
         with pytest.raises(OperandError, match=message):
             sptc.stmatrix(STORE, smem, np.stack([_addresses(rng), addresses]), _registers(rng, 32, 2))
     smem, addresses = _image(rng), _addresses(rng)
@@ -121,9 +121,9 @@ def test_wrong_operands_and_empty_batches(rng: np.random.Generator) -> None:
         with pytest.raises(OperandError, match=words):
             sptc.ldmatrix(LOAD, smem, lanes)
     words = r"^registers of .* must be a uint32 array of shape \(\.\.\., 32, 2\), not"
-    for held in (registers[:, :1], registers.astype(np.int32), registers[0]):
+    for values in (registers[:, :1], registers.astype(np.int32), registers[0]):
         with pytest.raises(OperandError, match=words):
-            sptc.stmatrix(STORE, smem, addresses, held)
+            sptc.stmatrix(STORE, smem, addresses, values)
     with pytest.raises(OperandError, match=r"do not broadcast: smem \(2,\), addresses \(3,\)$"):
         sptc.ldmatrix(LOAD, _image(rng, 2), _addresses(rng, 3))
     with pytest.raises(OperandError, match=r"do not broadcast: smem \(\), addresses \(3,\), registers \(2,\)$"):

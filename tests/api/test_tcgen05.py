@@ -19,14 +19,16 @@ OUTPUTS = 1_000_000
 
 
 def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> int:
-    """Compare all of tensor memory after a random instruction. Return the number of outputs, or 0 if A has no known
-    layout.
+    """Execute a random instruction, and compare all of tensor memory with the expected contents. Return the number of
+    outputs, or 0 if no public source states the layout of A.
     """
     kind, packed = KINDS[opcode.kind], "mxf4" in opcode.kind
-    columns = [n for n in opcode.columns if not kind.scales or m > 64 * opcode.cta_group or n % 64 == 0]  # layout B
+    # In layout B, block scales require an N that is a multiple of 64.
+    columns = [n for n in opcode.columns if not kind.scales or m > 64 * opcode.cta_group or n % 64 == 0]
     n = columns[-1] if largest else int(rng.choice(columns))
     instructions = [i for i in instructions_of(opcode) if (i.m, i.n) == (m, n)]
-    if a_in == "tensor":  # no public source defines A of elements below one byte, or with few rows of '.ws'
+    if a_in == "tensor":
+        # No public source states the layout of A for elements below one byte, and for most '.ws' forms with M < 128.
         placed = not opcode.weight_stationary or m == 128
         instructions = [i for i in instructions if packed or (i.a.bits >= 8 and (placed or (m, i.a.bits) == (64, 16)))]
         if not instructions:
@@ -57,7 +59,7 @@ def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_shape(kind: str, rng: Random) -> None:
-    """Sparse and dense, of one CTA and of two, each M with the largest N and another, with A in either memory."""
+    """Every opcode and M, with the largest N and with a random N, and with A in shared memory or in tensor memory."""
     for opcode in (opcode for opcode in every_opcode() if opcode.kind == kind):
         for m in opcode.rows:
             for a_in in ("shared", "tensor"):
@@ -79,7 +81,7 @@ def test_a_million_outputs(kind: str, rng: Random) -> None:
 @pytest.mark.parametrize("head", [WS, DENSE_WS])
 def test_zero_columns(head: str, m: int, rng: Random) -> None:
     given = case(f"{head}.kind::f16", rng, m=m, n=128)
-    mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48  # spans of 3 and 4 columns
+    mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48  # column mask: skip span 3, use span 4
     np.testing.assert_array_equal(given.run(zero_column_mask=mask), given.expected())
     zero = decode_column_mask(mask | 1 << 39, m, 128, 0, "the mask").zero
     assert 40 < zero.sum() < 64
@@ -94,7 +96,7 @@ def test_columns_are_shifted(rng: Random) -> None:
         wide = given.run(zero_column_mask=shift << 56)
         moved = given.arguments["smem"].copy()
         rows = np.arange(128 + shift)
-        assert given.arguments["b"] >> 32 & 0x3FFF  # distance from eight columns of B to the next eight columns
+        assert given.arguments["b"] >> 32 & 0x3FFF  # B's stride byte offset is not zero
         stride, leading = (given.arguments["b"] >> low & 0x3FFF for low in (32, 16))
         start = given.arguments["b"] & 0x3FFF
         places = 16 * (start + rows[:, None] // 8 * stride + np.arange(2) * leading) + rows[:, None] % 8 * 16
@@ -117,7 +119,7 @@ def test_negation_of_spliced_halves(rng: Random) -> None:
 @pytest.mark.parametrize("head", [SP, SP2, DENSE, DENSE2])
 @pytest.mark.parametrize("kind", ["tf32", "f16", "f8f6f4", "i8"])
 def test_a_is_shifted(head: str, kind: str, rng: Random) -> None:
-    """D is computed with A before the shift. Each lane then has A of the next lane, except the last lane of 32."""
+    """D is computed from A before the shift. After it, each lane but every 32nd holds A of the next lane."""
     m = 128 if head == DENSE2 else 128 * int(head[-1])
     given = case(f"{head}.kind::{kind}.ashift", rng, m=m, n=64, a_in="tensor")
     expected = given.expected()
@@ -139,7 +141,7 @@ def test_scaled_input_d(text: str, rng: Random) -> None:
 
 def test_scaled_half_precision(rng: Random) -> None:
     given = case(F16, rng, n=8, d="f16", distribution="narrow")
-    given.c[0, 0] = 0x3C00  # the value 1.0; the other accumulators have similar magnitudes
+    given.c[0, 0] = 0x3C00  # 1.0, which is not subnormal when divided by 8
     scaled = (given.c.view(np.float16) / np.float16(8)).view(np.uint16)
     given.arguments["tmem"][0, AT.d] = 0x3C00
     np.testing.assert_array_equal(given.run(scale_input_d=3), given.expected(scaled))
@@ -167,7 +169,7 @@ def test_batches_broadcast(rng: Random) -> None:
     for text in (F16, F16_2):
         given = [case(text, rng, n=16, options={"sparsity_selector": 1}) for _ in range(3)]
         assert len({(one.arguments["a"], one.arguments["idesc"]) for one in given}) == 1
-        at = given[0].ctas - 1  # axis of the batch in the images
+        at = given[0].ctas - 1  # index of the batch axis in the images
         images = {name: np.stack([one.arguments[name] for one in given], at) for name in ("tmem", "smem")}
         np.testing.assert_array_equal(given[0].run(**images), np.stack([one.run() for one in given], at))
         two = images["smem"].take([0, 1], at)
@@ -185,7 +187,7 @@ def test_batches_broadcast(rng: Random) -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "attributes"),
     [
         (F16, {"d": "f32"}),
         (F16_2, {"d": "f16"}),
@@ -199,16 +201,16 @@ def test_batches_broadcast(rng: Random) -> None:
     ],
 )
 def test_the_hardware_gives_the_same(
-    text: str, wanted: dict[str, object], rng: Random, monkeypatch: pytest.MonkeyPatch
+    text: str, attributes: dict[str, object], rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The datapaths of sm_100 and sm_120 differ only in name. Other tests build the datapath of sm_120.
+    # The datapaths of sm_100 and sm_120 differ only in name. Use that of sm_120, which other tests already build.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
-    given = case(text, rng, any_nibble=True, **{"n": 16, **wanted})
+    given = case(text, rng, any_nibble=True, **{"n": 16, **attributes})
     np.testing.assert_array_equal(given.run(backend="rtl", metadata="silicon"), given.expected())
 
 
 def test_a_wrong_map_is_seen(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test detects a metadata map that exchanges rows 0 to 7 with rows 8 to 15 in each half of the lanes."""
+    """The comparison fails if the metadata map exchanges lanes 0 to 7 with lanes 8 to 15 of each 16 lanes."""
     right = Manual.metadata
 
     def exchanged(manual: Manual, base: int) -> TensorMap:

@@ -20,13 +20,13 @@ from .tcgen05_case import AT, DENSE, DENSE2, F16, F16_2, MXF8, NVF4, SP, SP2, WS
 
 Random = np.random.Generator
 
-#: The nibbles that the manual defines.
+#: Metadata nibbles that the PTX manual defines, for each metadata rule.
 LEGAL = {"tcgen05": {4, 6, 8, 9, 12, 13, 14}, "tf32": {4, 14}}
 
 
 @pytest.mark.parametrize(("head", "kind"), [*product((SP, SP2), ("tf32", "f16", "i8", "mxf4.block_scale"))])
 def test_strict_takes_the_defined_nibbles_alone(head: str, kind: str, rng: Random) -> None:
-    """With strict metadata, each of the sixteen nibbles is tested in the first, a middle and the last chunk."""
+    """The strict policy accepts only defined nibbles. All 16 are tried in the first, a middle and the last chunk."""
     given = case(f"{head}.kind::{kind}", rng, n=32)
     i, opcode = given.instruction, parse_opcode(given.text)
     selector = given.arguments["idesc"] & 1 if i.sparsity_selectors > 1 else 0
@@ -118,7 +118,7 @@ def test_refused(rng: Random) -> None:
         with pytest.raises(sptc.Error) as caught:
             given.run(**changes)
         assert re.search(message, str(caught.value)), str(caught.value)
-    for text, flipped, message in (  # values that no public source defines
+    for text, flipped, message in (  # descriptors whose meaning no public source defines
         (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source .* columns selector [23] selects$"),
         (f"{DENSE}.kind::mxf4.block_scale", 1 << 31, r"sets K = 96, which is not modelled; bit 31 must be 0$"),
         (f"{DENSE2}.kind::mxf4.block_scale", 24 << 24, r"^scale_b must have a multiple of 64 columns, not 16"),
@@ -168,14 +168,14 @@ def test_operands_lie_beside_d_on_either_side(text: str, m: int, n: int) -> None
 
 
 def test_lanes_and_copies(rng: Random) -> None:
-    """Operands on half of the lanes share it, and copies agree."""
+    """Operands that use half of the lanes must start at the same lane, and the copies of an operand must be equal."""
     given = case(F16, rng, n=16)
     idesc = given.arguments["idesc"] ^ 12 << 24
-    for changes, told in (
+    for changes, lanes in (
         ({"d": 16 << 16 | AT.d}, "d at 16, e at 0"),
         ({"d": 16 << 16 | AT.d, "e": 16 << 16 | AT.e, "a": AT.a}, "d at 16, e at 16, a at 0"),
     ):
-        with pytest.raises(sptc.OperandError, match=f"must start at the same lane, not {told}$"):
+        with pytest.raises(sptc.OperandError, match=f"must start at the same lane, not {lanes}$"):
             given.run(idesc=idesc, **changes)
     scaled = case(NVF4, rng, n=16)
     stationary = case(f"{WS}.kind::f16", rng, m=64, n=64, options={"sparsity_selector": 0})

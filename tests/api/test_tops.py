@@ -1,4 +1,6 @@
-"""Back ends of top-level modules: bits of the golden model, flags, cycles, and rejected instructions."""
+"""Back ends that simulate top-level modules: results equal to the golden model's, metadata flags, cycles, and
+rejected instructions.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +63,8 @@ def test_every_mma_of_a_warp(arch: str, rng: Random) -> None:
 
 @pytest.mark.regression
 def test_wgmma_on_images_of_any_size(rng: Random) -> None:
-    """``wgmma`` on memory images of odd size and beyond the range of descriptors, with the cycles of one tile and of
-    two.
+    """``wgmma`` on memory images of odd size, and larger than descriptors can address. The cycles of one tile equal the
+    modelled latency.
     """
     i = parse(WGMMA)
     file = file_of(i, "sm_90", 2, rng)
@@ -83,8 +85,8 @@ def test_wgmma_on_images_of_any_size(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [F16, F16_2, NVF4, f"{DENSE}.kind::i8"])
 def test_tensor_memory(text: str, rng: Random) -> None:
-    """All of tensor memory is compared, with and without the old D, and the flags of every panel are compared with the
-    rule.
+    """All of tensor memory is compared, with and without the old D. The flags of every panel are compared with the
+    metadata rule.
     """
     for add in (True, False):
         made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
@@ -121,7 +123,7 @@ class GoldenCores:
 
 @pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])
 def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cases with different A, B and accumulators, with and without the old D: memory, D, flags and cycles."""
+    """A batch of two cases, with and without the old D. Tensor memory, D, metadata flags and cycles are compared."""
     made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
     monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
     pair = made.ctas == 2
@@ -192,7 +194,7 @@ def test_what_a_top_does_not_execute(rng: Random) -> None:
 
 
 def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: int = 1) -> MatrixOperands:
-    """Return random matrices with the given numbers of tiles, rows and columns, and of instructions along K."""
+    """Return random operands of `shape[0]` products with D of `shape[1:]`, with `steps` instructions along K."""
     (batch, m, n), container = shape, CONTAINERS[i.container_bits]
     a = random_codes(i.a, "mid", (batch, m, steps * i.stored_k), rng) << i.low_bit(i.a)
     b = random_codes(i.b, "mid", (batch, steps * i.k, n), rng) << i.low_bit(i.b)
@@ -208,7 +210,7 @@ def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: in
 
 
 def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
-    """Stand-in for a top-level module: computes by the golden model, takes a cycle per tile, and flags odd metadata."""
+    """Stand-in for a top-level module: computes by the golden model, takes a cycle per tile, and flags odd nibbles."""
     gathered = gather_warp(instruction, operands)
     flags: tuple[StepFlags, ...] = ()
     if gathered.nibbles is not None:
@@ -231,7 +233,7 @@ def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
 
 
 def test_products_without_flags(rng: Random) -> None:
-    """A recorder, a back end as an object, keeps the operands of each call, from registers, and the products."""
+    """A back end may report neither flags nor cycles. A recorder keeps the operands and the product of each call."""
     i = parse(SPARSE)
     matrix = matrices(i, (1, 16, 8), rng)
     product = multiply_held(lambda *arguments: Product(on_registers(*arguments).d), i, "sm_90", matrix)

@@ -1,4 +1,4 @@
-"""Public functions: messages for rejected operands, and the meaning of batch axes."""
+"""``sptc.mma`` and ``sptc.wgmma``: messages for rejected operands, checks of metadata, and batch axes."""
 
 import contextlib
 import re
@@ -22,10 +22,11 @@ Function = Callable[..., np.ndarray]
 
 
 def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0) -> tuple[Function, dict[str, Any]]:
-    """Return the function for an instruction and all it takes, for random tiles.
+    """Return the public function of an instruction, and its arguments for random tiles.
 
-    For wgmma: any bits, each chunk selecting its first and second element. B starts at byte 0, without swizzle; its
-    core matrices of 128 bytes follow each other along K, 64 bytes a column where A is sparse and 32 where it is dense.
+    For wgmma, operands are random bits, and the metadata selects elements 0 and 1 of every chunk. B starts at byte 0,
+    without swizzle. Its core matrices of 128 bytes are contiguous along K. A column of B has 64 bytes if A is sparse,
+    and 32 bytes if A is dense.
     """
     i = parse(text)
     if i.family == "wgmma":
@@ -177,7 +178,7 @@ PLAIN_NIBBLES, ORDERED_NIBBLES = {1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14}, {4, 8
     ],
 )
 def test_strict_takes_the_defined_nibbles_alone(text: str, legal: set[int], rng: Random) -> None:
-    """With strict metadata, each of the sixteen nibbles is tested in the first, a middle and the last chunk."""
+    """The strict policy accepts only defined nibbles. All 16 are tried in the first, a middle and the last chunk."""
     function, operands = prepared(text, 1, rng)
     i = parse(text)
     where = metadata_map(i, 0)
@@ -202,7 +203,7 @@ PLACES = [
     (FP8, 0, (10, 7, 8, 0b0000), "plain", "two different indices"),
     (SCALED, 0, (3, 5, 12, 0b0110), "ordered", "increasing indices"),
 ]
-# Last tile of each batch, as named in messages. A block has 1024 tiles.
+# How messages name the last tile of a batch of each shape. Batches are checked in blocks of 1024 tiles.
 BATCHES = {(): "", (3,): "batch 2, ", (2, 3): "batch (1, 2), ", (2100,): "batch 2099, ", (3, 700): "batch (2, 699), "}
 
 
@@ -229,9 +230,9 @@ def test_metadata_error_says_where(shape: tuple[int, ...], rng: Random) -> None:
 
 
 def test_which_metadata_is_checked(rng: Random) -> None:
-    """Row 57 is row 9 of the last warp; of several errors the first in the broadcast batch is named.
+    """If several nibbles are undefined, the message names the first in the broadcast batch.
 
-    Lanes that the selector leaves out are ignored.
+    Row 57 is row 9 of the last warp. Metadata in lanes that the selector does not choose is ignored.
     """
     _, operands = prepared(WGMMA, 3, rng, selector=1)
     operands["e"] = with_nibble(operands["e"], (2,), 96 + 7, 20, 0b1111)
@@ -252,7 +253,7 @@ def test_which_metadata_is_checked(rng: Random) -> None:
     assert refusal(sptc.MetadataError, sptc.mma, operands | {"selector": 0})
 
 
-# Codes of a chunk of stored A, in containers.
+# Stored elements of one chunk of A, all zero, as codes in containers.
 ZEROS = [
     (PLAIN, [0x0000, 0x0000]),
     (ORDERED, [0x8000, 0x0000]),
@@ -296,7 +297,7 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
 def test_software_takes_0x0_over_zeros_and_nothing_else(rng: Random) -> None:
     for text, codes in ZEROS:
         operands = with_chunk(text, codes, 0, rng)
-        if "tf32" in text:  # nibble 0x0 joins two low halves; if they read as Inf or NaN, a zero would give NaN
+        if "tf32" in text:  # nibble 0x0 joins two low halves of B; zero times Inf or NaN would be NaN
             operands["b"] = operands["b"] & np.uint32(0xFFFF0000)
         legal = with_chunk(text, codes, 0b0100, rng)["e"]
         result = sptc.mma(**operands, metadata="software")
@@ -315,7 +316,7 @@ def test_software_for_wgmma(rng: Random) -> None:
     operands |= {"a": np.zeros_like(operands["a"]), "e": np.zeros_like(operands["e"])}
     result = sptc.wgmma(**operands, metadata="software")
     assert np.array_equal(result, sptc.wgmma(**operands, metadata="silicon"))
-    operands["a"][1, 70, 2] = 1  # lane 6 of the third warp has row 32 + 1 and columns from 2 * (2 + 4)
+    operands["a"][1, 70, 2] = 1  # lane 6 of the third warp holds row 32 + 1, stored columns from 2 * (2 + 4)
     message = refusal(sptc.MetadataError, sptc.wgmma, operands | {"metadata": "software"})
     assert "batch 1, row 33, chunk 6 " in message
 
@@ -380,7 +381,7 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [DENSE, PLAIN, HALF_BYTES, SCALED, MXF8])
 def test_tiles_are_what_a_chain_of_instructions_gives(text: str, rng: Random) -> None:
-    """The software model computes 2 x 3 tiles with two steps as one product. Other back ends execute instructions."""
+    """Back ends `golden` and `native` compute 2 x 3 tiles as one product, equal to instructions executed one by one."""
     batch, rows, columns, steps = 2, 2, 3, 2
     _, drawn = prepared(text, batch * rows * columns * steps, rng)
     selector, options = drawn.pop("selector"), {"arch": drawn.pop("arch")}

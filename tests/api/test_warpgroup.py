@@ -58,7 +58,9 @@ REFUSALS = [
 
 
 def test_an_operand_that_does_not_fit(rng: Random) -> None:
-    """Also a dense or sparse form's, a transposition of other types than those of 16 bits, and a negated integer."""
+    """Further errors: metadata of a dense form or none of a sparse form, and transposition or negation of other types
+    than those of 16 bits or floats.
+    """
     for name, change, words in REFUSALS:
         operands = prepared(WGMMA, 3, rng)
         message = refusal(operands | {name: change(operands.get(name))})
@@ -95,7 +97,7 @@ def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
 
 
 def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int) -> tuple[int, int]:
-    """Return leading and stride offset of a tile whose swizzle patterns follow each other without a gap."""
+    """Return the leading and stride byte offsets of a tile whose swizzle patterns follow each other without a gap."""
     mn, k = (i.m, i.stored_k) if operand == "a" else (i.n, i.k)
     inner, outer = (mn, k) if transposed else (k, mn)
     units = inner * i.container_bits // 128
@@ -112,7 +114,7 @@ def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int)
     [TF32, FP8, BYTES, DENSE_BYTES, *[str(i) for i in every_instruction("wgmma") if i.a.bits == 16 and i.n % 5 == 1]],
 )
 def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None:
-    """A in registers with B unswizzled gives the result of both operands in swizzled memory, K-major and MN-major."""
+    """Operands in swizzled shared memory, K-major or MN-major, give the result of A in registers and B unswizzled."""
     i = parse(text)
     operands = prepared(text, 2, rng)
     stored = {
@@ -151,7 +153,7 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 @pytest.mark.parametrize("in_registers", [True, False])
 @pytest.mark.parametrize("scale_d", [True, False])
 def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d: bool, rng: Random) -> None:
-    """Software models compute a chain as one product. Other back ends execute each instruction."""
+    """Back ends `golden` and `native` compute a chain along K as one product, equal to separate instructions."""
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
     sizes = (8, 4, 4, 4)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def collect() -> Iterator[None]:
-    """Collect components that are never elaborated while a test ignores the warnings about them."""
+    """Free components that were never elaborated before the test ends, because it ignores the warnings about them."""
     yield
     gc.collect()
 

@@ -1,4 +1,4 @@
-"""Assumptions of a design with faults about its drivers: they must admit everything that the benches drive."""
+"""Assumptions about the inputs of a design with injected faults: they must permit everything that benches drive."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ FIELDS = ("a", "b", "result", "sparse", "scale")
 
 
 def kept(design: Elaboratable, inputs: list[Any], cycles: list[list[int]], *, clocked: bool = False) -> bool:
-    """Return whether inputs, given cycle by cycle, satisfy the assumptions of a design."""
+    """Return whether the inputs of all cycles satisfy the assumptions of a design."""
     simulator = Simulator(design)
     if clocked:
         simulator.add_clock(1e-6)
@@ -69,7 +69,7 @@ def test_every_instruction_may_come_and_nothing_else(rng: Random) -> None:
 
 @pytest.mark.regression
 def test_vectors_of_components_may_come(rng: Random) -> None:
-    """The vectors of all components satisfy the assumptions. An unused code at a port violates them."""
+    """The vectors of all component benches satisfy the assumptions. An unused code at a port violates them."""
     benches = component_benches(TINY)
     design = AssumedComponents(TINY, benches)
     inputs = [port for port in design.ports if port.is_input]
@@ -81,7 +81,7 @@ def test_vectors_of_components_may_come(rng: Random) -> None:
     vectors = [[int(columns[port.name][number]) for port in inputs] for number in range(100)]
     assert kept(design, [port.value for port in inputs], vectors)
     names = [port.name for port in inputs]
-    codes = {}  # of nothing, for each port of codes, by its place: elements, and results of the rounding
+    codes = {}  # an unused code for each port that takes codes of element formats or of results, by index of the port
     for name, bench in benches.items():
         codes |= {names.index(f"{name}__{port}"): len(TINY.elements) for port in bench.codes}
         if isinstance(bench.component, RoundStage):
@@ -106,7 +106,7 @@ class Wire(wiring.Component):
         return m
 
 
-#: Runs of a stream: reset, valid, payload and ready in each cycle.
+#: Runs of a stream: reset, valid, payload and ready in each cycle; whether the run is permitted; its name.
 RUNS = [
     ([(0, 1, 5, 1), (0, 1, 6, 1), (0, 0, 0, 1)], True, "taken"),
     ([(0, 1, 5, 0), (0, 1, 5, 0), (0, 1, 5, 1), (0, 0, 0, 0)], True, "waits"),
@@ -117,8 +117,8 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("cycles", "may_come", "_what"), RUNS, ids=[what for *_, what in RUNS])
-def test_what_waits_at_a_stream_stays(cycles: list[tuple[int, ...]], may_come: bool, _what: str) -> None:
+@pytest.mark.parametrize(("cycles", "may_come", "_name"), RUNS, ids=[name for *_, name in RUNS])
+def test_a_waiting_payload_is_assumed_stable(cycles: list[tuple[int, ...]], may_come: bool, _name: str) -> None:
     m, design = Module(), AssumedStream(Wire())
     m.domains.sync = domain = ClockDomain()
     m.submodules.design = design
@@ -126,7 +126,7 @@ def test_what_waits_at_a_stream_stays(cycles: list[tuple[int, ...]], may_come: b
     assert kept(m, inputs, [*map(list, cycles)], clocked=True) is may_come
 
 
-def test_more_may_be_assumed() -> None:
+def test_further_assumptions() -> None:
     for payload, may_come in ((4, True), (3, False)):
         m, design = Module(), Wire()
         m.d.comb += Assume(design.i.payload != 3)
@@ -135,7 +135,7 @@ def test_more_may_be_assumed() -> None:
         assert kept(more, inputs, [[1, 2, 1], [1, payload, 1]], clocked=True) is may_come
 
 
-def test_what_nobody_looks_at_is_not_shown() -> None:
+def test_unused_outputs_are_forced_to_zero() -> None:
     """A payload that is not valid, and the ready of an input during reset, are forced to zero."""
     design = AssumedStream(Wire())
     m = Module()

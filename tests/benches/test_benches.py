@@ -1,7 +1,7 @@
 """Benches in cocotb: every component, the unit, the core and the warp are compared with the golden model.
 
-The quick tier runs one on a small top that answers nonsense (``test_nonsense.py``), and compares the components without
-a bench (``rtl/test_components.py``).
+These tests belong to the regression. The quick tier compares the components without a bench
+(``rtl/test_components.py``).
 """
 
 import shutil
@@ -20,7 +20,7 @@ from sptc.sim.coverage.code import CodeCoverage
 from sptc.sim.coverage.groups import Coverage
 from sptc.sim.coverage.steps import StepCoverage
 
-#: Number of vectors of each component, and of steps, tiles and instructions of each test.
+#: Vectors of each component, steps of a row, tiles of a core, and instructions of a warp in a run.
 ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
     *("metadata", "mux8", "mux16", "select"),
@@ -31,7 +31,7 @@ TINY_COMPONENTS = {
 COVERAGE_SEED = 5
 #: Name of one preset for each different datapath.
 DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESETS.items())}.values()]
-#: Number of vectors of each component if a bench runs on several simulators or in part.
+#: Number of vectors of each component in the test of JUnit XML.
 FEW = 200
 
 
@@ -59,7 +59,9 @@ def test_on_icarus(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: str) -> None:
-    """A datapath that is drawn in every run. Datapaths with many units differ mostly in the bytes per step."""
+    """Each run draws half of the datapaths. Cores and warps are drawn from two presets; others differ mostly in
+    the bytes per step.
+    """
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
         assert bench(preset, top, ITEMS[top]).run(seed) == [], preset
@@ -91,7 +93,8 @@ def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pyte
     assert report["line"]["percentage"] == 100
     assert 80 < report["branch"]["percentage"] < 100
     assert 80 < report["toggle"]["percentage"] < 100
-    assert main(["coverage", str(path), str(built.code_coverage)]) == 1  # a short run does not reach every bin
+    # The exit status is 1, because a short run does not reach every bin.
+    assert main(["coverage", str(path), str(built.code_coverage)]) == 1
     shown = capsys.readouterr().out
     assert "tiny: selection of 16 bits" in shown
     assert f"line: {report['line']['hit']} of {report['line']['points']} blocks of statements that ran" in shown

@@ -1,4 +1,4 @@
-"""Stored vectors precede random ones in component benches, in blocks of steps, and in directed tiles."""
+"""Stored test vectors precede random ones in component benches, in blocks of steps, and in directed tiles."""
 
 from functools import cache
 from itertools import islice
@@ -14,7 +14,7 @@ from sptc.sim.benches.components import component_benches
 from sptc.sim.benches.directed import DotProduct, directed_operands, dot_products
 from sptc.verify.directed import directed_matrices
 
-#: Some benches and datapaths are only asked what they can carry.
+#: Some components only serve to find which vectors fit their ports, and are never elaborated.
 pytestmark = [pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable"), pytest.mark.usefixtures("collect")]
 VECTORS = [(vector["component"], vector["ports"]) for vector in directed._stored()["components"]]
 
@@ -25,7 +25,7 @@ def one_step_instructions() -> list[Instruction]:
 
 
 def instructions(one: DotProduct) -> list[Instruction]:
-    """Return the one-step instructions of all datapaths that can sum the given dot product."""
+    """Return the instructions of all datapaths, cut to one step along K, that can compute the given dot product."""
     return [i for i in one_step_instructions() if one.fits(i)]
 
 
@@ -49,7 +49,7 @@ def test_a_datapath_carries_each_vector() -> None:
         )
 
 
-def test_every_product_meets_its_partner() -> None:
+def test_metadata_selects_the_partner_of_each_element() -> None:
     """The nibbles of a tile select, for each stored element, the element of B that the stored vector pairs with it."""
     for one in dot_products():
         chosen = instructions(one)
@@ -71,7 +71,7 @@ def test_every_product_meets_its_partner() -> None:
             assert (tile.c == one.c).all(), (one, str(i))
 
 
-def test_blocks_begin_with_all_of_them(rng: np.random.Generator) -> None:
+def test_random_blocks_begin_with_all_directed_blocks(rng: np.random.Generator) -> None:
     config, arch = PRESETS["rtx-blackwell"], ARCHITECTURE_OF_PRESET["rtx-blackwell"]
     count = sum(len([*directed_operands(i, 1, 1)]) for i in native(config, arch))
     assert count
@@ -79,7 +79,7 @@ def test_blocks_begin_with_all_of_them(rng: np.random.Generator) -> None:
     assert [name.endswith(" directed") for name in names] == [True] * count + [False] * 20
 
 
-def test_the_first_directed_tile_has_it(rng: np.random.Generator) -> None:
+def test_the_first_directed_tile_holds_each_vector(rng: np.random.Generator) -> None:
     for one in dot_products():
         i = instructions(one)[0]
         place = [other for other in dot_products() if other.fits(i)].index(one)

@@ -1,4 +1,4 @@
-"""Fault injection, and a check that benches and the fast regression detect the same faults."""
+"""Fault injection: the fault regression compares every output bit, and proofs decide the faults that it misses."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ VERDICTS = {True: Verdict.EQUIVALENT, False: Verdict.TOLD_APART}
 
 
 def absorbed() -> str:
-    """Return a design of two cells, $2 and $3, that outputs `a`. Only a prover shows that cell $2 has no effect."""
+    """Return the RTLIL of a | (a & b), which equals `a`. Only a prover shows that cell $2, the AND, has no effect."""
     m, (a, b, y) = Module(), (Signal(4, name=name) for name in "aby")
     m.d.comb += y.eq(a | (a & b))
     return to_rtlil(m, "bench", ports=[a, b, y])
@@ -68,7 +68,7 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     assert {fault.component for fault in faults} == of_top.netlist.areas.keys()
     assert of_top.first_failure(None) is None
     survivors = [fault for fault in faults if of_top.first_failure(fault) is None]
-    assert of_top.first_failure(None) is None, "a fault left something behind"
+    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
     settings = Settings("tiny", top, 1)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config)) if top == "row" else None
     left = [str(fault) for fault in survivors if settled(TOP, fault, folder, 300, pipeline) is not Verdict.EQUIVALENT]
@@ -129,14 +129,14 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.bench
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
-    """Every fault is detected or changes no output, and no failure is reported without a fault."""
+    """Most faults are detected. At most one other is not proved to change no output. Without a fault, nothing fails."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
     write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
     of_top = regression(settings, 12, seed, tmp_path)
     faults = of_top.netlist.faults
     assert of_top.first_failure(None) is None
     left = [fault for fault in faults if of_top.first_failure(fault) is None]
-    assert of_top.first_failure(None) is None, "a fault left something behind"
+    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     verdicts = {fault: settled(TOP, fault, tmp_path, 60) for fault in left}
     assert [fault for fault in left if verdicts[fault] is Verdict.TOLD_APART] == []
@@ -150,14 +150,14 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.bench
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
-    """No failure is reported without a fault, most faults are detected, and no detected fault is proved equivalent."""
+    """Without a fault, nothing fails. Most faults are detected, and a detected fault is not proved equivalent."""
     settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))
     echoing_program(TCGEN05_ARRAY, 24, np.random.default_rng(seed)).write(tmp_path / "jobs")
     of_top = regression(settings, 24, seed, tmp_path)
     faults = of_top.netlist.faults
     assert of_top.first_failure(None) is None
     left = [fault for fault in faults if of_top.first_failure(fault) is None]
-    assert of_top.first_failure(None) is None, "a fault left something behind"
+    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     (seen,) = islice((fault for fault in faults if fault not in left), 1)
     assert settled(TOP, seen, tmp_path, 5, box=ECHOING_ARRAY) is not Verdict.EQUIVALENT
@@ -196,13 +196,13 @@ def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
 @pytest.mark.parametrize(
     ("command", "same"),
     [
-        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the part has the same inputs
-        ("inv -module bench -cell $4 -port Y -portbit 0", True),  # the part does not read the bit
+        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the inputs of the multiplier stay the same
+        ("inv -module bench -cell $4 -port Y -portbit 0", True),  # the multiplier does not read bit 0
         ("inv -module bench -cell $4 -port Y -portbit 5", False),
     ],
 )
-def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
-    """The fault is in front of a multiplier, which no solver can handle in this time unless it stays a black box."""
+def test_proofs_around_a_multiplier(tmp_path: Path, command: str, same: bool) -> None:
+    """The faulty cell drives a multiplier. No solver can decide this in time unless the multiplier is a black box."""
     part, whole, product = Module(), Module(), Signal(23, name="product")
     x, a, b = Signal(24, name="x"), Signal(24, name="a"), Signal(24, name="b")
     part.d.comb += product.eq(x[1:13] * x[13:])
@@ -217,14 +217,14 @@ def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
 @pytest.mark.parametrize(
     ("command", "same"),
     [
-        ("const0 -port A -portbit 1", True),  # 7 would be read as 5, but 7 never occurs
+        ("const0 -port A -portbit 1", True),  # the fault turns code 7 into 5, but 7 never occurs
         ("const1 -port A -portbit 1", False),
         ("const0 -port A -portbit 2", False),
         ("inv -port Y -portbit 0", False),
     ],
 )
 def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, same: bool) -> None:
-    """Inputs that can reach the faulty cell determine the verdict. A difference at the cell alone proves nothing."""
+    """A fault is equivalent if the cell's output is equal for all inputs that can reach it, and undecided otherwise."""
     code, held, result, m = Signal(3, name="code"), Signal(3), Signal(4, name="result"), Module()
     m.submodules.assumption = assumption = Module()
     assumption.d.comb += Assume(code < 7)
@@ -238,7 +238,7 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert settled("bench", fault, tmp_path, PATIENCE) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
 
 
-def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that inverts a bit if the lowest bit is one has no effect, because the lowest bit of an even number is
     zero.
     """
@@ -252,9 +252,9 @@ def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pyt
     assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.EQUIVALENT
 
 
-@pytest.mark.parametrize(("before", "found"), [(1, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
-def test_what_is_far_from_a_cone_does_what_it_likes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, found: Verdict
+@pytest.mark.parametrize(("before", "verdict"), [(1, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
+def test_a_proof_of_a_cone_leaves_its_inputs_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, verdict: Verdict
 ) -> None:
     """Code 7 never occurs, but only a proof that includes the register in front of the cone can use this fact."""
     code, held, result, m = Signal(3, name="code"), Signal(3), Signal(1, name="result"), Module()
@@ -266,13 +266,13 @@ def test_what_is_far_from_a_cone_does_what_it_likes(
     cells = re.findall(r"cell \$eq (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
     cell = next(name for name, connections in cells if "3'101" in connections)
     fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port A -portbit 1")
-    assert settled("bench", fault, tmp_path, PATIENCE) is found
+    assert settled("bench", fault, tmp_path, PATIENCE) is verdict
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("top", [top for top in ITEMS if top != "row"])
-def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> None:
-    """Some proof attempt on a detected fault ends soon. For a row, every attempt does (test_pipelines.py)."""
+def test_a_detected_fault_is_not_equivalent(injected: Callable, top: str) -> None:
+    """At least one proof attempt on a detected fault ends in time, with a counterexample (rows: test_pipelines.py)."""
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
     verdicts = (settled(TOP, fault, folder, 60) for fault in killed[:: max(1, len(killed) // 8)])
@@ -295,7 +295,7 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
-    """Return the outputs of :data:`ABSORBED` by Yosys, for all inputs that matter and each selected fault."""
+    """Return the outputs of :data:`ABSORBED` by Yosys, a line for each selected fault: all `a` with three `b`."""
     every = product(selected, range(16), (0, 6, 9))
     evaluated = "".join(f"eval -set a {a} -set b {b} {select} -show y\n" for select, a, b in every)
     result = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")
@@ -332,7 +332,7 @@ def test_shares_follow_areas(areas: list[int], count: int, shares: list[int]) ->
 
 
 def test_areas_of_components(tmp_path: Path) -> None:
-    """The areas belong to an AND of four bits, an inverter, and an OR: six, two and six transistors per bit."""
+    """Areas in transistors, for four bits: six per bit of an AND, two of an inverter, and six of an OR."""
     ands, whole = Module(), Module()
     a, b, y, anded = (Signal(4, name=name) for name in ("a", "b", "y", "anded"))
     ands.d.comb += anded.eq(a & b)

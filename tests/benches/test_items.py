@@ -74,8 +74,8 @@ def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
             assert (shown >> 16 * row + chunk & 1) == flag
 
 
-def test_what_tiles_meet(rng: Random) -> None:
-    """Tags of any kind, every code of a rule and codes of none, expected flags, overflows that come in and go out."""
+def test_tiles_cover_tags_rules_flags_and_overflow(rng: Random) -> None:
+    """Random tiles have many tags and metadata flags, all eight rule codes, and overflow at input and output."""
     tags, rules, flags, came, left = set(), set(), set(), 0, 0
     layout, answer = tile_layout(TINY, TAG), tile_result_layout(TINY, TAG)
     place = layout["control"].offset + control_layout()["rule"].offset
@@ -125,8 +125,8 @@ def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("recipe", "least"), [("_enlarge", 2), ("_bring_near", 20)])
-def test_some_blocks_are_made_so(recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
-    """Of 300 blocks, one in twenty has the largest products, and one in five of floats has nearly special elements."""
+def test_share_of_extreme_blocks(recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
+    """About one block in twenty has the largest products; one float block in five has elements near special values."""
     made = 0
 
     def counted(*_: object) -> None:

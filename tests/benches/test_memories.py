@@ -1,4 +1,4 @@
-"""Memories of benches, with ports of plain values: data come in the cycle after a read, and noise without one."""
+"""Memory models of benches, without a simulator: data appear in the cycle after a read, and noise without a read."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +9,7 @@ from sptc.rtl.fetch import PANEL_ROWS
 from sptc.rtl.tensor_memory import TENSOR_LANES
 from sptc.sim.benches.memories import ColumnMemory, SharedMemory
 
-#: Cycles in which noise comes to every port.
+#: Number of cycles without a read, enough for noise at every port.
 MANY = 300
 
 
@@ -19,7 +19,7 @@ def values(top: Any, name: str, count: int) -> list[int]:
 
 @pytest.mark.parametrize("kind", [SharedMemory, ColumnMemory])
 def test_what_is_read(kind: type, rng: np.random.Generator) -> None:
-    """Nothing remains of a read: neither in the next cycle, nor where the read met a reset."""
+    """Data of a read appear in one cycle only, and never if a reset coincides with the read."""
     shared = kind is SharedMemory
     count = PANEL_ROWS if shared else TENSOR_LANES
     names = [f"memory__data__{number}" for number in range(count)] + ["memory__read", "memory__column"]

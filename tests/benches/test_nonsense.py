@@ -22,8 +22,8 @@ ITEMS = 20
 
 
 class Nonsense(wiring.Component):
-    """Faulty component with stream ports: each item gives a result of zero, or the first item gives none if `mute` is
-    set.
+    """Faulty component with stream ports: every result is zero, or, if `mute` is set, it accepts one item and gives no
+    result.
     """
 
     def __init__(self, like: wiring.Component, mute: bool) -> None:
@@ -83,9 +83,10 @@ def test_failures_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.regression
 def test_a_row(seed: int, tmp_path: Path) -> None:
     row = Row(Settings("tiny", "row", ITEMS).config)
-    found = failures("row", tmp_path, seed, to_verilog(Silent(), "bench", ports=[port.value for port in ports_of(row)]))
-    assert len(found) == 2
-    assert all("the result is 0x0, not" in failure.message for failure in found)
+    text = to_verilog(Silent(), "bench", ports=[port.value for port in ports_of(row)])
+    reported = failures("row", tmp_path, seed, text)
+    assert len(reported) == 2
+    assert all("the result is 0x0, not" in failure.message for failure in reported)
 
 
 @pytest.mark.regression

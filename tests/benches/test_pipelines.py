@@ -33,7 +33,7 @@ def design(connect: Callable[[Module, Signal, Signal], None], *, enabled: bool =
 
 
 def connect(form: str, m: Module, x: Signal, y: Signal) -> None:
-    """Connect x to y by registers: two stages, or something that is no pipeline of registers without a reset."""
+    """Connect x to y by registers. Only `two stages` is a balanced pipeline of registers without a reset."""
     first, second, beside = (Signal(4, reset_less=form != "reset") for _ in range(3))
     if form == "two stages":
         m.d.sync += [first.eq(x + 1), beside.eq(Mux(x[0], 0, x)), second.eq(first ^ beside)]
@@ -99,16 +99,16 @@ def of_case(folder: Path, mode: str, code: int) -> Fault:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code", "found"),
+    ("mode", "code", "verdict"),
     [
         ("const0", 0, Verdict.TOLD_APART),
         ("const0", 1, Verdict.TOLD_APART),
         ("const0", 2, Verdict.EQUIVALENT),  # the selected case multiplies by zero
     ],
 )
-def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, found: Verdict) -> None:
+def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, verdict: Verdict) -> None:
     monkeypatch.setattr(equivalence, "_LEVELS", ())
-    assert settled("bench", of_case(multiplier, mode, code), multiplier, 60.0, PIPELINE) is found
+    assert settled("bench", of_case(multiplier, mode, code), multiplier, 60.0, PIPELINE) is verdict
 
 
 @pytest.mark.regression
@@ -119,7 +119,7 @@ def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
 
 
 def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
-    """If the registers were replaced by wires, this design would never output a one. It is no pipeline."""
+    """This design is no balanced pipeline: if wires replaced its registers, its output would always be zero."""
 
     def rising(m: Module, x: Signal, y: Signal) -> None:
         before = Signal(4, reset_less=True)
@@ -133,7 +133,7 @@ def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.regression
-def test_killed_faults_of_a_row_are_told_apart(tmp_path: Path, seed: int) -> None:
+def test_every_fault_of_a_row_is_decided(tmp_path: Path, seed: int) -> None:
     """No drawn fault of a row is undecided, because every proof is easy once the control word is fixed."""
     settings = Settings("tiny", "row", 1)
     netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)

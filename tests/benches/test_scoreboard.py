@@ -33,7 +33,7 @@ def observe(*cycles: Cycle, longest_wait: int = 5) -> Scoreboard:
 
 
 def test_runs_that_break_no_rule() -> None:
-    """An item may leave as it enters, a reset forgets what was under way, and a stall is no silence."""
+    """A result may come in the cycle of its item, a reset discards items in flight, and stalled results may wait."""
     held = cycle(result=0x101, ready=False)
     run = observe(RESET, cycle(taken=True), cycle(taken=True), cycle(result=0x100), held, held, cycle(result=0x101))
     assert (run.delivered, run.under_way) == (2, 0)
@@ -52,15 +52,15 @@ def test_what_is_under_way() -> None:
     ("message", "cycles"),
     [
         ("no item is in flight", [cycle(result=0x100)]),
-        ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # twice
-        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # sent before the reset
-        ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # lost or reordered
+        ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # result given twice
+        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # an item sent before the reset
+        ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # item 0 is lost
         ("withdrawn", [cycle(taken=True), cycle(result=0x100, ready=False), cycle()]),
         ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),
         ("no result for 6 cycles with 1 items", [cycle(taken=True), *[cycle()] * 6]),
-        ("no result for 6 cycles", [cycle(taken=True)] * 7),  # the component accepts items but gives no results
+        ("no result for 6 cycles", [cycle(taken=True)] * 7),  # items are accepted without results
         ("has not been taken for 6 cycles", [cycle(waits=True)] * 6),
-        ("has not been taken for 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # stalls between
+        ("has not been taken for 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # output stalls
     ],
 )
 def test_a_broken_rule(message: str, cycles: list[Cycle]) -> None:

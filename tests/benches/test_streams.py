@@ -38,7 +38,7 @@ def cycle(ready: bool, reset: bool = False, valid: bool = True) -> Cycle:
 
 
 def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence[bool]) -> list[tuple[Inputs, int]]:
-    """Return inputs and payload of the top-level module for each cycle of a pattern, with a constant input `ready`."""
+    """Return the inputs and the payload that the driver sets in each cycle. `ready` is that of stream `i`, by cycle."""
     driver = StreamDriver(top, items(), chain(pattern, repeat(GAP)), lambda _: None)
     results = []
     for is_ready in ready:
@@ -66,8 +66,11 @@ def test_what_is_offered_stays(top: Any) -> None:
     assert [payload for _, payload in result] == [100] * 5 + [101]
 
 
-def test_draining_and_what_happened_decide_before_the_pattern(top: Any) -> None:
-    """While draining, no new item is offered, all results are accepted, and no reset occurs. A pending item stays."""
+def test_draining_and_reactions_override_the_pattern(top: Any) -> None:
+    """While draining, no new item is offered, a pending item stays, all results are accepted, and no reset occurs.
+
+    A reaction to the last cycle replaces the pattern of the next cycle.
+    """
     driver = StreamDriver(top, items(), repeat(STALL), lambda _: None)
     driver.drive()
     driver.update(cycle(ready=False))
@@ -86,8 +89,10 @@ def test_draining_and_what_happened_decide_before_the_pattern(top: Any) -> None:
     assert results == [(0, 1, 0), (1, 0, 0), (1, 1, 0)]
 
 
-def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:
-    """One stall in twenty ends with both transfers. With resets, one in fifty transfers or results meets a reset."""
+def test_rare_events_are_forced(rng: np.random.Generator) -> None:
+    """In one of twenty cycles, a stall ends with transfers at both streams. If resets are enabled, one of fifty cycles
+    with a transfer or a result is followed by a reset.
+    """
     waits = Cycle(False, False, False, True, False, 0)
     enters, leaves = Cycle(False, True, True, False, False, 0), Cycle(False, False, False, True, True, 0)
     idle = Cycle(False, True, False, False, True, 0)

@@ -64,7 +64,7 @@ def run(bench: Callable, top: Top, folder: Path, seed: int, coverage: str = "", 
 
 
 def test_every_form_of_wgmma_meets_every_stall(bench: Callable, seed: int, tmp_path: Path) -> None:
-    """Some coincidences occur once in hundreds of instructions. Coverage is added up over at most eight runs."""
+    """Some coverage bins are hit once in hundreds of instructions. Coverage is accumulated over at most eight runs."""
     path = tmp_path / "coverage.json"
     for further in range(8):
         assert run(bench, WARPGROUP, tmp_path, seed + further, str(path), ITEMS_AT_LENGTH) == []

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from sptc.cli import main
 
-#: Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+#: Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
 FORKS = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
@@ -31,18 +31,18 @@ class CommandLine:
         self.capsys, self.command = capsys, command
 
     def status(self, *words: object) -> object:
-        """Return the exit status of a call, also if the parser ends it. The captured output is not read."""
+        """Return the exit status of a call, also if the argument parser exits. The captured output stays unread."""
         try:
             return main([*self.command.split(), *map(str, words)])
         except SystemExit as end:
             return end.code
 
     def streams(self, *words: object, status: int = 0) -> tuple[str, str]:
-        """Return what a call prints, and its errors without the line about the first build."""
+        """Return the standard output of a call, and its standard error without the line about the first build."""
         self.capsys.readouterr()
         left = self.status(*words)
         output, errors = self.capsys.readouterr()
-        assert left == status, f"{words} ended with {left}: {errors}{output}"
+        assert left == status, f"{words} ended with status {left}: {errors}{output}"
         return output, complaints(errors)
 
     def text(self, *words: object, status: int = 0) -> str:
@@ -72,7 +72,7 @@ class CommandLine:
 
 
 def complaints(errors: str) -> str:
-    """Return standard error without the line about the first build, of which a full cache knows nothing."""
+    """Return standard error without the line about the first build, which is missing if the cache has the model."""
     return re.sub(r"^sptc: building .*\n", "", errors)
 
 
@@ -93,7 +93,7 @@ def on_a_terminal(*words: object) -> tuple[bytes, str]:
         try:
             while part := os.read(control, 1 << 16):
                 shown += part
-        except OSError:  # Linux reports in this way that the other end is closed
+        except OSError:  # Linux reports that the other end is closed
             pass
         os.close(control)
         assert process.wait(600) == 0
@@ -109,7 +109,7 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
     started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet)]
     try:
         deadline = time.monotonic() + 600
-        while not where.exists() or not where.read_text().endswith("}"):  # workers need the whole file
+        while not where.exists() or not where.read_text().endswith("}"):  # workers read the complete file
             assert time.monotonic() < deadline, "the scheduler does not start, or this machine is too slow"
             time.sleep(0.1)
         one = ["--scheduler-file", str(where), "--no-nanny", "--nthreads", "2"]

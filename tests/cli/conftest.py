@@ -11,7 +11,7 @@ from sptc.tests.cli.command_line import CommandLine
 def cli(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> CommandLine:
-    """Caller of the command that a test file names in COMMAND, in a folder of the test."""
+    """Helper that calls the command named by COMMAND in the test file, in a temporary folder."""
     monkeypatch.chdir(tmp_path)
     return CommandLine(capsys, getattr(request.module, "COMMAND", ""))
 

@@ -77,7 +77,7 @@ def test_a_picture(least: Path, cli: CommandLine) -> None:
 
 
 def test_files_of_configurations(tmp_path: Path) -> None:
-    """Every preset is read back as `sptc presets --json` prints it; a file without a name has the name of the file."""
+    """A preset in JSON is read back unchanged. A configuration without a name gets the name of its file."""
     path = tmp_path / "file.json"
     for config in PRESETS.values():
         path.write_text(json.dumps(asdict(config)))

@@ -52,14 +52,14 @@ def faulty(monkeypatch: pytest.MonkeyPatch, faulty_compute: Callable[..., NDArra
 
 
 def test_presets_and_chosen_instructions(cli: CommandLine, tmp_path: Path) -> None:
-    """A preset names its architectures; chosen instructions run until all had their turn."""
+    """A preset selects its architectures. A campaign of chosen instructions runs until it has computed each of them."""
     totals = []
     for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
         report = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
         totals.append(sorted((pair["preset"], pair["pair"], pair["outputs"]) for pair in report["pairs"]))
     assert totals[0] == totals[1] == totals[2]
     assert {preset for preset, *_ in totals[0]} == {"ampere"}
-    assert cli.status("--preset", "tiny") == 2  # which has no architecture
+    assert cli.status("--preset", "tiny") == 2  # no architecture has this preset
     texts = [str(PLAN.shard(index).instruction) for index in (0, 3)]
     total = cli.json("--instruction", *texts, "--arch", "sm_90", "--tiles", 1, "--state", tmp_path)["total"]
     actual = {(record["instruction"], record["distribution"]) for record in records(tmp_path)}
@@ -87,7 +87,7 @@ def test_a_table_and_a_total(cli: CommandLine) -> None:
     assert re.fullmatch(whole + r"[0-9.]+ s, [0-9,]+ outputs/s", verdict), verdict
 
 
-def test_json_of_so_many_outputs_and_a_new_seed_for_each_campaign(cli: CommandLine) -> None:
+def test_limit_of_outputs_and_a_new_seed_for_each_campaign(cli: CommandLine) -> None:
     sizes = [PLAN.shard(index).outputs for index in range(5)]
     report = cli.json(*SMALL, "--outputs", sum(sizes[:3]) + 1)
     total = report["total"]
@@ -265,7 +265,7 @@ def test_an_interrupted_campaign_resumes(
         process = subprocess.Popen(command(*words), start_new_session=True, **pipes)
         until(lambda least=least: len(records(tmp_path)) >= least)
         workers = children(process.pid)
-        if sign == signal.SIGINT:  # a terminal sends the signal to all processes
+        if sign == signal.SIGINT:  # signal all processes, as a terminal does
             os.killpg(process.pid, sign)
         else:
             process.send_signal(sign)

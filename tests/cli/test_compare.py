@@ -53,7 +53,7 @@ def test_one_matrix_in_every_format(cli: CommandLine, rng: np.random.Generator) 
     for name in ("bitmask", "ptx"):
         text = cli.text("dense.safetensors", f"{name}.safetensors", "--tensor", "a.weight")
         assert text == "all 8,192 elements of 1 tensor equal\n"
-    # -8 and 7 are the extreme codes: 7.5 is divided by the scale 1, rounded to 8, and saturates at 7.
+    # The extreme codes of s4 are -8 and 7: 7.5 is divided by the scale 1, rounded to 8, and saturates at 7.
     write_tensors(Path("seven.npz"), {"w": np.where(dense > 0, 7, np.where(dense < 0, -8, 0))}, {})
     assert cli.text("marlin_24.safetensors", "seven.npz") == "all 8,192 elements of 1 tensor equal\n"
 

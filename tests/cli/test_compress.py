@@ -39,12 +39,12 @@ def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
     assert expanded["elements"] == "bfloat16"
     expected = expand(sparsify(dense.astype(ml_dtypes.bfloat16), "2:4", prune=True))
     np.testing.assert_array_equal(read_matrix(back).astype(np.float32), expected.astype(np.float32))
-    # A pruned matrix is structured-sparse.
+    # The expanded matrix is still 2:4 sparse.
     assert cli.json(back, "--check")["stored_nonzero"] == expanded["stored_nonzero"]
 
 
 def test_conversions(dense: NDArray, cli: CommandLine) -> None:
-    """PyTorch's format is the one of CUTLASS 2.x under another name, to write and to read."""
+    """`pytorch` is another name of format `cutlass2`. Conversions through all formats keep a matrix."""
     for name in ("pytorch", "cutlass2"):
         report = cli.json("dense.npy", "--prune", "--to", name, "--output", f"{name}.npz")
         assert (report["written"], report["producer"]) == ("cutlass2", "pytorch")

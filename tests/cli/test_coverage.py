@@ -19,7 +19,7 @@ def write(name: str, hits: list[int], configuration: str = "tiny", labels: str =
 
 
 def test_tables(cli: CommandLine) -> None:
-    """Files are merged, what is missing is named, and configurations stand side by side."""
+    """Files are merged, missing bins are named, and the table has a row for each configuration."""
     one, two = write("1.json", [1, 0, 5, 0]), write("2.json", [0, 3, 0, 0])
     assert cli.status(one) == cli.status(two) == 1
     output = cli.text(one, two)

@@ -18,7 +18,7 @@ LINES = [
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the requirements of the package by other requirements."""
+    """Replace the requirements of the package by those in LINES."""
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: LINES)
 
 

@@ -23,9 +23,7 @@ DENSE = "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
 
 @pytest.fixture(scope="module", autouse=True)
 def _mapped_once() -> Iterator[None]:
-    """Map a datapath only once to gates and once to the cells of these tests, since the tests differ only in
-    operands.
-    """
+    """Map each datapath once for each library, since most tests differ only in operands."""
     netlists: dict[tuple[CoreConfig, bool, bool], MappedNetlist] = {}
 
     def mapped(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
@@ -48,11 +46,11 @@ def words(cli: CommandLine) -> list[str]:
 
 def actions(path: str, column: str) -> dict[tuple[str, str], float]:
     """Return the sums of one column of a CSV file, by instruction and operands."""
-    found: dict[tuple[str, str], float] = {}
+    sums: dict[tuple[str, str], float] = {}
     for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()):
         key = row["action"], row["operands"]
-        found[key] = found.get(key, 0) + float(row[column])
-    return found
+        sums[key] = sums.get(key, 0) + float(row[column])
+    return sums
 
 
 @pytest.mark.regression
@@ -114,7 +112,7 @@ def test_matrices(words: list[str], cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLine) -> None:
-    """A datapath that does not select takes less."""
+    """A dense instruction takes less energy on a datapath without selection of operands."""
     printed = cli.text(*words[2:], SPARSE, "--csv", "gates.csv")
     assert "switched gate equivalents (four transistors) per kept" in printed
     zeros, normal = (float(line.split()[2]) for line in printed.splitlines() if line.startswith(SPARSE))
@@ -126,7 +124,7 @@ def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLin
 
 @pytest.mark.regression
 def test_glitches_a_warp_and_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
-    """A unit without registers takes nothing where all operands are zero, and nothing is compared with that."""
+    """A unit without registers takes no energy if all operands are zero, so no ratio to it is printed."""
     printed = cli.text(*words, SPARSE, "--glitches")
     assert "with glitches of gates that have one unit of delay" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
@@ -143,16 +141,16 @@ def test_what_if_and_a_picture(words: list[str], cli: CommandLine) -> None:
     operands = ["--operands", "normal,75%", "--what-if"]
     printed = cli.text(*words, SPARSE, DENSE, *operands, "--plot", "energy.svg")
     held = "where one operand of a product is zero, the other is held"
-    for said, count in (
+    for text, count in (
         ("the clock of registers that never change is gated: ", 4),
         ("each output takes all of K before the next one: ", 4),
         ("it has no formats but s8: ", 4),
         (f"{held}: ", 2),
     ):
-        assert printed.count(said) == count, said
+        assert printed.count(text) == count, text
     normal, mostly_zeros = cli.json(*words, DENSE, *operands)["measured"]
     saved = [1 - row["what_if"][held] / row["total"] for row in (normal, mostly_zeros)]
     assert saved[1] > 0.05 > saved[0] >= 0
     drawn = Path("energy.svg").read_text(encoding="utf-8")
-    for said in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy of a kept product"):
-        assert said in drawn
+    for text in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy of a kept product"):
+        assert text in drawn

@@ -274,7 +274,7 @@ def test_the_picture(text: str, cli: CommandLine) -> None:
     headings = [label for label in labels if " bits each, in " in label]
     assert [heading.split(",")[0] for heading in headings if heading[0] in "BC"] == ["B", "C and D"]
     if text == F16:
-        # A, B, and C with D have 128 registers each. Nibbles have no register label.
+        # A, B, and the accumulators have 128 registers each. Labels of metadata name bits instead.
         assert len([label for label in labels if re.fullmatch(r"T\d+:R\d", label)]) == 3 * 128
         assert len([label for label in labels if re.fullmatch(r"T\d+ \d+:\d+", label)]) == 128
         assert {"T31:R3", "T29 31:28", "k 28:31", "stored 14:15", "register 3"} <= set(labels)

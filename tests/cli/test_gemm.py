@@ -43,7 +43,7 @@ def test_random_matrices(cli: CommandLine) -> None:
 
 
 def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
-    """A tile is multiplied by the instruction of its file, so that the product is its D."""
+    """A saved tile is multiplied by the instruction that its file names, so the product is D of this instruction."""
     a, b = rng.standard_normal((20, 40)), rng.standard_normal((12, 40))
     np.savez("both.npz", a=a, b=b)
     words = ["--a", "both.npz", "--a-tensor", "a", "--b", "both.npz", "--b-tensor", "b", "--transpose-b"]
@@ -132,7 +132,7 @@ def check(cli: CommandLine, expected: np.ndarray, *words: object, **files: str) 
 
 
 def command_words(words: dict[str, Any]) -> list[object]:
-    """Return the arguments of the Python function as options of the command."""
+    """Return arguments of :func:`sptc.gemm` as options of the command."""
     arguments: list[object] = []
     for name, value in words.items():
         option = f"--{name.replace('_', '-')}"
@@ -167,7 +167,7 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
         said = report["way"]
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
         assert {name: said[name] for name in said.keys() & words} == {name: lists[name] for name in said.keys() & words}
-        # The error comes from the last rounding: half a unit or one unit in the last place.
+        # Only the rounding of the result causes errors, of at most one unit in the last place.
         last_bit = {"f32": 2.0**-16, "f16": 2.0**-9, "bf16": 2.0**-6, "e4m3": 2.0**-3, "e5m2": 2.0**-2}[said["result"]]
         errors = report["errors"]["arithmetic"]
         assert 0 < errors["total"] < last_bit * errors["total_reference"], words
@@ -180,7 +180,10 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
 def test_epilogues_are_those_of_the_function(
     names: tuple[str, ...], swapped: bool, matrices: dict[str, np.ndarray], cli: CommandLine
 ) -> None:
-    """Epilogues, also for only the first rows and for exchanged factors. Errors are those of the whole expression."""
+    """Epilogues equal those of :func:`sptc.gemm`, also for the first rows only and for exchanged factors.
+
+    The reported errors include those of the epilogue.
+    """
     words: dict[str, Any] = {name: matrices[name] for name in names} | {"alpha": 0.75, "relu": True, "split_k": 2}
     if "c" in names:
         words["beta"] = -1.25
@@ -207,7 +210,7 @@ def test_epilogues_are_those_of_the_function(
 
 
 def test_ways_in_files(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """As ``sptc identify --json`` prints it, whole and alone; and what is no way."""
+    """--way reads the output of ``sptc identify --json``, or its entry `way` alone. Other contents are rejected."""
     a, b, path = matrices["a"][:16], matrices["b"][:, :24], Path("way.json")
     y = sptc.gemm(a, b, split_k=(3, 5), backend="native", result="f16")
     saved(a=a, b=b, y=y)
@@ -274,7 +277,7 @@ def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, mon
     torch = pytest.importorskip("torch")
     a, b = (torch.from_numpy(matrices[name]).bfloat16() for name in "ab")
     torch.save({"w": a, "epoch": 3, "other": {"w": b}}, "state.pt")
-    torch.save(b.T, "b.pt")  # with strides
+    torch.save(b.T, "b.pt")  # not contiguous
     found, report = gemm(cli, "--a-tensor", "w", "--transpose-b", a="state.pt", b="b.pt")
     np.testing.assert_array_equal(found, sptc.gemm(a, b, backend="native"))
     assert report["errors"]["whole"] == report["errors"]["arithmetic"]

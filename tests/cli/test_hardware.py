@@ -77,7 +77,7 @@ def test_verilog_is_printed_and_structures_are_written(
 
 
 def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
-    """A configuration file, options alone, and changes of a preset give the same datapath. --json prints the file."""
+    """A configuration file, options, and changes of a preset give the same datapath. --json prints such a file."""
     words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
     text = cli.text("config", *words, "--json")
     expected = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
@@ -107,7 +107,7 @@ def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
 def test_verilog_is_without_warnings_and_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
-    """Verilator needs no option: the header turns off what Amaranth's style would raise."""
+    """Verilator gives no warning: the header turns off those that Amaranth's output causes. Names need no escape."""
     cli.text(*TINY, "tiny.v")
     assert lint(tmp_path, "--top-module", "sptc_tiny_core", "tiny.v") == (0, "")
     monkeypatch.setitem(PRESETS, "very-tiny", replace(PRESETS["tiny"], name="very-tiny"))
@@ -134,7 +134,7 @@ def test_bad_words(cli: CommandLine) -> None:
         cli.refuses(*words, message=message)
 
 
-def test_names_that_the_parser_knows() -> None:
-    """The parser imports neither Amaranth nor recipes, but names every top and every FPGA."""
+def test_names_of_tops_and_fpgas() -> None:
+    """The parser repeats the names of all tops and FPGAs, because the modules that define them are slow to import."""
     assert tuple(FPGAS) == area._FPGAS
     assert hardware._TOPS == TOPS

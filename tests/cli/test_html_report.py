@@ -67,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 def coverage_file(path: Path) -> None:
     group = Group("hopper", "nibbles", "each nibble", (Axis("nibble", ("0", "1", "2", "3")),))
     group.count(np.array([0, 1, 1]))
-    group.declare_unreachable([False, False, False, True], "it is never written")
+    group.declare_unreachable([False, False, False, True], "nibble 3 never occurs")
     Coverage([group]).write(path)
 
 
@@ -97,7 +97,7 @@ def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert next(iter(findings.coverage)).hits.tolist() == [2, 4, 0, 0]
     assert len(findings.proofs) == 1
     seen = reported(folder)
-    for words in ("66.67 % of bins", "50.00 % killed", "1 of 1 proved", "G MAC/s", "it is never written", "c2"):
+    for words in ("66.67 % of bins", "50.00 % killed", "1 of 1 proved", "G MAC/s", "nibble 3 never occurs", "c2"):
         assert words in seen.words
     assert "survived: tiny row: c1" not in seen.words
     amounts = {"gates": 1234.5, "depth": 30.0, "cells": {}, "seconds": 1.0, "cached": False}

@@ -20,7 +20,7 @@ COMMAND = "identify"
 
 @pytest.fixture
 def product(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
-    """A product of e4m3 that is summed in two slices, as codes and in files."""
+    """A, B and y of a product of e4m3 that is summed in two slices of K, also saved to files."""
     a, b = sparse(rng, 32, 512, np.float32), rng.standard_normal((512, 16)).astype(np.float32)
     arrays = {name: array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for name, array in (("a", a), ("b", b))}
     arrays["y"] = sptc.gemm(*arrays.values(), format="e4m3", split_k=2)
@@ -40,7 +40,7 @@ def test_searches_with_a_match_and_without(product: dict[str, np.ndarray], cli: 
     assert (said["exact"], said["compared"], said["way"]["split_k"], said["way"]["order"]) == (True, 512, 2, "in order")
     assert said["nearest"]["differing"] > 0
     saved(y=product["y"].view(np.uint32))
-    named = words("--instruction", said["way"]["instruction"])  # a search of all instructions takes two seconds
+    named = words("--instruction", said["way"]["instruction"])  # searching all instructions takes 2 s
     text = cli.text(*named)
     way = "  wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3 on sm_90; 2 sl"
     assert text.startswith(f"exact: all 512 outputs\n{way}")
@@ -99,7 +99,7 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
 
 @pytest.mark.regression
 def test_where_the_wanted_value_would_come_from(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """If a kernel omits the end of K in one row, the instruction after which it stopped is marked."""
+    """If a kernel omits the end of K in one row, the last instruction that contributed is marked."""
     a, b = product["a"], product["b"]
     y = sptc.gemm(a, b, format="e4m3", alpha=2.0)
     y[5] = sptc.gemm(a[5:6, :320], b[:320], format="e4m3", alpha=2.0)

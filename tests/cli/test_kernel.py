@@ -30,7 +30,7 @@ def test_run(cli: CommandLine) -> None:
     assert text.splitlines()[-1].endswith("register file 96; bound by the shared memory")
     kernel = recorded("triton.tma.f16")
     kernel.write(Path())
-    cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz")  # with tensor maps
+    cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz")  # a kernel with tensor maps
     np.testing.assert_array_equal(np.load("out.npz")[f"argument{kernel.result}"], kernel.expected)
 
 

@@ -60,7 +60,7 @@ def test_near_misses(cli: CommandLine) -> None:
 
 
 def test_unusual_words(cli: CommandLine) -> None:
-    """A long word is cut; no shell gives a word with a NUL or a surrogate, but a caller of ``main`` may."""
+    """Messages cut long words. A caller of ``main`` may pass a NUL or a surrogate, which no shell does."""
     assert len(cli.streams("presets", "--" + "json" * 5_000, status=2)[1]) < 2_100
     for word in ("a\0b", "\ud800.STATE"):
         cli.refuses("campaign", "--state", word, message="an argument cannot contain a NUL or an unpaired surrogate")
@@ -84,21 +84,22 @@ def test_bash_completes(cli: CommandLine) -> None:
         assert set(answer.stdout.split()) - {"-h", "--help"} == expected, words
 
 
-def test_other_shells_hear_of_every_command(cli: CommandLine) -> None:
+def test_completion_of_other_shells_has_every_command(cli: CommandLine) -> None:
     for shell in ("zsh", "fish"):
         text = cli.text("completion", shell)
         assert [name for name in EXAMPLES if not re.search(rf"\b{name.split()[-1]}\b", text)] == []
 
 
-#: Examples that need a GPU, and examples that take more than seconds.
+#: Commands whose examples need a GPU.
 GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
-#: A few shards do not reach all coverage bins, so the status is 1.
+#: Exit statuses of examples other than 0. A few shards do not reach all coverage bins, so their status is 1.
 STATUS = {EXAMPLES["coverage"][0]: 1}
+#: Commands whose examples take more than a few seconds.
 LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "diagnose", "trace")
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
-    """Examples that no test runs are at least words that the command line knows."""
+    """The parser accepts also those examples that need a GPU or much time."""
     parsers = dict(commands(command_parser()))
     assert parsers.keys() == EXAMPLES.keys()
     for name, command in parsers.items():
@@ -133,7 +134,7 @@ def test_examples_work(names: list[str], packages: list[str], monkeypatch: pytes
 
 
 def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full device or a closed standard output gives one sentence and status 2, also for help."""
+    """If standard output is full or closed, commands and --help print one sentence and exit with status 2."""
     for words in (["presets"], ["explain", "--help"]):
         with Path("/dev/full").open("w") as full:
             monkeypatch.setattr("sys.stdout", full)
@@ -150,7 +151,7 @@ def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkey
 
 
 def test_too_little_memory_and_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence and status 2 or 70; with --debug the traceback."""
+    """Too little memory gives one sentence and status 2, a defect gives status 70, and --debug shows the traceback."""
     defect = "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` says where"
     for error, status, message in (
         (MemoryError(), 2, "there is not enough memory"),

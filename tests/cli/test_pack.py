@@ -56,9 +56,9 @@ def test_the_former_name_of_pack(cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_every_instruction(tmp_path: Path, seed: int, rng: np.random.Generator, cli: CommandLine) -> None:
-    """Packs distinguish at least 99 % of all pairs of instruction and neighbour. They pass on native, and some on rtl.
+    """Packs of a random architecture tell apart at least 99 % of all pairs of an instruction and a neighbouring model.
 
-    In every run for one architecture that is drawn anew.
+    Back end native passes all packs, and rtl passes a random fifth of them.
     """
     arch = str(rng.choice(ARCHITECTURES))
     report = cli.json("all", "--arch", arch, "-o", tmp_path, "--seed", seed, "--jobs", cores())
@@ -86,7 +86,7 @@ def pack(tmp_path: Path, cli: CommandLine) -> Path:
 
 
 def results(path: Path, name: str) -> Path:
-    """Write the results of a neighbour for a pack to a file beside the pack, with one word per line."""
+    """Write the results of a neighbouring model for a pack to a file beside the pack, with one register per line."""
     file = read_pack(path).file
     [neighbour] = [each for each in neighbours_of(file.instruction, file.arch) if each.name == name]
     d = to_registers(neighbour.multiply(given_of(file)), accumulator_fragment(file.instruction))

@@ -29,7 +29,7 @@ def _always(h: Harness, mux: str) -> None:
 
 @BROKEN.property("late", lambda config: [()], cycles=lambda: 4)
 def _late(h: Harness) -> None:
-    """A counter never comes to three."""
+    """A counter never reaches three."""
     h.clocked()
     count = h.observed["count"] = Signal(2, name="count")
     with h.m.If(h.free("go")):
@@ -40,7 +40,7 @@ def _late(h: Harness) -> None:
 
 @BROKEN.property("empty", lambda config: [()])
 def _empty(h: Harness) -> None:
-    """Nothing is three and four."""
+    """No value is both three and four."""
     value = h.free("value", 4)
     h.claim("not_both", (value != 3) | (value != 4))
     h.cover("both", (value == 3) & (value == 4))
@@ -82,7 +82,7 @@ def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) 
 
 
 def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
-    """A row of eight bytes a step serves no warp, and integers have no sign to invert."""
+    """Properties of warps do not apply to rows of 8 bytes per step, nor those of negation to integers."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]
@@ -111,7 +111,7 @@ def test_what_is_broken_or_vacuous(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_reports_of_what_is_broken(cli: CommandLine) -> None:
-    """A run is printed cycle by cycle; --first ends at the first that is broken; none is recorded."""
+    """A counterexample is printed by cycle. --first stops at the first failed proof. Failed proofs are not recorded."""
     output = cli.text("broken.late", status=1)
     assert "does not hold: three" in output
     cycles = re.findall(r"^  cycle (\d): (.*)$", output, re.MULTILINE)
@@ -126,7 +126,7 @@ def test_reports_of_what_is_broken(cli: CommandLine) -> None:
     assert not Path("proved.json").exists()
 
 
-def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
+def test_each_outcome_is_printed_at_once(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     def settled(cases: list[Case], jobs: int, limit: float, *_: object) -> Generator[Outcome, None, None]:
         for number, case in enumerate(cases):
             # One line is printed before each outcome: the header, or the previous outcome.

@@ -20,8 +20,8 @@ def written(path: Path) -> ElementTree.Element:
 
 def spoiled(path: Path) -> Path:
     """Write the recording with one bit of one output changed."""
-    with np.load(FILE) as held:
-        arrays = dict(held)
+    with np.load(FILE) as archive:
+        arrays = dict(archive)
     arrays["D"] = arrays["D"].copy()
     arrays["D"].reshape(-1)[0] ^= 1
     np.savez(path, **arrays)

@@ -70,7 +70,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     assert {row[4] for row in cells} == {"0"}
     elsewhere = {(arch, "recorded elsewhere") for arch in ELSEWHERE}
     words = {("sm_100", "spot-checked elsewhere"), ("sm_100", "modelled")}
-    # Cycles for both locations of A take two words in a column.
+    # Evidence is the last word or the last two. Count from the end, since cycles may take two words as well.
     evidence = {(row[1], " ".join(row[-1 - (row[-1] == "elsewhere") :])) for row in cells}
     assert evidence == {("sm_90", "recorded")} | elsewhere | words
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -154,7 +154,7 @@ def test_json_of_a_mismatch(cli: CommandLine) -> None:
     assert (first["instruction"], first["reference"]) == (report["instructions"][0]["instruction"], "recorded")
     assert int(first["computed"], 16) ^ int(first["expected"], 16) == 16
     for which in ("computed", "expected"):
-        assert isinstance(first[f"{which}_number"], str)  # NaN does not exist in JSON
+        assert isinstance(first[f"{which}_number"], str)  # a string, because JSON has no NaN
         number = float(first[f"{which}_number"])
         assert np.array_equal(number, output_number(first[which], "f16"), equal_nan=True)
     d = contents(F32)["D"]
@@ -199,12 +199,12 @@ def test_metadata_policy_and_a_file_without_d(cli: CommandLine) -> None:
     cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=message)
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
     equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
-    assert cli.text("file.npz").splitlines()[0] == equal  # against the golden model
+    assert cli.text("file.npz").splitlines()[0] == equal  # compared with the golden model
     assert cli.text("file.npz", "--backend", "golden").startswith("no output was compared: ")
 
 
 def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
-    """Invalid files write nothing to standard output, even after a good file. Errors of operands name the file, too."""
+    """An invalid file gives no output, even after a valid file. Errors in operands name the file, too."""
     Path("text").write_text("no archive\n")
     changed(F32, Path("undefined.npz"), E=np.zeros_like(contents(F32)["E"]))
     changed(F32, Path("selector.npz"), selector=9)
@@ -235,9 +235,10 @@ def test_bad_words(cli: CommandLine) -> None:
 
 
 def test_the_process(cli: CommandLine) -> None:
-    """Statuses and streams of the real command, from another directory.
+    """Exit status and output of the command as a process in another directory.
 
-    Only a terminal shows a progress bar, and a reader that leaves early, as `sptc run | head -1`, sees no traceback.
+    Only a terminal shows a progress bar. If the reader of the output exits early, as in `sptc run | head -1`, no
+    traceback is printed.
     """
     flipped(F32, Path("flipped.npz"), 0, 0, 0, 0)
     for name, expected in (

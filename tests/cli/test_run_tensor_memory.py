@@ -27,7 +27,7 @@ Random = np.random.Generator
 
 @pytest.fixture(autouse=True)
 def one_datapath(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use one datapath for sm_100 and sm_120, because the two differ only in name, and other tests build it."""
+    """Use the datapath of sm_120 for sm_100: they differ only in name, and other tests already build it."""
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
 
 

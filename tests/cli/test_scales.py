@@ -27,8 +27,8 @@ def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
 
 
 def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> None:
-    """``cutlass3-sm100`` or an option selects the layout that kernels read. Every file is read in the layout it was
-    written in.
+    """Format ``cutlass3-sm100`` or --scale-layout selects the scale layout that kernels read. The layout of a file is
+    recognised.
     """
     np.save("w.npy", rng.standard_normal((144, 320)).astype(np.float32))
     cli.command = "compress"

@@ -46,7 +46,7 @@ def test_golden_model_and_hardware(cli: CommandLine, rng: np.random.Generator) -
 
 
 def test_random_tiles(cli: CommandLine) -> None:
-    """The seed decides which; special values and overflows are traced as well."""
+    """The seed determines the random tile. Special values and overflows are traced as well."""
     actual = [cli.text(S8, "--golden-only", "--seed", seed, "--case", 1) for seed in (1, 1, 2)]
     assert actual[0] == actual[1] != actual[2]
     for seed in range(8):
@@ -84,7 +84,7 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FILE, "--arch", "sm_90"], "--arch draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--nibbles", "all"], "--nibbles draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--golden-only", "--svg", "none/x.svg"], "cannot be written"),
-        (["bad.npz", "--golden-only"], "0b0000"),  # the policy of the file applies
+        (["bad.npz", "--golden-only"], "0b0000"),  # the metadata policy of the file, strict, applies
     ):
         cli.refuses(*words, message=message)
 
@@ -125,7 +125,7 @@ def saved_matrices(rng: np.random.Generator, types: str = "f16") -> None:
     ],
 )
 def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Generator) -> None:
-    """The last D equals the output of a chain along K: computed by `sptc.gemm`, or by single instructions with C."""
+    """The last D equals the output of `sptc.gemm`. With C, each instruction starts from D of the previous one."""
     saved_matrices(rng, types)
     a, b, c = (np.load(f"{name}.npy") for name in "abc")
     row, column = int(rng.integers(24)), int(rng.integers(10))

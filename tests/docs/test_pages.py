@@ -24,9 +24,9 @@ PAGES = [
     ROOT / "README.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "generated" not in path.relative_to(ROOT).parts),
 ]
-#: Languages of blocks that a reader runs, and of those that show what was printed.
+#: Languages of code blocks that a reader runs, and language of the blocks that show their output.
 RUN, SHOWN = ("python", "sh"), "text"
-#: A remark before a block says what a test must know: `slow`, `shown`, `not run: why`, or code that prepares files.
+#: An HTML comment before a block tells how to test it: `slow`, `shown`, `not run: REASON`, or code that prepares files.
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^>]*?)\s*-->\n)?^```(?P<language>\S+)(?: \S+)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -39,7 +39,7 @@ class Block:
 
     language: str  #: Word behind the opening fence
     text: str  #: Text between the fences
-    mark: str = ""  #: Remark in front of the block
+    mark: str = ""  #: HTML comment before the block
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -52,12 +52,12 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_page(page: Path, *, slow: bool) -> int:
-    """Run the blocks of a page in this folder, one after the other; return how many lines were compared.
+    """Run the blocks of a page in order, in the current folder. Return the number of compared lines of output.
 
     Raises
     ------
     AssertionError
-        A command ends otherwise than the page says, or does not print what stands below it.
+        If a command exits with another status, or prints another output, than the page shows.
     """
     names: dict[str, Any] = {"__name__": page.stem}
     printed, compared = "", 0
@@ -83,7 +83,7 @@ def _run(block: Block, page: Path, names: dict[str, Any]) -> str:
 
 
 def _call(line: str) -> None:
-    """Run a command of a page. A redirection of its output, or its exit status, may follow the command."""
+    """Run a command line of a page, which may end with a redirection of the output, or the exit status as a comment."""
     command, _, remark = line.partition("  # ")
     command, _, target = command.partition(" > ")
     word, *words = shlex.split(command)
@@ -98,12 +98,12 @@ def _call(line: str) -> None:
 
 
 def _is_printed(line: str, printed: str) -> bool:
-    """Return whether a line was printed. Dots in the line stand for any text."""
+    """Return whether a line was printed. Three dots in the line stand for any text up to its end."""
     start, dots, _ = line.strip().partition("...")
     return any(of.strip().startswith(start) if dots else of.strip() == line.strip() for of in printed.splitlines())
 
 
-#: Blocks of these are no commands: programs and descriptions that other tests take, words for Sphinx, pictures of text.
+#: Languages of blocks that are tested elsewhere, and the files of these tests.
 ELSEWHERE = {
     "c": "tests/native/test_build.py",
     "yaml": "tests/test_fusesoc.py and tests/test_action.py",
@@ -140,7 +140,7 @@ SLOW = [page for page in PAGES if page not in QUICK or any(block.mark == "slow" 
 def test_blocks(page: Path, slow: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("torch", "matplotlib", "safetensors"):
         needed = package in page.read_text(encoding="utf-8") or package == "matplotlib"
-        if needed and importlib.util.find_spec(package) is None:  # an import of torch takes seconds
+        if needed and importlib.util.find_spec(package) is None:  # not by import, as torch takes seconds
             pytest.skip(f"needs {package}")
     monkeypatch.chdir(tmp_path)
     run_page(page, slow=slow)
@@ -172,7 +172,7 @@ def test_every_block_is_run_or_says_why_not_and_names_its_extra() -> None:
         assert unnamed_extras(text) == [], name_of(page)
 
 
-#: Patterns of text in a block that needs an extra, and the name of the extra.
+#: Patterns of blocks that need an optional extra of the package, and the name of the extra.
 EXTRAS = {
     r"\btorch\b|\.pt\b": "torch", r"safetensors|ml_dtypes": "tensors", r"\bimport triton\b": "triton",
     r"sptc (area|sweep|energy)\b|--(svg|plot) ": "area", r"sptc prove\b": "formal", r"sptc gpu verify\b": "cuda",
@@ -182,9 +182,9 @@ BRINGS = {"torch": {"tensors"}}
 
 
 def unnamed_extras(text: str) -> list[tuple[str, str]]:
-    """Return the first line of each block that needs an extra, and the extra, if the text above does not name it.
+    """Return the first line and the extra of each block that needs an extra which the text above it does not name.
 
-    The text above is what stands between it and the heading or block before it.
+    The text above a block begins after the previous heading or block.
     """
     results = []
     for match in re.finditer(r"^```(?:python|sh)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):

@@ -1,4 +1,4 @@
-"""The playground: its libsptc and its trace give the bits and the steps of the golden model, in Chromium."""
+"""The playground page in Chromium: libsptc and the trace of the page give the bits and steps of the golden model."""
 
 import json
 import re
@@ -23,8 +23,8 @@ DOCS = ROOT / "docs"
 LARGEST, LEAST_STEPS = 1_500_000, 10_000
 TOOLS = {"emcc": "emscripten", "chromium": "chromium"}
 
-#: Script behind the page's own scripts. It computes each case by libsptc and by the trace of the page, fills operands
-#: in every way, and takes options of every choice.
+#: Script that is appended to the page. It computes each case by libsptc and by the trace of the page, fills operands
+#: by every pattern, and selects options of every choice.
 _SCRIPT = """
 <script id="answers" type="application/json"></script>
 <script>
@@ -101,7 +101,9 @@ def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Gener
 
 
 def as_answer(golden: OutputTrace) -> list[Any]:
-    """Return what the page must answer for a trace of the golden model: D twice, C, the shared operands, and steps."""
+    """Return the expected answer of the page: D of libsptc and of its own trace, C if it is added after the steps, True
+    for a link that restores the operands, and the steps.
+    """
     return [golden.d, golden.d, golden.added, True, [_of_step(step) for step in golden.steps]]
 
 
@@ -124,7 +126,7 @@ def _value(value: float | int | str) -> float | str:
 
 
 def differing(cases: list[Any], answers: list[Any]) -> list[str]:
-    """Return a text for each case with another answer than the golden model has."""
+    """Return a text for each case in which the page differs from the golden model."""
     texts = []
     for (case, golden), answer in zip(cases, answers, strict=True):
         for *_, products, terms in answer[-1]:
@@ -152,7 +154,7 @@ def test_the_page_gives_what_the_golden_model_gives(playground: Any, rng: np.ran
     assert said["verdicts"] == ["good"]
     assert said["ignored"] == []
     assert differing(cases, said["answers"]) == []
-    # Scripts that truncate toward minus infinity are found.
+    # The comparison detects a script that truncates toward minus infinity.
     wrong = page.replace("return m < 0n ? -kept : kept;", "return e < 0 ? m >> BigInt(-e) : m << BigInt(e);")
     assert wrong != page
     few = cases[:: len(cases) // 1000]
@@ -161,7 +163,7 @@ def test_the_page_gives_what_the_golden_model_gives(playground: Any, rng: np.ran
 
 
 def test_choices_determine_an_instruction(playground: Any) -> None:
-    """The words of the choices in page.js differ between all instructions of an architecture."""
+    """The options of the choices in page.js select a single instruction of an architecture."""
     names = ("family", "sparse", "a", "b", "d", "k", "kind", "satfinite", "scales", "scale")
     rows = playground.catalogue()["instructions"]
     words = [(arch, *(row[name] for name in names)) for row in rows for arch in row["on"]]

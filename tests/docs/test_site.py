@@ -67,7 +67,7 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     for group in layouts.values():
         instructions = [form.instruction for form in group]
         assert len({(i.m, i.k, i.granularity, i.container_bits) for i in instructions}) == 1
-        assert {i.a for i in instructions} == {i.b for i in instructions}  # the titles name only the types of A
+        assert {i.a for i in instructions} == {i.b for i in instructions}  # since titles name only the types of A
     page = instruction_pages.page_of("mma-2-4-m16n8k32-16bit-d32", layouts["mma-2-4-m16n8k32-16bit-d32"])
     assert page.startswith("# `mma.sp` m16n8k32 f16/bf16 to f32, 2:4\n")
     assert "| instruction | sm_90 | sm_80 | sm_86 | sm_89 | sm_100 | sm_120 |" in page
@@ -93,7 +93,7 @@ def test_figures_of_the_verification(tmp_path: Path) -> None:
         assert f"| **{len(PROPERTIES)}** | properties of the hardware that `sptc prove` proves" in text
     rows = re.findall(r"^\| (`\S+`|all) \| (?:`(\w+)`)? \| ([\d |]+) \|", pages["faults.md"], re.MULTILINE)
     numbers = [[*map(int, row[2].split(" | ")[:5])] for row in rows]
-    assert {row[1] for row in rows[:-1]} <= {*TOPS}, "parts that no longer exist are not shown"
+    assert {row[1] for row in rows[:-1]} <= {*TOPS}, "the page shows a top-level module that no longer exists"
     assert [sum(column) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]
     faults, killed, equivalent, *others = numbers[-1]
     assert faults == killed + equivalent + sum(others)
@@ -128,7 +128,7 @@ def test_block_diagrams_are_as_commands_draw_them_now(tmp_path: Path) -> None:
     for name in draw.BLOCK_DIAGRAMS:
         assert draw.draw(name, tmp_path / "drawn.svg") == 0
         same = (tmp_path / "drawn.svg").read_bytes() == (draw.FOLDER / f"{name}.svg").read_bytes()
-        assert same, f"redraw it: python docs/draw.py {name}"
+        assert same, f"the picture is out of date: run python docs/draw.py {name}"
     assert {path.stem for path in draw.FOLDER.glob("*.svg")} == {*draw.PICTURES}
 
 
@@ -136,7 +136,7 @@ PAGE = '<html lang="en"><body><h1 id="top">Title</h1><p>' + 25 * "word " + "</p>
 
 
 @pytest.mark.usefixtures("of_docs")
-def test_the_check_finds(tmp_path: Path) -> None:
+def test_problems_that_the_check_finds(tmp_path: Path) -> None:
     import check
 
     styles = tmp_path / "_static" / "styles" / "furo.css"
@@ -146,7 +146,7 @@ def test_the_check_finds(tmp_path: Path) -> None:
     right = PAGE.format('<a href="#top">x</a><a href="right.html#top">y</a>')
     (tmp_path / "right.html").write_text(right, encoding="utf-8")
     assert [*check.findings(tmp_path)] == []
-    for name, content, said in (  # names of their own, since what was read is kept
+    for name, content, problem in (  # each page has another name, because the check caches pages
         ("page", '<a href="nowhere.html">x</a>', "link nowhere.html has no target"),
         ("anchor", '<a href="#nowhere">x</a>', "link #nowhere has no target"),
         ("picture", '<img src="picture.svg">', "picture picture.svg has no alternative text"),
@@ -158,8 +158,8 @@ def test_the_check_finds(tmp_path: Path) -> None:
         wrong = tmp_path / f"wrong-{name}.html"
         wrong.write_text(PAGE.format(content), encoding="utf-8")
         (found,) = check.findings(tmp_path)
-        assert found.startswith(f"{wrong.name}: "), said
-        assert said in found
+        assert found.startswith(f"{wrong.name}: "), problem
+        assert problem in found
         wrong.unlink()
     styles.write_text("a" + scheme.format("#fff", "#999") + "b" + scheme.format("#131416", "#cfd0d0"))
     (found,) = check.findings(tmp_path)

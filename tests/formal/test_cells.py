@@ -1,4 +1,4 @@
-"""Proofs cover the shipped hardware: the same cells with the same parameters, parts of top-level modules, wiring."""
+"""Proofs cover the shipped hardware: cells with the parameters of the presets, and components of top-level modules."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
 
 
 def parts(component: Any) -> Iterator[Any]:
-    """Yield the parts of a component, and the parts of the product groups among them."""
+    """Yield the submodules of a component, and those of the product groups among them."""
     for part, _ in component.elaborate("formal")._named_submodules.values():
         yield part
         if isinstance(part, ProductGroup):
@@ -68,12 +68,12 @@ def test_every_cell_is_proved_as_it_is_built(config: CoreConfig) -> None:
     gc.collect()  # free components that were never elaborated, while their warnings are off
 
 
-#: Small arrays of three datapaths, which together contain every part of any datapath.
+#: Small arrays of three datapaths, which together contain every component of any datapath.
 CONFIGS = [replace(PRESETS[name], rows=4, columns=4) for name in ("tiny", "rtx-blackwell", "ampere")]
 
 
 def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type]:
-    """Yield the classes of a component and of all its parts. A component that was seen before is not examined again."""
+    """Yield the classes of a component and of all its submodules. A class that was seen before is not examined."""
     kind = type(component)
     yield kind
     if kind in seen:
@@ -104,7 +104,7 @@ def shipped() -> Iterator[set[type]]:
 
 
 def subjects(case: Case) -> Iterator[type]:
-    """Yield the hardware classes that a case is about; a component that connects parts as an array stands for these."""
+    """Yield the hardware classes in the harness of a case. OrderedSelect stands for the components that it connects."""
     for component, _ in case.harness().m._named_submodules.values():
         if isinstance(component, OrderedSelect):
             yield from {*parts_of(component, "formal", set())} - {OrderedSelect}
@@ -114,8 +114,8 @@ def subjects(case: Case) -> Iterator[type]:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", [item.name for item in PROPERTIES])
-def test_a_property_speaks_of_what_a_top_contains(name: str, shipped: set[type]) -> None:
+def test_a_property_is_about_components_of_top_level_modules(name: str, shipped: set[type]) -> None:
     (item,) = (item for item in PROPERTIES if item.name == name)
     kinds = {kind for case in cases([item], [PRESETS["tiny"], PRESETS["rtx-blackwell"]])[:3] for kind in subjects(case)}
-    assert kinds, "it speaks of no component"
+    assert kinds, "the property is about no component"
     assert {kind.__name__ for kind in kinds} <= {kind.__name__ for kind in shipped}

@@ -1,4 +1,4 @@
-"""The digest of a proof problem ignores names, order of ports and source locations, and sees every other change."""
+"""The digest of a proof problem ignores names, order of ports and source locations, and depends on everything else."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def digest(build: Build) -> str:
 def lanes(
     prefix="lane", *, crossed=False, backwards=False, any_state=False, limit=9, assumed=True, register="sum", **options
 ) -> Build:
-    """Two equal lanes, each of which is claimed to have its own sum; crossed, each has that of the other."""
+    """Build two equal adders, each claimed to hold the sum of its own steps or, if `crossed`, of the other's steps."""
 
     def build(h: Harness) -> None:
         h.clocked(any_state=any_state)
@@ -68,11 +68,11 @@ def test_names_and_order_of_ports_change_nothing() -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_every_other_change_is_seen(change: dict[str, object]) -> None:
-    """Also that of crossed lanes, of which every one by itself looks the same."""
+    """Crossed lanes also change the digest, although each lane by itself looks the same."""
     assert digest(lanes(**change)) != digest(lanes())
 
 
-def test_a_register_that_may_start_anyhow_is_no_register_of_the_harness() -> None:
+def test_registers_with_any_initial_value_differ_from_registers_of_the_harness() -> None:
     """With `any_state`, registers of components start with any value, and registers of the harness with their initial
     value.
     """

@@ -212,7 +212,7 @@ def counting(limit: int) -> Build:
 
 
 def test_reachability(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds, with its covers, and a run that breaks a claim."""
+    """Claims are proved without a bound on cycles, with covers, or broken by a counterexample."""
     outcome = settled(counting(9), cycles=9)
     assert (outcome.result, outcome.engine, outcome.depth) == ("proved", "ABC pdr", "no bound")
     assert outcome.covers == {"cover_six": 7, "cover_reset": 4}
@@ -226,7 +226,7 @@ def test_reachability(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_registers_start_from_their_initial_values() -> None:
-    """A claim of another value is an invariant too, but the first cycle breaks it."""
+    """A constant register cannot be proved to have any other value than its initial value."""
 
     def build(h: Harness, value: int) -> None:
         h.clocked()
@@ -245,7 +245,7 @@ def test_registers_start_from_their_initial_values() -> None:
     [(True, False, "proved"), (True, True, "broken"), (False, True, "vacuous"), (False, False, "vacuous")],
 )
 def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: bool, result: str) -> None:
-    """A component's initial values apply after a reset, and not after power-up."""
+    """With `any_state`, a component's registers have their initial values after a reset only."""
 
     class Held(wiring.Component):
         value: Out(4, init=5)
@@ -317,8 +317,8 @@ def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Pat
 
 @pytest.mark.parametrize("wanted", [5, 1 << 18, 0b1100_0000_0000_0000_0011, (1 << 20) - 1])
 def test_exhaustion_of_more_than_is_tried_at_once(wanted: int, tmp_path: Path) -> None:
-    """Exhaustive evaluation of a million assignments, exactly one of which sets the AND of all inputs or inverted
-    inputs.
+    """Exhaustive evaluation finds the only one of 2**20 assignments that sets an AND of 20 inputs, some of them
+    inverted.
     """
     literals = [2 * (bit + 1) + (not wanted >> bit & 1) for bit in range(20)]
     gates, last = [], literals[0]

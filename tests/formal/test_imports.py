@@ -41,7 +41,7 @@ def is_allowed(module: str, name: str) -> bool:
 
 
 def refused(source: str) -> Iterator[str]:
-    """Yield the names that a file of ``formal`` imports from the hardware against this rule."""
+    """Yield the names that a file of ``formal`` takes from the hardware although they are not allowed."""
     has_components = "from ..rtl." in source
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and has_components and node.attr == OWN_WIDTHS:
@@ -61,7 +61,7 @@ def test_a_proof_takes_no_answer_from_the_hardware(path: Path) -> None:
     assert [*refused(path.read_text(encoding="utf-8"))] == []
 
 
-def test_an_answer_of_the_hardware_is_refused() -> None:
+def test_imports_of_hardware_functions_are_detected() -> None:
     source = (FORMAL / "alignment.py").read_text(encoding="utf-8")
     for planted in (
         "from ..rtl.widths import Widths", "from ..rtl.slots import kept_bits", "from ..rtl import order",
@@ -70,7 +70,7 @@ def test_an_answer_of_the_hardware_is_refused() -> None:
         assert len([*refused(f"{source}\n{planted}\n")]) == 1, planted
 
 
-def test_a_width_that_the_hardware_alone_has_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_width_of_the_hardware_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the hardware keeps a bit less, its widths are consistent with each other, but not with the numerics."""
     right = slots.kept_bits
     for module in (slots, widths, multiply, unpack):

@@ -1,7 +1,7 @@
 """Each property detects the faults planted in the design, and `sptc prove` prints a counterexample.
 
-Which problem each fault broke is recorded in ``broken.json``, by its digest; the regression proves again only where the
-fault leads to another problem now. ``--again`` believes no record.
+``broken.json`` records the digests of the proof problems that each fault broke. The regression repeats a proof only if
+the fault now leads to another problem, or if ``--again`` is given.
 """
 
 import json
@@ -25,7 +25,7 @@ BROKEN: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"
 NEWER = Path(__file__).parents[2] / "build" / "regression" / "broken"
 
 
-def test_there_is_a_fault_for_each() -> None:
+def test_every_property_has_a_planted_fault() -> None:
     assert {fault.property for fault in FAULTS.values()} == {item.name for item in PROPERTIES}
 
 
@@ -47,7 +47,7 @@ def test_a_planted_fault_is_seen(
     fault.plant(import_module(fault.module), monkeypatch.setattr)
     record = None if name in QUICK or request.config.getoption("--again") else BROKEN.get(fault.name)
     if record and record["digests"] == digests(fault, record["case"]):
-        return  # it still leads to the problem that was broken when it was recorded
+        return  # the fault leads to the recorded problem, which is broken
     words = ["prove", fault.property, "--preset", fault.preset, "--jobs", "1", "--first", "--seconds", "3600"]
     status = main([*words, "--json", "--trace", str(waves)])
     output = capsys.readouterr()
@@ -68,5 +68,5 @@ def test_a_planted_fault_is_seen(
 
 def digests(fault: Fault, described: str) -> list[str]:
     """Return digests of the proof problems of one case of a property, with the fault planted."""
-    asked = cases(chosen([fault.property]), [PRESETS[fault.preset]])
-    return [problem_digest(case.harness()) for case in asked if case.described == described]
+    selected = cases(chosen([fault.property]), [PRESETS[fault.preset]])
+    return [problem_digest(case.harness()) for case in selected if case.described == described]

@@ -19,7 +19,7 @@ def sparse(rng: Random, rows: int, k: int, dtype: Any = np.float16) -> np.ndarra
 def drawn(
     rng: Random, shape: tuple[int, int, int], dtype: Any = np.float16, spread: int = 3
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a 2:4 sparse matrix and a dense matrix, with numbers multiplied by random powers of two."""
+    """Return a 2:4 sparse matrix of normal numbers times random powers of two, and a dense matrix of normal numbers."""
     rows, columns, k = shape
     a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-spread, spread + 1, (rows, k))
     a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0

@@ -12,7 +12,7 @@ from sptc.tensors.sparsify import sparsify
 from sptc.tests.gemm.sparse_factors import Random
 from sptc.tests.isa.test_formats import DTYPES
 
-#: Format, that of scales, dense, and elements along K for which there is one.
+#: Element format, scale format, whether the instruction is dense, and elements along K in a block.
 KINDS = [
     ("e4m3", "ue8m0", False, 64),
     ("e5m2", "ue8m0", True, 32),
@@ -25,7 +25,7 @@ KINDS = [
 
 
 class Drawn:
-    """Random factors with block scales. K is some instructions and a half."""
+    """Random factors with block scales. K is that of three and a half instructions."""
 
     def __init__(self, rng: Random, fmt: str, scale: str, dense: bool, span: int, shape: tuple[int, int]) -> None:
         every = instructions_for(fmt, "sm_120", dense=dense, scales=scale)
@@ -54,9 +54,9 @@ class Drawn:
 
 
 def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
-    """Return the sums of some instructions along K, computed by ``sptc.mma`` tile by tile."""
+    """Return the sums of the instructions `first` to `last` - 1 along K, computed by ``sptc.mma`` tile by tile."""
     i, (m, n) = drawn.i, (len(drawn.a), drawn.b.shape[1])
-    found = np.zeros((-(-m // i.m) * i.m, -(-n // i.n) * i.n), np.float32)
+    sums = np.zeros((-(-m // i.m) * i.m, -(-n // i.n) * i.n), np.float32)
 
     def tile(array: np.ndarray, rows: int, columns: int, height: int, width: int) -> np.ndarray:
         part = array[rows : rows + height, columns : columns + width]
@@ -71,10 +71,10 @@ def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
                 b = tile(drawn.b, number * i.k, column, i.k, i.n)
                 scale_a = tile(drawn.scale_a, row, number * size, i.m, size)
                 scale_b = tile(drawn.scale_b, column, number * size, i.n, size)
-                held = sptc.pack(str(i), a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
-                c = sptc.unpack(str(i), d=sptc.mma(**held, arch="sm_120")).d
-            found[row : row + i.m, column : column + i.n] = c.view(np.float32)
-    return found[:m, :n]
+                packed = sptc.pack(str(i), a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
+                c = sptc.unpack(str(i), d=sptc.mma(**packed, arch="sm_120")).d
+            sums[row : row + i.m, column : column + i.n] = c.view(np.float32)
+    return sums[:m, :n]
 
 
 @pytest.mark.parametrize(("fmt", "scale", "dense", "span"), KINDS)
@@ -108,7 +108,7 @@ def test_codes_vectors_and_batches(rng: Random) -> None:
 
 
 def test_scales_as_floats(rng: Random) -> None:
-    """Block scales as floats equal their codes. The number of blocks distinguishes NVFP4 from MXFP4."""
+    """Block scales may be given as floats, which are converted to codes in the scale format of the instruction."""
     for fmt, scale, dense, span in KINDS[4:]:
         drawn = Drawn(rng, fmt, scale, dense, span, (6, 3))
         words = drawn.words(scale)

@@ -19,14 +19,14 @@ from planted_products import PLANTED, planted
 
 #: Planted faults of the quick tier.
 QUICK = ("lanes permuted", "metadata of zeros")
-#: Values of a wrong output beside zero.
+#: Values of a wrong output in the regression. The quick tier uses zero.
 OTHERS = ("another", "negated", "NaN")
 REGRESSION = pytest.mark.regression
 
 
 @pytest.fixture(autouse=True)
 def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the number of stream-K ways, so that the search is fast."""
+    """Limit the number of stream-K candidates, so that the search is fast."""
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
 
 
@@ -72,7 +72,7 @@ def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
 
 
 def test_faults_with_the_sparse_factor_on_the_right(rng: Random) -> None:
-    """Places and scales have the names of the caller, although the product is computed transposed."""
+    """A diagnosis names rows, columns and scales as the caller does, although the product is computed transposed."""
     a, b = drawn(rng, (64, 48, 64))
     y = sptc.gemm(a, b, format="f16", backend="native")
     y[16:32], y[48:64] = y[48:64].copy(), y[16:32].copy()
@@ -147,9 +147,7 @@ def test_maps_of_indices_are_described() -> None:
 
 
 def test_a_misread_tile_is_what_memory_holds(rng: Random) -> None:
-    """Every pair of swizzles is compared with a simulated memory that is written with one swizzle and read with the
-    other.
-    """
+    """Known misreadings contain that of a simulated memory which is written with one swizzle and read with another."""
     matrix = rng.integers(0, 1 << 16, (64, 64)).astype(np.uint16)
     known = {diagnosis.text: diagnosis for diagnosis in misreadings(64, 64, 16)}
     octets, addresses = matrix.view(np.uint8).ravel(), np.arange(64 * 128)

@@ -37,8 +37,8 @@ def codes(y: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the number of stream-K ways. For a single output tile they equal the ways with slices, but take much
-    time.
+    """Limit the number of stream-K candidates. For a single output tile they equal those with slices of K, but the
+    search takes long.
     """
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
 
@@ -47,7 +47,7 @@ def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "result", "split"),
     [("f16.128x64x256", "f16", 1), ("f16.64x96x8192", "f16", 8), ("s8.128x64x256", "s32", 1)],
 )
-def test_what_a_closed_library_computed(name: str, result: str, split: int) -> None:
+def test_what_cusparselt_computed(name: str, result: str, split: int) -> None:
     with np.load(LIBRARIES / "cusparselt.npz") as archive:
         a, b, y = (archive[f"{name}.{operand}"] for operand in "aby")
     found = sptc.identify(a, b, y, format=name.partition(".")[0], result=result)
@@ -58,13 +58,13 @@ def test_what_a_closed_library_computed(name: str, result: str, split: int) -> N
     if result == "f16":
         assert found.nearest.differing > 0
         assert (sptc.gemm(a, b, way=found.nearest.way, backend="native") != y).sum() == found.nearest.differing
-    else:  # integer sums show only whether they wrap
+    else:  # integer sums do not depend on their order
         assert found.nearest is None
         assert found.equal
 
 
 def words_of(rng: Random, result: str) -> dict[str, Any]:
-    """Draw the arguments of a random way. The search does not try all combinations of these arguments."""
+    """Draw the arguments of a random way of summation, in a combination that the search tries."""
     split, promote = {"split_k": int(rng.integers(2, 9))}, {"promote": int(2 ** rng.integers(0, 4))}
     words: dict[str, Any] = rng.choice([{}, split, {"split_k": 4, "promote": 2}, promote])
     order = str(rng.choice(["in order", "reverse", "tree", "halves"]))
@@ -79,7 +79,7 @@ def words_of(rng: Random, result: str) -> dict[str, Any]:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", range(40))
-def test_no_false_friend(rng: Random, number: int) -> None:
+def test_random_ways_are_found_and_flipped_bits_are_not_explained(rng: Random, number: int) -> None:
     """The planted way, or a way with the same bits, is found. For a result with a flipped bit, no way is found."""
     fmt = str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "tf32"]))
     result = str(rng.choice(["f32", "f16", "bf16", "e4m3"]))
@@ -124,8 +124,9 @@ def test_a_flipped_bit_is_seen_wherever_it_is(rng: Random) -> None:
 
 
 def test_slices_in_any_order(rng: Random) -> None:
-    """If every output has its own order of slices, no way is exact, but a way is possible, unless an output is one ulp
-    off.
+    """If the order of slices differs between outputs, no way is exact, but a way with any order is possible.
+
+    If an output cannot result from any order, no way is possible.
     """
     a, b = drawn(rng, "f16", (20, 30, 256))
     parts = np.stack([sptc.gemm(a[:, k : k + 64], b[k : k + 64]) for k in range(0, 256, 64)], -1)
@@ -167,7 +168,7 @@ def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
 
 
 def test_dense_factors_and_unequal_slices(rng: Random) -> None:
-    """Partial sums of fp8 are promoted as cuBLAS does on Hopper."""
+    """A dense product with fp8 partial sums promoted as by cuBLAS on Hopper, and a product with unequal slices of K."""
     a, b = (rng.standard_normal(shape).astype(DTYPES["e4m3"]) for shape in ((16, 1024), (1024, 24)))
     dense = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
     y = sptc.gemm(a, b, instruction=dense, promote=4, result="bf16")
@@ -188,7 +189,7 @@ def test_each_candidate_forms_another_sum() -> None:
     assert len(set(ways)) == len(ways) > 250
     assert ways[0] == plain
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
-        assert replace(plain, **same) not in ways  # an earlier candidate has the same bits
+        assert replace(plain, **same) not in ways  # an earlier candidate has equal sums
     assert {"tree", "halves", "reverse", "in order"} == {way.order for way in ways}
     dense = instructions_for("f16", "sm_90", dense=True)[0]
     orders = [way.order for way in candidates([[dense]], plain, Expressions(lambda _: 32, (64, 64)))]
@@ -277,7 +278,7 @@ RECORDED = {
     for name, said in json.loads((LIBRARIES / f"{file}.json").read_text(encoding="utf-8"))["products"].items()
     if "refused" not in said
 }
-#: Recorded products of the quick tier. `test_identify` has others, of cuSPARSELt.
+#: Recorded products of the quick tier, in addition to those of cuSPARSELt.
 QUICK = ("cublas.e4m3.256x128x2048.use_fast_accumFalse", "deepgemm.e4m3.64x128x512.scales1x128-by-1x128")
 
 

@@ -61,7 +61,7 @@ def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, s
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("scaling", GROUP_SCALINGS)
 def test_group_scales(rng: Random, scaling: str) -> None:
-    """Each arithmetic of group scales equals exact fractions and is found. If one output differs, no way is exact."""
+    """Each arithmetic of group scales equals exact fractions and is found. With a wrong output, no way is exact."""
     (a, b), scales, promote = fp8(rng), group_scales(rng), int(rng.choice([2, 4]))
     words: dict[str, Any] = {"instruction": FP8, "promote": promote, "backend": "native"}
     chain = 32 * promote
@@ -91,7 +91,7 @@ def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
     expected = [exactly(Fraction(one) * Fraction(other), Fraction(addend)) for one, other, addend in operands]
     np.testing.assert_array_equal(fused(x, y, z), expected)
     once_more = (x.astype(np.float64) * y + z).astype(np.float32)
-    assert (once_more != fused(x, y, z)).any()  # the sum is rounded to float64 first
+    assert (once_more != fused(x, y, z)).any()  # rounded twice, to float64 first
 
 
 def test_shapes_of_group_scales(rng: Random) -> None:
@@ -227,8 +227,8 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(6))
 def test_other_numerics(rng: Random, number: int) -> None:
-    """Golden model and C++ library agree for any F, step length and rounding. The bits differ from the
-    architecture's.
+    """Golden model and C++ library agree for any F, step length and rounding. The results differ from those
+    of the architecture.
     """
     name = (FP8, TF32, HALF, SPARSE, MXFP8, BF16)[number]
     arch = "sm_120" if name == MXFP8 else "sm_90"

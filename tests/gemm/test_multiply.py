@@ -53,7 +53,7 @@ def test_instructions_that_a_library_would_use_and_targets_of_the_assembler() ->
 @pytest.mark.parametrize("fmt", ["f16", "bf16", "e4m3", "e5m2", "tf32", "s8"])
 @pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
-    """Codes and numbers of every format give the results of a chain of the instruction on the golden model."""
+    """Factors given as codes or as numbers give the results of a chain of instructions on the golden model."""
     i = instructions_for(fmt, arch)[0]
     k = 3 * i.k
     numbers = rng.standard_normal((5, k)), rng.standard_normal((k, 7))
@@ -61,7 +61,7 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
         numbers = rng.integers(-128, 128, (5, k)), rng.integers(-128, 128, (k, 7))
     dtype = {**DTYPES, "s8": np.int8}[fmt]
     a = numbers[0].astype(dtype)
-    if fmt == "tf32":  # the low bits are dropped before magnitudes are compared
+    if fmt == "tf32":  # pruning ignores the low bits that tf32 drops
         a = (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     compressed = sparsify(a, i.granularity, prune=True)
     b = numbers[1].astype(dtype)
@@ -120,7 +120,7 @@ def test_blocks_join(rng: Random) -> None:
 def exactly(*steps: Fraction) -> np.float32:
     """Round an exact number once to float32, to nearest even."""
     total = sum(steps, Fraction(0))
-    if abs(total) >= 2**128 - 2**103:  # half a unit above the largest number
+    if abs(total) >= 2**128 - 2**103:  # half a unit in the last place above the largest float32
         return np.float32(np.inf if total > 0 else -np.inf)
     near = np.float32(float(total))
     around = (np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf)))
@@ -191,7 +191,7 @@ def test_integer_results(rng: Random) -> None:
     a[:, ::2] = 0
     exact = a.astype(np.int64) @ b
     assert sptc.gemm(a, b).dtype == np.int32
-    for kind in (np.int64, np.int16, np.float64):  # also if they are numbers and not codes
+    for kind in (np.int64, np.int16, np.float64):  # integers in types other than int8
         np.testing.assert_array_equal(sptc.gemm(a.astype(kind), b.astype(kind), format="s8"), exact)
     np.testing.assert_array_equal(sptc.gemm(a, b, result="s8"), exact.clip(-128, 127))
     scaled = sptc.gemm(a, b, result="s8", alpha=0.001)
@@ -201,7 +201,7 @@ def test_integer_results(rng: Random) -> None:
 
 
 def test_a_pruned_layer_of_pytorch() -> None:
-    """`torch.nn.Linear` on an H200, with 2:4 weights by `to_sparse_semi_structured` (cuSPARSELt), for one vector."""
+    """The model gives the output of `torch.nn.Linear` on an H200 with 2:4 weights (cuSPARSELt), for one vector."""
     rng = np.random.default_rng(20261125)
     w = rng.standard_normal((256, 1024), np.float32)
     kept = np.argsort(rng.random((256, 256, 4)), axis=2) < 2
@@ -236,7 +236,7 @@ def test_tensors(rng: Random) -> None:
 def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Semi-structured tensors as A or B, also loaded from a file. A tensor of cuSPARSELt is expanded to a dense one."""
     torch = pytest.importorskip("torch")
-    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # takes seconds to load
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # slow to import
     from torch.sparse import SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS
     from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
 
@@ -275,7 +275,7 @@ A, B = np.ones((4, 8), np.float16), np.ones((8, 2), np.float16)
 HALVES = np.tile(np.float16([1, 0]), (4, 4))
 NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
 
-#: Operands, words and message.
+#: Operands, keyword arguments, and expected message.
 REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((A, B), {}, r"^not 2:4 sparse: 8 of 8 chunks have more than 2 of 4 elements that are not zero \(first: row"),
     ((HALVES, B[:4]), {}, r"^A has 8 columns and B 4 rows: they have no common K$"),
@@ -327,7 +327,7 @@ def test_what_policies_let_through() -> None:
         sptc.gemm(wrong, B)
 
 
-def test_the_package_of_its_name_does_not_hide_it() -> None:
+def test_the_package_gemm_does_not_hide_the_function() -> None:
     import sptc.gemm.product
 
     assert sptc.gemm.product.__name__ == "sptc.gemm.product"

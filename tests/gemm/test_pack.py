@@ -55,7 +55,7 @@ def codes(fmt: Format, shape: tuple[int, ...], rng: Random) -> np.ndarray:
 
 
 def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str, Any]:
-    """Return arguments of `pack`. A sparse instruction gets stored values and metadata."""
+    """Return random arguments of `pack`. Sparse A is given as its stored elements and metadata."""
     found = {
         "a": codes(i.a, (*lead, i.m, i.stored_k), rng),
         "b": codes(i.b, (*lead, i.k, i.n), rng),
@@ -94,7 +94,7 @@ def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:
-    """Return the codes of D, computed from the matrices only."""
+    """Return the codes of D, computed by the golden model from the matrices."""
 
     def placed(name: str, fmt: Format) -> np.ndarray:
         return given[name].astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
@@ -237,7 +237,7 @@ ZEROS = {"a": np.zeros((16, 32), np.float16), "b": np.zeros((32, 8), np.float16)
 STORED = {**ZEROS, "a": np.zeros((16, 16), np.float16)}
 NIBBLES = np.full((16, 8), 4, np.uint8)
 
-#: Text, words and message.
+#: Instruction, keyword arguments, and expected message.
 UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),

@@ -1,4 +1,4 @@
-"""Whole products: every back end and format is compared with a chain of instructions, and the errors are checked."""
+"""Products of whole matrices, computed block by block: back ends, block scales, errors, and stored blocks."""
 
 import sqlite3
 from contextlib import closing
@@ -92,7 +92,7 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
     problem = made(tmp_path, INSTRUCTIONS[name], (19, 11, 200), rng, backends=("rtl", "golden"), dense=True)
     d, (block,) = computed(problem)
     assert (d.shape, block.outputs, block.mismatches, block.first) == ((19, 11), 209, 0, None)
-    if not problem.way.parsed.a.is_integer:  # float numbers are divided by scales
+    if not problem.way.parsed.a.is_integer:  # sptc.gemm scales no numbers for integers
         function = sptc.gemm(problem.a.read(), problem.b.read(), way=problem.way, prune=True)
         np.testing.assert_array_equal(d, function)
     assert set(block.errors) == {"arithmetic", "whole", "dense"}
@@ -225,11 +225,11 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
     assert abs(matrix.std() - 1) < 0.1
 
 
-def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
+def test_a_folder_keeps_finished_blocks(tmp_path: Path, rng: Random) -> None:
     wanted, path = {"format": "f16"}, tmp_path / "product"
     dealing = StreamK(workers=2, rows=64, columns=8)
     problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)
-    blocks = [compute_block(problem, index) for index in (2, 0)]  # processes may finish in this order
+    blocks = [compute_block(problem, index) for index in (2, 0)]  # processes may finish in any order
     folder = ProductFolder(path, wanted)
     folder.begin(problem)
     for block in blocks:

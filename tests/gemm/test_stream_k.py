@@ -126,7 +126,7 @@ PLANTED = [
     ({"workers": 5, "rows": 128, "columns": 128, "raster": "column-major"}, {"cut": "rounded up"}, (256, 384, 512)),
     ({"workers": 9, "rows": 64, "columns": 128, "least": 8}, {}, (128, 256, 1024)),
 ]
-#: Its number, and how many times smaller outputs and output tiles are both ways.
+#: Index into PLANTED, and divisor of the rows and columns of outputs and of output tiles.
 CASES = [(3, 8), (5, 8), *((number, 1) for number in range(len(PLANTED)))]
 
 
@@ -164,8 +164,8 @@ def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatc
 
 
 def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No stream-K candidate has the same sums as a way with slices of the whole product, and their number is
-    limited.
+    """No stream-K candidate has the same sums as a way with slices of the whole product, and the number of
+    candidates is limited.
     """
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 4_000)
     monkeypatch.setattr("sptc.gemm.candidates._MOST_STREAMS", 600)
@@ -182,7 +182,7 @@ def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> No
     assert [*streams([integer], Way(instruction=str(integer), result="s32"), expressions)] == []
 
 
-def test_what_is_no_stream_k_records_and_words() -> None:
+def test_invalid_stream_k_records_and_words() -> None:
     words = {"workers": 4, "rows": 8, "columns": 8}
     for change, message in (
         ({"workers": 0}, r"^workers of stream-K must be an integer of 1 or more, not 0$"),

@@ -68,7 +68,7 @@ def test_what_pack_returns_comes_back_and_is_a_register_file(
     np.testing.assert_array_equal(again.pop("D"), d)
     assert_same(again, tile)
     np.testing.assert_array_equal(compute(again), d)
-    if text != NVFP4:  # numpy cannot save this tuple with two numbers
+    if text != NVFP4:  # numpy cannot save a tuple of an array and two numbers
         np.savez(path, **tile, D=d)
         assert_same({key: value for key, value in sptc.load(path).items() if key != "D"}, tile)
     file = read(path)

@@ -28,7 +28,7 @@ def plain(
 ) -> np.ndarray:
     """Evaluate a way output by output and instruction by instruction, with the chains added as in `expression`.
 
-    The chain that is named first begins from C.
+    The first of `chains` starts from C.
     """
     i = parse(way.instruction)
     compressed = sparsify(a, i.granularity)
@@ -146,7 +146,9 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
 
 
 def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
-    """A search computes many ways from the same chains; the first one of a way begins from C in another, too."""
+    """A search reuses the results of a chain in many ways. A chain that starts from C must not be taken for one from
+    zero.
+    """
     i = parse(WGMMA)
     a, b = drawn(rng, (3, 4, 4 * i.k), np.float16)
     c = rng.standard_normal((3, 4)).astype(np.float32).view(np.uint32)
@@ -158,7 +160,7 @@ def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
         np.testing.assert_array_equal(searched.results(chain, first), expected[first])
 
 
-def test_what_is_no_way() -> None:
+def test_invalid_ways() -> None:
     for words, message in (
         ({"order": "random"},
          r"^order must be 'in order' or 'reverse' or .* or a tree over bits such as 'tree 1 0', not 'random'$"),
@@ -205,7 +207,7 @@ def test_a_way_in_words() -> None:
     assert "slices of 1, 3 K tiles, tiles of 2 instructions, added in order" in unequal
 
 
-def test_what_float32_does_not_hold_is_no_operand_of_an_epilogue() -> None:
+def test_operands_of_an_epilogue_must_fit_float32() -> None:
     """The epilogue is computed in float32, so finite values must not become infinite or zero in float32."""
     a, b, c = np.ones((16, 32), np.float32), np.ones((32, 8), np.float32), np.zeros((16, 8), np.float32)
     words: dict[str, Any] = {"c": c, "format": "f16", "prune": True}

@@ -1,4 +1,4 @@
-"""Smallest alignment exponent (e_zero), and rules of sm_100 that recordings of sm_90 confirm."""
+"""Smallest alignment exponent (e_zero), and emulated fp8 ``mma`` of sm_100, compared with recordings of sm_90."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +10,10 @@ from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.verify.register_file import read, shipped
 
-#: Types of A and D whose products can be smaller than any alignment exponent.
+#: Types of A and D whose products can be smaller than the smallest alignment exponent.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
-#: Exponent of the last bit kept, without a larger term and with a subnormal accumulator: for sums of 24 bits, and then
-#: for sums of 25 bits.
+#: Exponents of the last bit that is kept, without a larger term and with a subnormal accumulator, by type of D: for
+#: F = 24 (_SHORTER) and for F = 25 (_LONGER).
 _SHORTER = {"f32": (-156, -150), "f16": (-44, -38)}
 _LONGER = {"f32": (-158, -151), "f16": (-46, -39)}
 LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90", "sm_100", "sm_120"), _LONGER)}
@@ -21,7 +21,7 @@ LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90",
 _TIE, _LEAST = -25, -149
 #: Nibble that keeps the first two elements of a chunk.
 _FIRST = 0b0100
-#: Signs and exponents of products, an accumulator, and the code that must come out.
+#: Signs and exponents of products, code of the accumulator, and expected code of D.
 Directed = tuple[tuple[tuple[int, int], ...], int, int]
 
 
@@ -33,7 +33,7 @@ def directed(arch: str, d: str) -> Iterator[Directed]:
             whole = () if c else ((1, _LEAST),)
             yield (*whole, (-1, last)), c, 0
             yield (*whole, (-1, last - 1)), c, 1
-    else:  # to nearest: anything decides a tie
+    else:  # with rounding to nearest, any term decides a tie
         yield ((1, _TIE), (1, alone)), 0, 1
         yield ((1, _TIE), (1, alone - 1)), 0, 0
         yield ((1, _TIE), (-1, beside)), 1, 1
@@ -63,7 +63,7 @@ def operands(i: Instruction, products: tuple[tuple[int, int], ...], c: int) -> M
     """Return operands in which the first elements of every output have the given products."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
-    # One of two 32-bit elements is kept.
+    # Sparse 32-bit types keep one of two elements.
     stride = 2 if i.sparse and i.container_bits == 32 else 1
     for place, (sign, exponent) in enumerate(products):
         upper, lower = exponent // 2, exponent - exponent // 2

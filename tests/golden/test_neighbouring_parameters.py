@@ -54,7 +54,7 @@ def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
 
 
 def test_a_bit_more_overflows_nothing() -> None:
-    """The largest products of f16 with F = 26: one more bit than any architecture keeps overflows no 32-bit sum."""
+    """With F = 26, one bit more than in any architecture, the largest products of f16 do not overflow 32-bit sums."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0x7BFF, 0x7BFF, 0
@@ -68,8 +68,8 @@ def test_the_steps_of_an_emulation_can_be_cut() -> None:
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0, 0x3C, 0
     p = numerics(i, "sm_90")
-    operands.a[..., 0], operands.a[..., 1], operands.b[:, :2] = 0x78, 0xF8, 0x78  # 2^15 * 2^15, and cancelled
-    operands.a[..., 28], operands.b[:, 28] = 0x3C, 0x3C  # 1, in the second half of the even pairs
+    operands.a[..., 0], operands.a[..., 1], operands.b[:, :2] = 0x78, 0xF8, 0x78  # 2^30 and -2^30, which cancel
+    operands.a[..., 28], operands.b[:, 28] = 0x3C, 0x3C  # 1 * 1, in the second half of the step
     whole = multiply_by(i, p, "mux4", operands).view(np.float32)
     halves = multiply_by(i, replace(p, step=p.step // 2), "mux4", operands).view(np.float32)
     assert (whole == 0).all()
@@ -110,13 +110,13 @@ def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
     operands.c[:], operands.c[:, :8] = 0x7F7FFFFF, 0xFF7FFFFF
     d = multiply_by(i, replace(numerics(i, "sm_90"), alignment=Alignment.DOWN), "mux4", operands)
     assert (d[:, 8:] == 0x7F7FFFFE).all()
-    assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter unit in the last place, truncated
+    assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter unit in the last place is truncated
 
 
 def test_groups_are_aligned_alike() -> None:
     i = parse("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
-    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # 1.0
+    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # B is 1.0
     operands.a[..., 0], operands.a[..., 16], operands.a[..., 32] = 2, 10, 10
     operands.scale_a[..., 0], operands.scale_a[..., 1], operands.scale_b[:] = 127 + 60, 127, 127
     p = numerics(i, "sm_120")

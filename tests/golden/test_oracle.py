@@ -1,8 +1,8 @@
 """The golden model compared with ``mmasim``: every modelled float row of ``mma`` and ``mma.sp``, 100,000 outputs each.
 
-And ``tcgen05.mma``, dense and sparse, and dense ``wgmma``: 10,240 outputs a row, or ten times that. Ways through
-registers and memory have tests of their own. ``mmasim`` has no integers; those of :mod:`sptc.golden.integer` are exact
-sums.
+``tcgen05.mma``, dense and sparse, and dense ``wgmma`` are compared in 10,240 outputs a row, or ten times as many in
+the regression. Operands in registers and memory are tested elsewhere. ``mmasim`` has no integer instructions, whose
+sums are exact (:mod:`sptc.golden.integer`).
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if row not
 
 @pytest.fixture(scope="module")
 def oracle() -> ModuleType:
-    """The comparison with mmasim, which imports torch: only the worker that runs these tests spends the time."""
+    """Module that compares with mmasim. It is imported here, because its import of torch takes long."""
     from sptc.benchmarks import oracle
 
     return oracle
@@ -99,8 +99,8 @@ def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) 
 
 
 def test_every_float_instruction_is_compared() -> None:
-    """The number of rows by type: tf32, three of 16 bits, 25 pairs with two accumulators, 25 scaled pairs, packed
-    e2m1.
+    """All types are compared: tf32, three of 16 bits, 25 pairs with two types of D, 25 pairs with block scales, and
+    packed e2m1.
     """
     for sparse in ("sp", ""):
         rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]

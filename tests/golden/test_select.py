@@ -15,7 +15,7 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 @pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
 @pytest.mark.parametrize("text", [TF32, F16])
 def test_a_nibble_in_all_chunks(text: str, arch: str, rng: np.random.Generator) -> None:
-    """A tile that has no other nibble gives what it gives beside a tile with all sixteen."""
+    """A tile with one nibble in all chunks gives the same result alone and beside a tile with all sixteen nibbles."""
     i = parse(text)
     code = np.uint16 if i.container_bits == 16 else np.uint32
     a, b = (

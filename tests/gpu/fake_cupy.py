@@ -1,4 +1,4 @@
-"""Stand-in for CuPy. The golden model computes its kernels, according to their PTX text and launch arguments."""
+"""Stand-in for CuPy: the golden model computes kernels from their PTX text and launch arguments."""
 
 import re
 import types
@@ -84,10 +84,10 @@ class FakeLoops(Loaded):
 
 
 class FakeCupy(types.ModuleType):
-    """The parts of CuPy that are used. Bits `wrong` of a result are inverted, and a kernel with words `refuses` is
-    rejected.
+    """The functions of CuPy that the package uses.
 
-    Each instruction of a loop takes `interval` cycles; one that runs beside another goes round `turns` times meanwhile.
+    Bits `wrong` of a result are inverted. If `refuses` is not empty, a kernel is rejected with this error. Each
+    instruction of a loop takes `interval` cycles. A second loop makes `turns` rounds during a round of the first.
     """
 
     def __init__(self, properties: dict[str, Any] | None = None) -> None:

@@ -29,7 +29,7 @@ RTX = {"name": b"NVIDIA RTX 5080", "major": 12, "minor": 0}
 BLOCK_SCALE = "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 
 
-def test_operands_reach_it(machine: Callable, rng: Random) -> None:
+def test_operands_reach_the_gpu(machine: Callable, rng: Random) -> None:
     for text, gpu, arch in (
         *((text, H200, "sm_90") for text in (*TEXTS, "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.u8.s8.s32")),
         (f"mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.{BLOCK_SCALE}", RTX, "sm_120"),
@@ -89,7 +89,9 @@ def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: Com
 
 
 def test_verify(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
-    """Both families agree; the same command resumes; and a wrong bit is found, with a register file that replays it."""
+    """Both instruction families agree with the golden model, the same command resumes, and a wrong bit is reported with
+    a register file that reproduces the mismatch.
+    """
     cupy = machine()
     record, state = tmp_path / "record.json.gz", tmp_path / "state"
     words = ["verify", "--record", record, "--instruction", *TEXTS, "--seed", 3, "--tiles", 2, "--jobs", 1]

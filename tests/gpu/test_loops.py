@@ -31,7 +31,7 @@ PLAIN, SMALL_WGMMA = str(SPARSE).replace("::ordered_metadata", ""), str(WGMMA).r
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the packaged ptxas runs only on Linux")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
     """Two dozen random kernels are assembled. The assembler would warn if ``wgmma`` instructions could not overlap."""
@@ -49,8 +49,8 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
         assert "0 bytes spill stores" in done.stdout + done.stderr, loops[number]
 
 
-def test_what_goes_round() -> None:
-    """Operands take turns; between label and branch stand the instructions of a group, on the accumulators in turn."""
+def test_body_of_a_loop() -> None:
+    """The body contains the instructions of one group, which use accumulators and operands in rotation."""
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
     matches = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
     assert matches == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
@@ -83,7 +83,7 @@ def test_operands_fill_shared_memory_and_loops_end_together() -> None:
     assert "ld.volatile.shared.b32 %said, [finished];" in second
 
 
-#: Of wgmma the smallest, the largest, and one whose n is no power of two.
+#: Values of N of ``wgmma``: the smallest, one that is no power of two, and the largest.
 SIZES = (8, 24, 256)
 
 
@@ -101,7 +101,7 @@ def launches(instruction: Instruction) -> list[Immediates]:
 
 
 @pytest.mark.quick_cases(2)
-@pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the packaged ptxas runs only on Linux")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
     instructions = [i for i in every_instruction() if arch in i.architectures and i.family != "tcgen05"]
@@ -119,7 +119,7 @@ def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
     assert len(bodies) > 100
 
 
-def test_what_a_kernel_says() -> None:
+def test_text_of_a_kernel() -> None:
     text = ptx.kernel(parse(PLAIN), "sm_90", Immediates(sparsity_selector=1))
     assert ".target sm_90a\n" in text
     registers = {name: ", ".join(f"%{name}{n}" for n in range(4)) for name in ("result", "a", "b", "c")}
@@ -138,12 +138,12 @@ def test_what_a_kernel_says() -> None:
         places = [text.index(word) for word in words]
         assert places == sorted(places)
     text = ptx.kernel(parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8"), "sm_90", Immediates())
-    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # no signs, no transposition
+    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # integers have no signs and no transposition
     assert text.count("wgmma.mma_async") == 1
 
 
 def test_cycles_of_loops(machine: Callable) -> None:
-    """The fixed cost of a run is excluded; warps that share a tensor core take turns; two loops beside each other."""
+    """Cycles exclude the fixed cost of a run. Warps share the tensor cores. Two loops may run beside each other."""
     cupy = machine()
     for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
         (found,) = measure(Loop(SPARSE, warps, group=32))

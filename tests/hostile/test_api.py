@@ -151,7 +151,7 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
     except sptc.Error as error:
         message = str(error)
         assert message.isprintable()  # a printable message has only one line
-        assert len(message) < 1_200, "a message that nobody reads"
+        assert len(message) < 1_200, "the message is too long"
         return False
     finally:
         assert all(_same(value, arguments[name]) for name, value in before.items()), "an operand was modified"
@@ -174,13 +174,13 @@ def _fuzz(count: int, rng: np.random.Generator, calls: list[Call]) -> None:
                 taken += _try(call, rng)
             except Exception as error:
                 name, kind = call.function.__name__, type(error).__name__
-                raise AssertionError(f"call {number}, {name}: {kind}: {error}; generator at {state}") from error
-    assert 0.1 * count < taken < 0.5 * count, "nearly everything is taken, or nearly nothing"
+                raise AssertionError(f"call {number}, {name}: {kind}: {error}; generator state: {state}") from error
+    assert 0.1 * count < taken < 0.5 * count, "nearly all calls give a result, or nearly none"
 
 
 @pytest.mark.parametrize("count", [QUICK, *[pytest.param(SHARE, marks=pytest.mark.regression)] * SHARES])
 def test_calls(count: int, rng: np.random.Generator) -> None:
-    for call in CALLS:  # as they stand
+    for call in CALLS:  # without mutation
         call.function(**call.arguments)
     _fuzz(count, rng, CALLS)
 
@@ -223,7 +223,7 @@ def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
     for call in CALLS:
         arrays = {key: value for key, value in call.arguments.items() if isinstance(value, np.ndarray)}
         for key in arrays.keys() & {"a", "b", "c", "d", "registers", "smem"}:
-            if arrays[key].dtype.kind == "u":  # floats of a sparse A keep their zeros
+            if arrays[key].dtype.kind == "u":  # not floats, so that A stays sparse
                 arrays[key] = (
                     rng.integers(0, 256, arrays[key].nbytes, np.uint8)
                     .view(arrays[key].dtype)

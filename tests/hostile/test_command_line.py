@@ -36,7 +36,7 @@ PATIENCE = 600
 #: Smallest number in a command line that can request work beyond these limits.
 MUCH = 100
 MMA = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Valid command lines. Words in capitals are files that the commands read or write.
+#: Valid command lines. Names in capitals are files and folders that the commands write.
 LINES = (
     "run mma.npz --backend golden --json",
     "run wgmma.npz tcgen05.npz --backend golden --limit 1 --metadata software",
@@ -59,7 +59,7 @@ LINES = (
     "instructions m16n8k32 --json",
     "presets",
     "prove metadata.legal --list",
-    # The following commands stop at a missing tool at the latest.
+    # Those of the following commands that need a missing tool stop there.
     "prove metadata.legal --preset tiny --jobs 1 --json",
     "sweep --formats f16 --step-bytes 16 --liberty cells.lib --jobs 1 --json",
     "area --config config.json --unit-only --liberty cells.lib --jobs 1",
@@ -194,16 +194,16 @@ def test_lines(count: int, lines: Lines, rng: np.random.Generator, capsys: pytes
         assert status in results, (words, output.err)
         results[status] += 1
         if status == 130:  # the command may have printed its progress before
-            assert any(map(is_much, words)), (words, f"no end in {SECONDS} seconds of the processor")
+            assert any(map(is_much, words)), (words, f"no end within {SECONDS} processor seconds")
             assert output.err.endswith("interrupted\n"), (words, output.err)
             continue
         assert (status == 2) == bool(output.err.strip()) or status == 1, (words, status, output.err)
         assert "there is not enough memory" not in output.err or any(map(is_much, words)), (words, output.err)
         lines_of_error = output.err.splitlines()
         if output.err.endswith("add words, or take a name from the list\n"):
-            del lines_of_error[:-1]  # the numbered list of the instructions that fit
+            del lines_of_error[:-1]  # the numbered list of matching instructions
         assert len(lines_of_error) <= 1, (words, output.err)
-        assert sum(map(len, lines_of_error)) < 3_000, (words, "a message that nobody reads")
+        assert sum(map(len, lines_of_error)) < 3_000, (words, "the message is too long")
     assert results[2] > 0.3 * count
     # About a fifth of the lines is valid. Among few lines, the share may be smaller.
     assert results[0] > (0.1 * count if count > QUICK else 0)
@@ -218,7 +218,7 @@ def test_no_pickle_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             assert len(capsys.readouterr().err.splitlines()) == 1
             assert not mark.exists(), (words, path.name)
     np.load(folder / "trap.npy", allow_pickle=True)
-    assert mark.exists(), "a pickle that is loaded does not make the mark"
+    assert mark.exists(), "loading the pickle does not create the file"
 
 
 class Trap:

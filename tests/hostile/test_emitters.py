@@ -69,7 +69,7 @@ def test_names_are_checked_where_they_are_read(nasty: str, tmp_path: Path) -> No
 
 
 def test_names_and_comments(tmp_path: Path) -> None:
-    """A good name is taken, none of a configuration stands in a package, and a comment ends at its line."""
+    """Valid names are accepted, a package has no name of a configuration, and comments stay on their line."""
     path = tmp_path / "8 bits$.json"
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "_8_bits_"
@@ -85,7 +85,7 @@ def test_names_and_comments(tmp_path: Path) -> None:
 
 
 def test_verilog(nasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verilog with comments and names from a configuration made in Python, whose name was not checked."""
+    """Comments and names in Verilog are safe, even if a configuration made in Python has an unchecked name."""
     monkeypatch.setattr("sptc.rtl.ports.ports", lambda *_: [])
     monkeypatch.setattr("sptc.verify.testbench.emit", lambda *_: "")
     config = dataclasses.replace(PRESETS["tiny"], name=nasty)
@@ -113,7 +113,7 @@ def test_yosys_scripts(nasty: str, tmp_path: Path) -> None:
     path.write_bytes(LIBRARY.format(cell=name).encode(errors="replace"))
     plain = tmp_path / "plain.lib"
     plain.write_text(LIBRARY.format(cell="FA"))
-    if not re.fullmatch(r"[!-\[\]-~]+", name):  # a backslash counts as a space in an escaped identifier
+    if not re.fullmatch(r"[!-\[\]-~]+", name):  # an escaped identifier has neither space nor backslash
         with pytest.raises(FileError) as caught:
             Library.read(path)
         assert str(caught.value).isprintable()

@@ -1,4 +1,4 @@
-"""Commands that are killed at random moments, or that meet a full disk or an unwritable cache."""
+"""Commands that are killed at random moments, or that run with a full disk or an unwritable cache."""
 
 import json
 import os
@@ -38,7 +38,7 @@ print(unit.push(steps).tolist())
 
 @dataclass(frozen=True)
 class Work:
-    """Command that stores finished work in its current folder, which also contains its cache."""
+    """Command that stores finished work in its current folder, or in a cache below this folder."""
 
     words: tuple[str, ...]
     #: Result of the command, from its output and its folder. Equal work has equal results.
@@ -111,12 +111,12 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
     """Run a command once without interruption. Then kill it several times at random moments, and compare the final
     results.
 
-    Whenever it comes to its end before it is killed, it begins anew: what is done already leaves little to kill.
+    If the command ends before it is killed, its results are deleted, so that the next run has work to do.
 
     Raises
     ------
     AssertionError
-        Something that looks whole is not, or the ends differ.
+        If a file that must be complete is not, or if results differ.
     """
     whole, cut = folder / "whole", folder / "cut"
     whole.mkdir()
@@ -130,10 +130,10 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
         printed = _killed(work, cut, float(rng.uniform(0, seconds)), everything)
         done += printed is None
         if work.finished and (cut / work.finished).exists():
-            assert work.result("", cut) == expected, f"{work.finished} looks whole after kill {done} and is not"
+            assert work.result("", cut) == expected, f"{work.finished} exists after kill {done} but is not complete"
             (cut / work.finished).unlink()
         elif printed is not None:
-            assert work.result(printed, cut) == expected, f"the work ends with something else after kill {done}"
+            assert work.result(printed, cut) == expected, f"the result is wrong after kill {done}"
             shutil.rmtree(cut)
             cut.mkdir()
     assert _ended(work, cut) == expected
@@ -147,7 +147,7 @@ def test_kills(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     survives(WORKS[name], tmp_path, WORKS[name].kills, rng)
 
 
-#: Bytes of room for each file, fewer than the commands write.
+#: Size limit of each file in bytes, less than the commands write.
 _ROOM = 50_000
 
 
@@ -202,5 +202,5 @@ if not Path("d").exists():
 
 def test_careless_work_is_seen(tmp_path: Path, rng: np.random.Generator) -> None:
     work = Work((sys.executable, "-c", _CARELESS), lambda printed, folder: (folder / "d").read_bytes(), 0, "d")
-    with pytest.raises(AssertionError, match=r"^d looks whole after kill \d+ and is not"):
+    with pytest.raises(AssertionError, match=r"^d exists after kill \d+ but is not complete"):
         survives(work, tmp_path, 8, rng)

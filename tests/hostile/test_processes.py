@@ -17,7 +17,7 @@ THREADS = 8
 #: Seconds after which a process that has not ended fails the test.
 PATIENCE = 300
 MMA = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Start of each program: operands, and the result of one back end.
+#: First lines of each program: operands, and a function that computes with a back end.
 START = f"""
 import os, sys, threading
 import numpy as np
@@ -30,7 +30,7 @@ def result(backend="native"):
     return sptc.mma(*operands, backend=backend)
 """
 PROGRAMS = {
-    # The child of a process that has computed, and then the parent itself.
+    # After a computation, a forked child computes, and then its parent.
     "fork": """
 before = result()
 child = os.fork()
@@ -45,7 +45,7 @@ if __name__ == "__main__":
     with get_context("spawn").Pool(1) as pool:
         assert np.array_equal(pool.apply(sptc.mma, operands, {"backend": "native"}), result("golden"))
 """,
-    # Threads compute while the main thread ends, and so does an exit handler.
+    # Threads and an exit handler compute while the main thread ends.
     "shutdown": """
 import atexit
 def work(backend):
@@ -84,7 +84,7 @@ def test_threads(backend: str, rng: np.random.Generator) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("simulator", "steps"), [("verilator", 5_000), ("pysim", 20)])
 def test_threads_share_a_compiled_model(simulator: Simulator, steps: int, rng: np.random.Generator) -> None:
-    """A model has state, and threads take turns."""
+    """A compiled model has state, so only one thread at a time may use it."""
     engine = Engine(PRESETS["tiny"], simulator)
     words = step_words(engine.config).total
     tasks = [rng.integers(0, 1 << 32, (steps, words), dtype=np.uint32) for _ in range(3 * THREADS)]

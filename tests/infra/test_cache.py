@@ -13,7 +13,7 @@ from sptc.infra.cache import built, cache_folder, recall, store
 from sptc.infra.compiler import compile_shared
 
 
-def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_location_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     for variables, folder in (
         ({"SPTC_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, "/a/b"),
         ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "/c"}, "/c/sptc"),
@@ -55,7 +55,7 @@ def _written(path: Path) -> None:
     path.write_bytes(b"built")
 
 
-def test_what_is_made_is_this_user_s_alone(place: Path) -> None:
+def test_cached_files_are_private(place: Path) -> None:
     for build in (_written, lambda path: pytest.fail("built twice")):
         assert built("thing", build) == place / "thing"
     assert (place / "thing").read_bytes() == b"built"
@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: 
     assert recall("figures") is None
 
 
-def test_what_stood_elsewhere_is_gone_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temporary_folder_is_deleted_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "from sptc.infra.cache import built; print(built('x', lambda path: path.write_bytes(b'')))"
     environment = {**os.environ, "SPTC_CACHE": "/dev/null/cache"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_text_is_told_from_what_it_stands_on() -> None:
+def test_contrast_of_text() -> None:
     for theme in (Theme.LIGHT, Theme.DARK):
         rules = re.findall(r"([.\w, ]+) \{ fill: (#\w+)", Diagram(10, 10, "title", "words", theme).svg().decode())
         colours = {name: colour for names, colour in rules for name in names.strip().split(", ")}
@@ -24,7 +24,7 @@ def test_text_is_told_from_what_it_stands_on() -> None:
                 assert (light + 0.05) / (dark + 0.05) >= 4.5, (theme, text, ground)
 
 
-def test_shapes_say_what_they_are_told() -> None:
+def test_shapes_of_a_diagram() -> None:
     picture = Diagram(200, 100, "a < b", 'what "it" shows')
     picture.box((10, 10, 50, 40), ["one", "two"], "logic", copies=9)
     picture.multiplexer((80, 10, 50, 40), ["four & five"])

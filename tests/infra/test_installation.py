@@ -18,7 +18,7 @@ def test_of_this_checkout() -> None:
 
 
 def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "a checkout"  # stands in for the folder of the package, whose name a shell would split
+    root = tmp_path / "a checkout"  # the package's folder, whose name a shell would split
     root.mkdir()
     monkeypatch.setattr(installation, "_ROOT", root)
     (tmp_path / "pip").touch(mode=0o755)
@@ -29,7 +29,7 @@ def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.Monkey
     (root / "pyproject.toml").touch()
     assert install_line("area") == f"pip install -e '{root}[area]'"
     assert install_line() == f"pip install -e '{root}'"
-    (root / "pyproject.toml").unlink()  # a wheel, with another pip or none on the PATH
+    (root / "pyproject.toml").unlink()  # a wheel; the pip on the PATH is of another Python, or missing
     monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
     assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
     monkeypatch.setenv("PATH", "")

@@ -25,7 +25,7 @@ for number in itertools.count(first, 2):
     journal.write({number: "x" * (number % 5000), number + 1: "x" * (number % 5000)})
     print(number, flush=True)
 """
-#: Program that holds a journal folder, and forks a process that outlives it.
+#: Program that keeps a journal open, and forks a process that outlives it.
 HOLDER = """\
 import os, pathlib, sys, time
 from sptc.infra.journal import Journal
@@ -60,7 +60,7 @@ def test_a_journal_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
-    """Also on a full disk."""
+    """If an entry is invalid or the disk is full, no entry of the write is stored."""
     with closing(Journal(tmp_path, "work")) as journal:
         journal.write({1: "one"})
         with pytest.raises(FileError, match=r"work\.db cannot be written \("):
@@ -146,7 +146,7 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     statements += ["CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM task; END", "CREATE VIEW v AS SELECT 1"]
     statements += ["CREATE INDEX i ON entries (content)", "CREATE TABLE other (x)"]
     statements += ["UPDATE task SET content = '{'", "UPDATE entries SET content = '['"]
-    for number, statement in enumerate(statements):  # the second view is an endless computation
+    for number, statement in enumerate(statements):  # reading the view `entries` would not end
         with closing(Journal(tmp_path / str(number), "work")) as journal:
             journal.begin("task")
             journal.write({3: "three"})
@@ -156,7 +156,7 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
             held(tmp_path / str(number))
 
 
-def test_folders_that_will_not_do(tmp_path: Path) -> None:
+def test_unsuitable_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").write_text("")
@@ -205,7 +205,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Journal(tmp_path, "work")
 
 
-def test_what_may_stand_beside(tmp_path: Path) -> None:
+def test_other_files_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "ours").write_text("")
     Journal(tmp_path, "work", {"ours"}).close()
     (tmp_path / "thesis.tex").write_text("")

@@ -24,7 +24,7 @@ from sptc.infra.loader import load_library
 from sptc.infra.privacy import require_private
 
 ROOT = Path(__file__).parents[2]
-#: Numbers of two users without an account. The test itself runs as root.
+#: IDs of two users without an account. The test itself runs as root.
 ONE, OTHER = 54_321, 54_322
 is_root = sys.platform == "linux" and os.geteuid() == 0
 root_only = pytest.mark.skipif(not is_root, reason="only root can become two other users")
@@ -164,10 +164,10 @@ def test_a_checked_file_is_loaded(tmp_path: Path, libraries: dict[int, bytes], m
     monkeypatch.setattr(ctypes, "CDLL", late)
     assert number_of(path) == (1 if sys.platform == "linux" else 2)
     monkeypatch.undo()
-    assert number_of(path) == 2  # although the file descriptor has the same number as before
+    assert number_of(path) == 2  # the new file, though under an equal file descriptor
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the format is that of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this library format")
 def test_damaged_libraries_are_made_anew(
     tmp_path: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

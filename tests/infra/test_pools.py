@@ -54,7 +54,7 @@ def pool() -> Iterator[Pool]:
 
 
 def results_of(pool: Pool, number: int, work: Callable[..., int], *arguments: object) -> list[int]:
-    """Return the sorted results of work on 0, 1 and so on, as many as stated."""
+    """Return the sorted results of `work` on the integers from 0 to `number` - 1."""
     waiting = iter(range(number))
     results: list[int] = []
     while len(results) < number:
@@ -96,7 +96,7 @@ def test_an_idle_worker_that_dies(pool: Pool) -> None:
 
 
 class Breaking(Executor):
-    """Executor whose worker finishes the first task at once and dies before the second task."""
+    """Executor that breaks at the second task while the first is running. An executor opened later works."""
 
     opened = 0
 
@@ -120,7 +120,7 @@ class Idle(Executor):
         return Future()
 
 
-def test_nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool without workers waits for some seconds and then gives up. Each reading of its clock is one second
     later.
     """
@@ -175,7 +175,7 @@ def wait_until(there: Path) -> None:
         if there.exists():
             return
         time.sleep(0.01)
-    pytest.fail(f"{there.name} is not there after ten minutes: the machine is too slow")
+    pytest.fail(f"{there.name} does not exist after ten minutes: the machine is too slow")
 
 
 def _finish_when_allowed(folder: Path) -> None:
@@ -185,7 +185,7 @@ def _finish_when_allowed(folder: Path) -> None:
     (folder / "done").touch()
 
 
-def test_an_error_waits_for_nobody(tmp_path: Path) -> None:
+def test_an_error_cancels_running_tasks(tmp_path: Path) -> None:
     """An error that leaves the pool cancels running tasks, so their workers end."""
 
     def leave() -> None:
@@ -221,7 +221,7 @@ except ZeroDivisionError:
 """
 
 
-def test_an_error_leaves_what_is_on_its_way() -> None:
+def test_an_error_while_data_are_sent() -> None:
     """Test in a separate process, which would hang for hours after a failure. Ten minutes suffice for any machine."""
     done = subprocess.run([sys.executable, "-c", _BURDENED], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "left\n"

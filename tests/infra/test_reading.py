@@ -36,7 +36,7 @@ NO_ARRAYS = {
     "an unknown type": (array_bytes(HEADER.replace("<f4", "<q9")), "."),
     "a pickle": (array_bytes(HEADER.replace("<f4", "|O")), "Object arrays cannot be loaded"),
     "terabytes": (array_bytes(HEADER.replace("(2, 3)", f"({1 << 40}, 3)")), "."),
-    "more than memory has places": (array_bytes(HEADER.replace("(2, 3)", f"({1 << 62}, {1 << 62})")), "."),
+    "more bytes than addresses": (array_bytes(HEADER.replace("(2, 3)", f"({1 << 62}, {1 << 62})")), "."),
     "a negative shape": (array_bytes(HEADER.replace("(2, 3)", "(-2, -3)")), "shape"),
     "too few bytes": (array_bytes(data=bytes(23)), "."),
     "trailing bytes": (array_bytes(data=bytes(25)), "."),
@@ -58,7 +58,7 @@ def whole(**options: object) -> bytes:
 
 
 def patched(offset: int, value: bytes) -> bytes:
-    """Archive in which bytes of both headers of its member are replaced, counted from the version that is needed."""
+    """Return an archive with replaced bytes in both headers of its member. `offset` 0 is the needed version of ZIP."""
     data = bytearray(whole())
     for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
         place = data.index(mark) + start + offset
@@ -107,7 +107,7 @@ def test_no_array_and_no_archive(tmp_path: Path) -> None:
 
 
 def test_a_long_reason(tmp_path: Path) -> None:
-    """An archive whose member has another name in its own header, with all bytes of the file as name."""
+    """A long reason is cut. In this archive, the header of a member claims that all further bytes are its name."""
     data = bytearray(whole())
     data[26:28] = struct.pack("<H", len(data) - 30)
     path = tmp_path / "x.npz"
@@ -118,7 +118,7 @@ def test_a_long_reason(tmp_path: Path) -> None:
 
 
 def test_text_with_codes_that_no_character_has(tmp_path: Path) -> None:
-    """Python fails later in many ways on such a string, which numpy makes without an error."""
+    """Strings with codes above 0x10FFFF are rejected: numpy accepts them, but later operations of Python fail."""
     for order in "<>":
         words = np.array([0x41, 0x10FFFF, 0xD800, 0x10FFFF], f"{order}u4")
         for last, readable in ((0x10FFFF, True), (0x110000, False), (0xFFFFFFFF, False)):
@@ -151,7 +151,7 @@ def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claiming(path: Path, name: str, size: int) -> None:
-    """Let an archive's directory state a wrong uncompressed size of a member."""
+    """Change the uncompressed size of a member that the directory of an archive states."""
     data = bytearray(path.read_bytes())
     place = data.rindex(name.encode()) - 46
     assert data[place : place + 4] == b"PK\1\2"
@@ -198,7 +198,7 @@ def test_arrays_and_archives_that_are_whole(tmp_path: Path, rng: np.random.Gener
 
 
 def test_no_json(request: pytest.FixtureRequest) -> None:
-    """With Python's limit on the digits of an integer, which hardware tests lift."""
+    """Texts that are not JSON, and an integer with more digits than Python's limit, which hardware tests lift."""
     request.addfinalizer(partial(sys.set_int_max_str_digits, sys.get_int_max_str_digits()))
     sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
     texts: list[str | bytes] = ["", "{", "[" * 100_000, "9" * 100_000, '"\\ud8"', b"\xff", "nul"]

@@ -1,4 +1,4 @@
-"""A digest of code ignores comments, docstrings and layout, and sees every other change."""
+"""A digest of code ignores comments, docstrings and layout, and depends on everything else."""
 
 import ast
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_a_digest_depends_on_code_names_and_words(tmp_path: Path, monkeypatch: p
     assert len({digest, code_digest([one], "0.5"), code_digest([other]), code_digest([one, other])}) == 4
     one.write_text(SAME["comments"])
     assert code_digest([one]) == digest
-    monkeypatch.setattr(sources, "code_of", lambda source: pytest.fail("it is not taken from the cache"))
+    monkeypatch.setattr(sources, "code_of", lambda source: pytest.fail("the digest is not taken from the cache"))
     assert code_digest([one]) == digest
     text = tmp_path / "one.csv"
     text.write_text("# no comment\n")

