@@ -1,7 +1,7 @@
 """Matrix products computed instruction by instruction and block by block, on one or several back ends.
 
-``sptc.gemm`` is also the function :func:`sptc.gemm.multiply.gemm`. An import of a module of this package would replace
-a function of the same name in ``sptc``. Therefore the package itself is callable.
+Users call ``sptc.gemm`` as the function :func:`sptc.gemm.multiply.gemm`. Importing a module of this package binds the
+name ``sptc.gemm`` to the package and would replace a function of that name. Therefore the package itself is callable.
 """
 
 import sys
@@ -31,7 +31,7 @@ class _Callable(ModuleType):
         """Documentation and signature of ``sptc.gemm``, since `help` prints no signature for a package."""
         first, rest = str(_function().__doc__).split("\n", 1)
         named = [str(parameter) for parameter in self.__signature__.parameters.values()]
-        named.insert(3, "*")  # behind a, b and c
+        named.insert(3, "*")  # the parameters after a, b and c are keyword-only
         lines = "".join(f"        {one},\n" for one in named)
         return f"{first}\n\n    gemm(\n{lines}    )\n{rest}"
 

@@ -1,8 +1,8 @@
 """Block scales that Python code passes: conversion to codes, and the instructions that accept the scales.
 
-Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the format of the instruction.
-They may also be floats that the format of the instruction holds. The elements are given separately, as stored. A value
-is the product of element and scale.
+Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the instruction's scale format.
+They may also be floats that the instruction's scale format represents exactly. The elements are passed separately, not
+multiplied by their scales: a value is the product of element and scale.
 """
 
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class BlockScales:
     def checked(
         self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return the block scales of the left and the right factor in the form that an instruction takes.
+        """Return the codes of the block scales of the left and the right factor of an instruction.
 
         `shape` is M and N; `swapped` is set if the factors are exchanged. Raise an `OperandError` if the instruction
         has no block scales, or has them in another format or block length.
@@ -73,12 +73,12 @@ class BlockScales:
         if scales.dtype == np.uint8:
             return scales
         if (codes := _encoded(scales, fmt)) is None:
-            raise OperandError(f"block_scale_{name} holds values that {fmt} does not hold")
+            raise OperandError(f"block_scale_{name} holds values that {fmt} cannot represent")
         return codes
 
 
 def _encoded(values: NDArray[np.float64], fmt: str) -> NDArray[np.uint8] | None:
-    """Return the codes of positive scales; None if the format does not hold all of them exactly."""
+    """Return the codes of positive scales; None if the format cannot represent all of them exactly."""
     codes = encode(values, FORMATS[fmt], saturate=False).astype(np.uint8)
     return codes if (decode_codes(codes, FORMATS[fmt]) == values).all() else None
 
@@ -103,13 +103,13 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
         if not (raw or array.dtype.name in _FORMAT_OF) or array.ndim < 1 or not array.size:
             types = ", ".join(_FORMAT_OF)
             raise OperandError(
-                f"{name} must hold codes: {types} or uint8, or floats, not {array.dtype} of shape {array.shape}"
+                f"{name} must hold codes ({types} or uint8) or floats, not {array.dtype} of shape {array.shape}"
             )
         formats |= {_FORMAT_OF[array.dtype.name]} if array.dtype.name in _FORMAT_OF else set()
         codes.append(np.ascontiguousarray(array).view(np.uint8))
     if len(formats) > 1:
         raise OperandError(
-            f"block_scale_a and block_scale_b must be of one format, not {' and '.join(sorted(formats))}"
+            f"block_scale_a and block_scale_b must have the same format, not {' and '.join(sorted(formats))}"
         )
     return BlockScales(codes[0], codes[1], next(iter(formats), None))
 
@@ -126,23 +126,23 @@ def scaled_instructions(
     is_fp4, are_codes = fmt in ("e2m1", "e2m1,e2m1"), scales.a.dtype == scales.b.dtype == np.uint8
     if scales.format is None and is_fp4 and are_codes:
         raise OperandError(
-            "block scales of e2m1 may be ue8m0 or ue4m3: give them in their type, or name an instruction"
+            "block scales of e2m1 may be ue8m0 or ue4m3: pass them in an ml_dtypes type, or name an instruction"
         )
     arch, formats = same_numerics(arch), scales.formats() if is_fp4 else (scales.format or "ue8m0",)
     if not formats:
-        raise OperandError("block scales must all be values of ue8m0, powers of two, or all values of ue4m3")
+        raise OperandError("block scales must either all be ue8m0 values (powers of two) or all be ue4m3 values")
     every = [
         i for scale in formats for i in instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scale)
     ]
     matching = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
-    if not scales.format:  # NVFP4 has shorter blocks of elements per scale than MXFP4.
+    if not scales.format:  # Prefer ue4m3 scales for the shorter blocks of NVFP4, and ue8m0 scales for those of MXFP4.
         matching.sort(
             key=lambda i: (i.scale_format and i.scale_format.name) != ("ue4m3" if i.scale_size == 4 else "ue8m0")
         )
     if not matching:
         spans = " or ".join(str(span) for span in sorted({i.span or 0 for i in every}))
         raise InstructionError(
-            f"no instruction for {fmt} on {arch} has {scales.a.shape[-1]} block scales along a K of {k}: one is for "
-            f"{spans} elements"
+            f"no instruction for {fmt} on {arch} has {scales.a.shape[-1]} block scales along a K of {k}: one "
+            f"scale is for {spans} elements"
         )
     return tuple(i for i in matching if i.granularity == matching[0].granularity)

@@ -37,11 +37,11 @@ _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K ways of summation that are generated; then maximum number of ways with distinct bits that
 #: are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of likely kinds of ways of summation; these are tried with all instructions before all other kinds.
+#: Number of kinds of ways of summation that are likely; they are tried with all instructions before other kinds.
 _LIKELY = 3
 #: Maximum number of ways of summation with equal bits that are recorded together with the one that was tried.
 _MOST_ALIKE = 8
-#: Widths in bits of slice numbers for which a tree is tried in every order of the bits.
+#: Numbers of bits n for which 2^n slices are added in trees over every order of the bits of the slice numbers.
 _BITS = (2, 3, 4, 5)
 #: Maximum number of slices of K for which every order of addition is tried.
 _MOST_IN_ANY_ORDER = 8
@@ -50,9 +50,9 @@ _MOST_IN_ANY_ORDER = 8
 class Expressions:
     """Assign equal numbers to sums with equal bits. Addition of floats is commutative but not associative.
 
-    A chain is the sequence of its steps (see :mod:`sptc.isa.numerics`), however many of them an instruction has.
-    `instructions` returns the number of instructions along K, given the text of the instruction; `shape` is that of the
-    product as it is computed.
+    Chains with equal sequences of steps (see :mod:`sptc.isa.numerics`) give equal bits, even if their instructions have
+    different numbers of steps. `instructions` returns the number of instructions along K, given the text of the
+    instruction; `shape` is the shape of the product as it is computed.
     """
 
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
@@ -143,7 +143,7 @@ class Expressions:
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return the properties of an instruction that determine the result bits of a step, and its number of steps."""
+    """Return the properties that determine the result bits of a step, and the number of steps of the instruction."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0
@@ -210,7 +210,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
             (
                 {"split_k": 1 << bits, "order": " ".join(["tree", *order])}
-                for bits in _BITS  # every order of the bits of slice numbers in which 2^bits slices can be added
+                for bits in _BITS  # a tree over the bits of the slice numbers, with the bits in every order
                 for order in permutations(map(str, range(bits)))
                 if not i.sparse
             ),
@@ -224,7 +224,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return attributes of ways of summation with group scales; `instructions` is the number per group, or 0."""
+    """Return attributes of ways of summation with group scales, for a number of instructions per scale group."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]

@@ -38,7 +38,7 @@ def instructions_for(
 
 
 def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
-    """Return instructions with the same result bits as `i` by construction, one per family and kind of sparsity."""
+    """Return instructions with the same result bits as `i` by construction, one per family, sparsity and `.kind`."""
     instructions, modelled = dict[object, Instruction](), target_named(arch).arch
     scales = i.scale_format.name if i.scale_format else None
     for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):

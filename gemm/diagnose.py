@@ -27,7 +27,8 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     Returns
     -------
     Diagnosis
-        Whether every bit is explained, by what, which outputs differ from the correct product, and how many remain.
+        Whether every bit is explained, the explanation, the outputs that differ from the correct product, and how many
+        of them remain unexplained.
 
     Raises
     ------
@@ -42,7 +43,7 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     identification = identify(a, b, y, **options)
     shape = as_array("y", y).shape
     if identification.exact:
-        text = f"correct: all {int(np.prod(shape))} outputs have every bit of a way of summation"
+        text = f"correct: all {int(np.prod(shape))} outputs equal those of a way of summation"
         return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, identification.way, None)
     diagnosis = identification.diagnosis
     assert diagnosis

@@ -19,7 +19,7 @@ from .ways import Way
 
 __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagnosis_of"]
 
-#: Fields that the JSON record has for the nearest way of summation with other results, in addition to the way itself.
+#: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Maximum number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
@@ -115,7 +115,7 @@ class Diagnosis:
         if self.way:
             lines.append(f"  {self.way}")
         if self.first and self.way:
-            lines.append(f"first that remains, {self.first.in_words(self.way.result)}")
+            lines.append(f"first unexplained output: {self.first.in_words(self.way.result)}")
         return "\n".join(lines)
 
 
@@ -125,7 +125,7 @@ class Identification:
 
     exact: bool  #: Whether a way of summation gives every bit of the result
     way: Way | None  #: The first way of summation that was found to give every bit
-    #: Number of outputs that were compared with `way`; or with the nearest way of summation if none is exact.
+    #: Number of outputs that were compared with `way`; with the nearest way of summation if no way is exact.
     compared: int
     #: The nearest way of summation whose results differ; its count is the number of outputs that distinguish it from an
     #: exact way. None if the results of all other ways that were tried are equal.
@@ -165,27 +165,30 @@ class Identification:
         if self.exact:
             lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
             if near:
-                lines.append(f"next best, which {near.differing} outputs tell from it:\n  {near.way}")
+                lines.append(f"next best, which differs in {near.differing} outputs:\n  {near.way}")
             if self.equal:
-                lines += ["the same bits here, from other sums:", *(f"  {way}" for way in self.equal)]
+                lines += ["other sums with the same bits for these operands:", *(f"  {way}" for way in self.equal)]
             elif not near:
-                lines.append("no other way that was tried gives other bits")
+                lines.append("all other ways of summation that were tried give the same bits")
             if self.alike or self.instructions_alike:
-                lines += ["the same bits by construction:", *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE])]
-                lines += [f"  {name} in place of its instruction" for name in self.instructions_alike]
+                lines += [
+                    "ways and instructions with the same bits by construction:",
+                    *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE]),
+                ]
+                lines += [f"  {name} as the instruction" for name in self.instructions_alike]
             always = len(self.alike) + len(self.instructions_alike)
             lines.append(
-                f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways "
+                f"not distinguished: {len(self.equal)} other sums with the same bits for these operands, {always} ways "
                 "and instructions with the same bits for all operands, and m and n of the instruction"
             )
             return "\n".join(lines)
         lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
         if self.possible:
-            lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
+            lines.append(f"each output is possible if its slices are added in some order:\n  {self.possible}")
         if self.diagnosis:
             lines.append(f"diagnosis: {self.diagnosis}")
         if near:
-            where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
+            where = f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, this way gives 0x{near.got:x}"
             lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
         return "\n".join(lines)
 
@@ -203,7 +206,7 @@ def diagnosis_of(problem: Problem) -> Diagnosis:
         text += f"every bit is explained by: {fault.kind}: {fault.text}"
         return _oriented(Diagnosis(True, fault.kind, text, differs, 0, fault.way, None))
     if fault:
-        left_out = f"{left.sum()} outputs remain" if left.any() else "too few outputs to tell it from chance"
+        left_out = f"{left.sum()} outputs remain unexplained" if left.any() else "too few outputs to exclude chance"
         text += f"not explained: {fault.kind}: {fault.text} is nearest, {left_out}; {extent}"
         left = left if left.any() else differs
     else:

@@ -6,7 +6,7 @@ out:
 1. convert an s32 sum to f32, if one of steps 2 to 5 follows or the result is a float;
 2. multiply by the scale of the row of A, then by the scale of the column of B, or in another order, see
    :data:`SCALE_ORDERS`;
-3. multiply by ``alpha`` and add ``beta`` C: ``beta`` C is rounded, the rest is one fused multiply-add;
+3. multiply by ``alpha`` and add ``beta`` C: ``beta`` C is rounded, the other operations are one fused multiply-add;
 4. add the bias;
 5. ReLU: a negative number becomes +0, a NaN is kept;
 6. round to the type of the result. f16 and bf16 overflow to infinity; with rounding toward zero, to the largest number.
@@ -116,7 +116,7 @@ class Epilogue:
 def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
     """Raise an `OperandError` unless an array broadcasts to the shape of a product."""
     if not broadcasts(array, shape):
-        raise OperandError(f"{name} of shape {array.shape} does not broadcast to the product's, {shape}")
+        raise OperandError(f"{name} of shape {array.shape} does not broadcast to the shape of the product, {shape}")
 
 
 def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
@@ -139,8 +139,8 @@ def scaling_factors(
 def fused(x: NDArray[np.float32], y: NDArray[np.float32] | np.float32, z: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return x y + z in float32, rounded once (RNE), as a fused multiply-add does.
 
-    The product is exact in float64. The sum is rounded to odd in float64. The second rounding, to float32, then knows
-    on which side of a tie the exact sum lies.
+    The product is exact in float64. The sum is rounded to odd in float64. A sum near a tie
+    of float32 thereby does not become the tie, so that its second rounding, to float32, is correct.
     """
     product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
     total = product + addend
@@ -201,7 +201,7 @@ def rounded_values(values: NDArray[np.float32], result: str) -> NDArray[np.float
 def result_dtype(result: str) -> np.dtype:
     """Return the numpy dtype of a result type; raise an `OperandError` if there is no such result type.
 
-    Raise a `FileError` if it is a type of ``ml_dtypes``, which is not installed.
+    Raise a `FileError` if the type needs ``ml_dtypes``, and this package is not installed.
     """
     if not isinstance(result, str) or result not in RESULTS:
         raise OperandError(f"the result must be one of {', '.join(RESULTS)}, not {result!r}")

@@ -1,4 +1,4 @@
-"""Operands of a product in the form of an instruction: codes, metadata and scales."""
+"""Operands of a product as codes, metadata and scales for one instruction."""
 
 from dataclasses import dataclass, replace
 
@@ -21,12 +21,12 @@ class Sparse:
     #: Codes of stored elements as uint8, uint16 or uint32, shape (M, stored K); a dense matrix stores all elements.
     codes: NDArray
     nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks); None for a dense matrix
-    k: int  #: Logical columns, K
+    k: int  #: Number of logical columns, K
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands of a product in an instruction's form, padded with zeros along K to whole instructions."""
+    """Both operands of a product as codes, padded with zeros along K to a multiple of the K of an instruction."""
 
     instruction: Instruction
     #: Codes of A and B in containers, shapes (M, stored K) and (K, N).
@@ -36,7 +36,7 @@ class Factors:
     #: Block scales of A and B, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    groups: GroupScales | None = None  #: Group scales
+    groups: GroupScales | None = None  #: Group scales; None if there are none
 
     @property
     def shape(self) -> tuple[int, int]:

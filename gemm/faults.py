@@ -1,10 +1,10 @@
 """Search for the fault of a kernel that explains every bit of its wrong result.
 
-A fault is a small change: of operands, of the epilogue, of how results are stored, or of where they stand. Each is
-first computed for a few outputs that differ (a probe), by one way of summation; the right fault comes near there even
-if the way is another one. Faults that come near are then computed by other ways and compared with the whole result.
-Only equality of all bits explains a result, and only if the outputs that differ hold far more bits than the explanation
-has free parameters.
+A fault is a small change of operands, of the epilogue, of the conversion of results, or of the addresses of results.
+The product with each fault is first computed by one way of summation, for a few outputs that differ (a probe). With the
+right fault, these outputs are near the given result even if the kernel has another way of summation. Faults with near
+outputs are then computed by other ways of summation and compared with the whole result. Only equality of all bits
+explains a result, and only if the outputs that differ hold far more bits than the explanation has free parameters.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -43,9 +43,10 @@ _MOST_ORDERS = 3
 #: Tolerance: a conversion to tf32 is tried only if its product's distance from the result is at most this multiple of
 #: the least distance.
 _MOST_ERROR = 16
-#: Bits to select a fault and a way of summation; required margin in bits; required bits of evidence per selected bit.
+#: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
+#: is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Maximum number of rows (or columns) for which each one is replaced by every other one as a trial.
+#: Maximum number of rows (or columns) of a product for which the array entries of every other row are tried.
 _SOLVED = 512
 #: Maximum number of outputs in a row or column that are compared with another row or column.
 _LINE = 64
@@ -149,7 +150,7 @@ class _Examination:
         """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
         sign = 1 << self.fmt.bits - 1
 
-        def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the numbers of the codes
+        def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers in the order of the values of the codes
             wide = codes.astype(np.int64)
             return np.where(wide & sign, wide - 2 * sign if self.fmt.is_integer else -(wide & sign - 1), wide)
 
@@ -228,7 +229,7 @@ class _Examination:
     # Faults of operands, which change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
-        """Yield faults of operands, metadata, scales and epilogue; fewer if differences are as small as roundings."""
+        """Yield faults of operands, metadata, scales and epilogue; fewer if differences are mere rounding errors."""
         setting, i = self.setting, self.problem.instructions[0]
         if i.a.name == "tf32":
             yield from rounded_words(setting)
@@ -310,7 +311,7 @@ class _Examination:
             seen.add(changed)
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
-            except OperandError:  # chains do not fit the K or the scale groups of the fault
+            except OperandError:  # chains of this way do not fit the K or the scale groups
                 continue
             if equal > most:
                 best, most = way, equal
@@ -327,11 +328,11 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Explain the whole product by a fault; None if the fault's way of summation gives the correct product."""
+        """Explain the whole product by a fault; None if the changed way of summation alone gives the same product."""
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            with suppress(OperandError):  # chains may cross the scale groups of the correct product
+            with suppress(OperandError):  # the changed chains may cross scale groups
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
@@ -391,7 +392,7 @@ class _Examination:
             if self.target.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
                 nearest = self.problem.ways[0]
                 yield from self._solved(array, nearest)
-                # The way of summation of the best explanation can distinguish similar rows.
+                # Similar rows may be distinguished only by sums with the way of summation of the best explanation.
                 if self.best and self.best.way != nearest:
                     yield from self._solved(array, self.best.way)
 

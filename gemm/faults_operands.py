@@ -26,7 +26,7 @@ from .ways import Way, instruction_named
 
 __all__ = ["k_maps", "layouts", "metadata", "rounded_otherwise", "rounded_to_bf16", "rounded_words", "types"]
 
-#: Types as which a kernel may misread elements, by true type.
+#: Element types that a kernel may confuse with the correct type, by correct type.
 _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
@@ -42,12 +42,12 @@ def types(setting: Setting, i: Instruction) -> Iterator[Fault]:
     if i.scale_format:
         scale = i.scale_format.name
         other = "ue4m3" if scale == "ue8m0" else "ue8m0"
-        text = f"the block scales of type {scale} are taken for {other}"
+        text = f"the block scales of type {scale} are interpreted as {other}"
         yield Fault("type", text, setting, partial(_with_instruction, old=scale, new=other))
     for a, b in product(*((fmt.name, *_NEIGHBOURS.get(fmt.name, ())) for fmt in (i.a, i.b))):
         changed = [(name, old, new) for name, old, new in (("A", i.a.name, a), ("B", i.b.name, b)) if old != new]
         if changed:
-            text = " and ".join(f"{name} of type {old} is taken for {new}" for name, old, new in changed)
+            text = " and ".join(f"{name} of type {old} is interpreted as {new}" for name, old, new in changed)
             yield Fault("type", text, setting, partial(_retyped, a=a, b=b))
 
 
@@ -81,7 +81,7 @@ def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
 
 
 def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield a text that follows the name of the matrix, the name ``a`` or ``b``, and the matrix as it is read."""
+    """Yield misread matrices: text of the fault behind the matrix name, name ``a`` or ``b``, and matrix as read."""
     for how, as_read in (("read", True), ("stored", False)):
         for name in "ba":
             matrix = _transposed(getattr(setting, name), as_read)
@@ -122,18 +122,18 @@ def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
         for text, index in _maps(count):
             for who, names in operands.items():
                 kind = "metadata" if names == ("nibbles",) else _READ
-                where = f"{who} is read from other blocks of {size} along K: block p holds block {text}"
+                where = f"{who} is read from other blocks of {size} elements along K: block p holds block {text}"
                 yield Fault(kind, where, setting.with_blocks(size, dict.fromkeys(names, index)))
 
 
 def _maps(count: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
     yield from named_maps(count, powers=(1, 2, 4))
     every = np.arange(count)
-    yield "p - 1, and zeros before the first", every - 1
-    yield "p + 1, and zeros after the last", np.where(every + 1 < count, every + 1, -1)
-    yield "p - 1, and the first twice", np.maximum(every - 1, 0)
-    yield "p + 1, and the last twice", np.minimum(every + 1, count - 1)
-    yield "p - 2, and zeros before the first", np.maximum(every - 2, -1)
+    yield "p - 1, and the first block holds zeros", every - 1
+    yield "p + 1, and the last block holds zeros", np.where(every + 1 < count, every + 1, -1)
+    yield "p - 1, and the first block is read twice", np.maximum(every - 1, 0)
+    yield "p + 1, and the last block is read twice", np.minimum(every + 1, count - 1)
+    yield "p - 2, and the first two blocks hold zeros", np.maximum(every - 2, -1)
 
 
 def rounded_words(setting: Setting) -> Iterator[Fault]:
@@ -217,7 +217,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
 
 
 def _wrong_nibbles(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
-    """Yield a text that follows the word "metadata", and the wrong metadata."""
+    """Yield wrong metadata, each with the text of the fault after the word "metadata"."""
     for text, table in _tables():
         yield text, table[nibbles]
     rows, chunks = nibbles.shape
@@ -245,11 +245,11 @@ def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
         if size < rows:
             yield f"p % {size} of the last {size} rows", every % size + rows - size
             half = size // 2
-            yield f"p with the halves of each {size} rows taken from the first", every & ~half
-            yield f"p with the halves of each {size} rows taken from the second", (every | half) % rows
+            yield f"p, or p - {half} in the second half of each {size} rows", every & ~half
+            yield f"p, or p + {half} in the first half of each {size} rows", (every | half) % rows
     quads = every & ~15 | (every & 1) << 3 | (every & 14) >> 1
     yield "p with rows g and g + 8 of a warp interleaved", quads % rows
-    yield "p with rows g and g + 8 of a warp taken apart", (every & ~15 | (every & 7) << 1 | every >> 3 & 1) % rows
+    yield "p with rows g and g + 8 of a warp de-interleaved", (every & ~15 | (every & 7) << 1 | every >> 3 & 1) % rows
 
 
 def _tables() -> Iterator[tuple[str, NDArray]]:

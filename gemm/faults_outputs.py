@@ -1,4 +1,4 @@
-"""Faults after the sums: outputs are stored at wrong places, or results are rounded or encoded differently."""
+"""Faults after the summation: outputs are stored at wrong addresses, or results are rounded or encoded differently."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ _MOST_POSITIONS = 1 << 14
 class Moved:
     """A product whose outputs are stored at wrong places."""
 
-    text: str  #: Text that names the outputs that move, and where they are stored
-    #: Index of the output that is stored at each place of the result, row by row; -1 for a zero.
+    text: str  #: Text that names the outputs at wrong rows and columns, and where they are stored
+    #: Index of the output that is stored in place of each output of the result, row by row; -1 for a zero.
     index: NDArray[np.intp]
     bits: float  #: Information content of the permutation, in bits
 
@@ -66,7 +66,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
-    """Return for each row of `y` the index of its row in `correct`; None if few rows match, or all are in place."""
+    """Return for each row of `y` the index of its row in `correct`; None if few rows match, or all match in order."""
     index = sources(correct, y)
     own = np.arange(len(index))
     whole = np.where(index >= 0, index, own)

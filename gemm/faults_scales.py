@@ -91,7 +91,7 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
                 yield LineArray("scale", f"the group scales of {'AB'[axis]}", axis, f"groups.{field}")
 
 
-# Kinds of faults of the epilogue.
+# Faults of the epilogue.
 
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
@@ -101,7 +101,7 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
 
 
 def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield kind and text of a fault of the epilogue, and the wrong values of fields."""
+    """Yield kind and text of a fault of the epilogue, and the wrong values of fields of :class:`Epilogue`."""
     shape, epilogue = setting.shape, setting.epilogue
     for field, kind, name, array in _epilogue_arrays(setting):
         if kind == "scale":
@@ -143,7 +143,7 @@ def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
-    """Return f32 scales changed by common mistakes of kernels, by texts that complete a sentence about the scale."""
+    """Return f32 scales as changed by common mistakes of kernels, by text of the mistake: "is rounded to bf16"."""
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         bits = np.asarray(scale, np.float32).view(np.uint32)
         power = bits & np.uint32(0xFF800000)
@@ -158,7 +158,7 @@ def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
 
 
 def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[tuple[str, Index]]:
-    """Yield the index maps of :func:`named_maps`, and maps of each index to the first index or to its block number."""
+    """Yield the index maps of :func:`named_maps`, and maps of each index to the start or to the number of its block."""
     every, seen = np.arange(count), set()
     for text, index in named_maps(count, powers=powers):
         seen.add(index.tobytes())
@@ -169,7 +169,7 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
                 yield text, index
 
 
-# Kinds of faults of block scales and group scales.
+# Faults of block scales and group scales.
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ class _Table:
         return {self.part: self.stored(table)}
 
     def fault(self, text: str, table: NDArray) -> Fault:
-        """Return the fault by which a kernel uses another table."""
+        """Return the fault by which a kernel uses another table of scales."""
         return Fault("scale", text, self.setting.with_parts(self.parts(table)))
 
 
@@ -280,7 +280,7 @@ def _places(table: _Table, noun: str) -> _Applied:
     if array.shape[1] % 4 == 0:
         words = array.reshape(len(array), -1, 4)
         for byte in range(4):
-            places[f"are read from byte {byte} of each word alone"] = np.repeat(words[:, :, byte], 4, 1)
+            places[f"are all read from byte {byte} of a word of four scales"] = np.repeat(words[:, :, byte], 4, 1)
     distinct = {one.tobytes(): how for how, one in reversed(places.items()) if not np.array_equal(one, array)}
     return {how: places[how] for how in reversed(distinct.values())}
 
@@ -293,8 +293,8 @@ def _layouts(rows: int, blocks: int) -> dict[str, Index]:
     return {
         "row by row": row * blocks + block,
         "block by block along K (MN-major)": block * rows + row,
-        "row by row with a pitch of whole 4 blocks": row * across * 4 + block,
-        "MN-major with a pitch of whole 4 rows": block * -(-rows // 4) * 4 + row,
+        "row by row, with the pitch rounded up to a multiple of 4 blocks": row * across * 4 + block,
+        "MN-major, with the pitch rounded up to a multiple of 4 rows": block * -(-rows // 4) * 4 + row,
         "in tiles of 128 x 4": (row // 128 * across + block // 4) * 512 + inside,
         "in tiles of 128 x 4, tiles along the rows first": (block // 4 * down + row // 128) * 512 + inside,
         "in tiles of 128 x 4 without interleaved rows": (row // 128 * across + block // 4) * 512 + plain,
@@ -318,7 +318,8 @@ def _grouping_faults(setting: Setting) -> Iterator[Fault]:
     count = len(groups.a)
     for parts in (2, 4, 8):
         length, every = groups.length // parts, np.arange(count * parts)
-        for end, index in (("the last remains", np.minimum(every, count - 1)), ("and begins again", every % count)):
+        last, again = "the last group remains in use", "and the groups begin again"
+        for end, index in ((last, np.minimum(every, count - 1)), (again, every % count)):
             text = f"the group advances after {length} elements along K instead of {groups.length}, {end}"
             yield Fault("scale", text, _regrouped(setting, length, index), partial(_cut_chains, length))
     for name, place in (("first", 0), ("last", count - 1)):

@@ -18,7 +18,7 @@ __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_b
 _TILES = (8, 16, 32, 64, 128, 256)
 #: Tolerance: largest accepted distance between a fitted count and an integer.
 _NEAR = 0.2
-#: Numbers of columns that a kernel may read beyond the end of K: at most one K tile.
+#: Numbers of elements that a kernel may read beyond the end of K: at most one K tile.
 _BEYOND = (8, 16, 32, 64, 128)
 
 
@@ -77,13 +77,13 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
     bits = 2.0 * len(np.flatnonzero(np.diff(counts))) * np.log2(len(counts) + 1)
     for index in _slice_orders(counts):
         if setting.groups and setting.groups.with_blocks(unit, index) is None:
-            continue  # With another slice length, a scale group would hold elements with different scales.
+            continue  # The added slices would put elements with different scales into one scale group.
         names = ("a", "nibbles", "b", "scales", "groups")
         yield Fault(kind, text, setting.with_blocks(unit, dict.fromkeys(names, index)), bits=bits)
 
 
 def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
-    """Return the orders in which a kernel may add slices that often; index -1 stands for a slice of zeros."""
+    """Return the orders in which a kernel may add each slice `counts` times; index -1 stands for a slice of zeros."""
     every = np.arange(len(counts))
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):
@@ -120,16 +120,17 @@ def beyond_the_end(setting: Setting) -> Iterator[Fault]:
     followers = {
         ": A from its next row, and B from its next column": next_column,
         ": A from its next row, and B from its first rows": next_row,
-        ", from its beginning again": setting,
+        ", from the beginning of K again": setting,
     }
     for size in _BEYOND:
         if size < setting.k:
             for text, following in followers.items():
-                yield Fault("slice of K", f"K is read {size} beyond its end{text}", _joined(setting, following, size))
+                where = f"{size} elements are read beyond the end of K{text}"
+                yield Fault("slice of K", where, _joined(setting, following, size))
 
 
 def _joined(setting: Setting, following: Setting, size: int) -> Setting:
-    """Return operands with the first `size` columns along K of other operands behind their last column."""
+    """Return operands extended along K by the first `size` columns of other operands."""
     stored = size * setting.a.shape[1] // setting.k
     nibbles = None
     if setting.nibbles is not None and following.nibbles is not None:

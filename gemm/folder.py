@@ -19,7 +19,7 @@ _OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 class ProductFolder:
     """Folder of a matrix product, which only one process at a time can use; it is created if missing.
 
-    `wanted` are the options that decide the result, as JSON values; a product in the folder must have the same options.
+    `wanted` holds the options that decide the result, as JSON values; a product in the folder must have equal options.
     `problem` is the product, or None until it is prepared, and `done` holds the finished blocks by index. Raise a
     `FileError` if the folder cannot be created or read, holds other files, or is in use.
     """
@@ -55,7 +55,7 @@ class ProductFolder:
                 "write to another file"
             )
         if problem.folder != str(self.path):
-            raise FileError(f"{self.path} was begun as {problem.folder}; move it back or remove it")
+            raise FileError(f"{self.path} was created as {problem.folder}; move it back or remove it")
         self.problem = problem
         for index, record in self._journal.entries():
             try:

@@ -40,7 +40,7 @@ class GroupScales:
         return replace(self, a=of(self.a), b=of(self.b))
 
     def turned(self) -> "GroupScales":
-        """Return the group scales of the transposed product; field `a` holds the scales of A as before."""
+        """Return the group scales of the transposed product; field `a` still holds the scales of A."""
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
@@ -66,7 +66,7 @@ class GroupScales:
         if first // self.length != last // self.length:
             raise OperandError(
                 f"a partial sum of elements {first} to {last} along K spans several groups of {self.length}: choose "
-                "promote so that each group ends a chain"
+                "promote so that a chain ends with each group"
             )
         return first // self.length
 

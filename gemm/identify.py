@@ -116,7 +116,7 @@ def identify(
     Returns
     -------
     Identification
-        The way and the number of outputs that distinguish it from the next best, or the nearest miss.
+        The way of summation and the number of outputs that distinguish it from the next best way; or the nearest way.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def identify(
     epilogue, _ = oriented(plain, shape, epilogue, None)
     target = target.T if operands.swapped else target
     operands.scale(scales, groups)
-    operands.of(plain)  # The call checks the shapes of block scales.
+    operands.of(plain)  # This call raises an error if block scales have a wrong shape.
     computes = with_numerics(fastest(backend, arch), numerics, plain.parsed if instruction else None, arch)
     search = Search(operands, np.ascontiguousarray(target), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
@@ -197,7 +197,7 @@ def identify(
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return the product's operands in the formats of an instruction, in the form that simulated faults change."""
+    """Return the product's operands in the formats of an instruction, as a setting that faults can change."""
     a, b, scales, groups = operands.unconverted(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
@@ -246,7 +246,7 @@ def _conversions(
     for pair in tried:
         words = [f"{one}.tf32" if one else "truncation by the instruction" for one in pair]
         texts.append(words[0] if words[0] == words[1] else f"{words[0]} of A with {words[1]} of B")
-    note = f"f32 matrices: {' and '.join(inexact)} hold numbers that tf32 does not; tried {', '.join(texts)}"
+    note = f"f32 matrices: {' and '.join(inexact)} hold numbers that tf32 cannot represent; tried {', '.join(texts)}"
     return tried, (note,)
 
 

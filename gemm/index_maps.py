@@ -1,6 +1,6 @@
 """Wrong index maps of kernels, which read another row or column than intended, and texts for such maps.
 
-A map is an array `index`: place p holds what belongs to ``index[p]``.
+A map is an array `index`: the kernel reads row or column ``index[p]`` where it should read row or column p.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -152,7 +152,7 @@ class Outputs:
 def sources(present: Outputs, target: Outputs) -> Index:
     """Return for each row of `target` the index of an equal or near row of `present`; -1 if no row is near.
 
-    The own index is preferred. Rows that are near are equal but for the rounding of another way of summation.
+    Row p of `present` is preferred for row p of `target`. Near rows differ only by rounding errors of the summation.
     """
     places: dict[bytes, int] = {}
     for place, row in enumerate(present.codes):

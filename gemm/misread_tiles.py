@@ -1,8 +1,8 @@
 """Tiles in shared memory that are written in one layout and read in another, as permutations of their elements.
 
-A tile has rows along M or N and a pitch along K (K-major), or the other way round (MN-major). A layout gives each unit
-of 16 bytes an address. If the reader assumes another layout than the writer, it gets at each place the unit that the
-writer put at the address that the reader computes.
+The elements of a tile are contiguous along K (K-major), or along M or N (MN-major). A layout maps each unit of 16 bytes
+to an address. If the reader assumes another layout than the writer, the reader computes another address for a unit, and
+reads the unit that the writer stored at this address.
 """
 
 from collections.abc import Iterator
@@ -102,8 +102,8 @@ def _majors(rows: int, width: int) -> Iterator[Misreading]:
             every = np.arange(height * across)
             read_as_mn, read_as_k = every.reshape(across, height).T.ravel(), every.reshape(height, across).T.ravel()
             where = f"tiles of {height} x {across} elements"
-            yield Misreading(f"K-major and MN-major are exchanged, {where}", height, across, read_as_mn)
-            yield Misreading(f"MN-major and K-major are exchanged, {where}", height, across, read_as_k)
+            yield Misreading(f"K-major tiles are read as MN-major, {where}", height, across, read_as_mn)
+            yield Misreading(f"MN-major tiles are read as K-major, {where}", height, across, read_as_k)
 
 
 def _tile_units(
@@ -118,7 +118,7 @@ def _tile_units(
 
 
 def _core_address(row: _Units, unit: _Units, stride: int, leading: int) -> _Units:
-    """Return the addresses of 16-byte units in core matrices with these descriptor offsets."""
+    """Return the addresses of 16-byte units in core matrices with the given descriptor offsets."""
     address: _Units = row // 8 * stride + unit * leading + row % 8 * UNIT_BYTES
     return address
 

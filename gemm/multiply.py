@@ -64,13 +64,13 @@ def gemm(
     nan: str = "error",
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Multiply a structured-sparse matrix by a dense matrix with the same bits as a kernel of known way of summation.
+    """Multiply a structured-sparse matrix by a dense one with the same bits as a kernel with a known way of summation.
 
     Parameters
     ----------
     a : array, tensor or Compressed, shape (..., M, K)
         Structured-sparse factor, as a dense array with zeros or compressed. Arrays of numpy and tensors of PyTorch hold
-        codes or numbers, see :mod:`sptc.gemm.matrices`. With a dense instruction, any matrix.
+        codes or numbers, see :mod:`sptc.gemm.matrices`. With a dense instruction, any matrix is accepted.
     b : array or tensor, shape (..., K, N) or (K,)
         Dense factor. Leading axes are a batch and are broadcast.
     c : array or tensor, optional
@@ -100,9 +100,10 @@ def gemm(
         instruction: a sparse one has one scale per 64 or 32 elements along K, a dense one per 32 or 16. For a vector
         `b`, `block_scale_b` has shape (blocks,).
     group_scale_a, group_scale_b : array or tensor, shape (M, groups) and (groups, N), optional
-        Group scales along K, applied to promoted partial sums, see :mod:`sptc.gemm.group_scales`; also one for 128 rows
-        or columns, or for all. A group has 128 elements if their number fits K. `promote` is one group by default, and
-        `group_scaling` ``product, fused``. `scale_a` and `scale_b` of these shapes are group scales, too.
+        Group scales along K, applied to promoted partial sums, see :mod:`sptc.gemm.group_scales`. M and N may also be
+        the numbers of blocks of 128 rows or columns, or 1 if all rows or columns share the scales. A group has 128
+        elements if the number of groups fits K. By default, `promote` is the number of instructions of a group, and
+        `group_scaling` is ``product, fused``. `scale_a` and `scale_b` of these shapes are group scales, too.
     prune : bool
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
     nan : str

@@ -47,7 +47,7 @@ __all__ = ["Choices", "ProductRequest", "generate", "output_operands", "prepare"
 
 #: Quantisation recipe for operands, by format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
-#: Numpy type, by type of results and accumulators. Results without a numpy type are written as codes.
+#: Numpy type by type of results and accumulators; results of all other types are written as uint8 codes.
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
 #: Suffixes of files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
@@ -83,7 +83,8 @@ class ProductRequest:
     #: Group scales of A and of B, f32.
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
-    numerics: Mapping[str, int] = field(default_factory=dict)  #: As in :class:`~sptc.gemm.product.Problem`
+    #: Changes of the numerics, as in :class:`~sptc.gemm.product.Problem`.
+    numerics: Mapping[str, int] = field(default_factory=dict)
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
@@ -139,7 +140,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     sums = replace(sums, groups=groups).interleaved(way)
     check_way(way, sums.count)
     check_groups(way, groups, sums.count)
-    oriented(way, (all_rows, n), epilogue, start)  # checks shapes
+    oriented(way, (all_rows, n), epilogue, start)  # raises an error for wrong shapes
     try:
         save_factors(folder, sums)
         if request.dense:
@@ -171,7 +172,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return a file from which a given matrix can be memory-mapped; other matrices are first copied and expanded."""
+    """Return a file from which a matrix can be memory-mapped; write this file if the given file cannot be mapped."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -198,7 +199,7 @@ def _operands(
 ) -> tuple[Factors, float]:
     """Return the operands of an instruction, and the scale factor of the whole product.
 
-    With `given_scales`, the matrices are elements of these block scales; otherwise they are quantised as needed.
+    With `given_scales`, the matrices are elements of these block scales; else numbers that need scales are quantised.
     """
     sparse: NDArray | Compressed
     scale, scale_b = 1.0, 1.0
@@ -247,7 +248,7 @@ def _save_dense(
 
 
 def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
-    """Return a compressed matrix, its scale and block scales; as numbers unless its formats are the instruction's."""
+    """Return a compressed matrix, its scale and block scales; dequantised if its formats are not the instruction's."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:
         return left.compressed, 1.0, None
@@ -257,7 +258,7 @@ def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether numbers need scales: for block scales, or because an integer format cannot hold them."""
+    """Return whether numbers need scales: for block scales, or because an integer format cannot represent them."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:

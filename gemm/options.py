@@ -134,8 +134,8 @@ def read_way(path: Path) -> Way:
 def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
     """Return the format that the element types of both factors imply; None if the types imply no format.
 
-    Two formats that instructions multiply with each other are returned with a comma between them. Otherwise it is the
-    first format: numbers of other types are rounded to it.
+    Two formats that instructions multiply with each other are returned with a comma between them. Of two other formats,
+    the first is returned, and the elements of the second factor are rounded to this format.
     """
     names = [own_format(array.stored if isinstance(array, Compressed) else array) for array in (left, right)]
     # A uint8 array may hold numbers of type u8, or codes of any narrow format.
@@ -156,7 +156,7 @@ def grouped(
 ) -> tuple[GroupScales | None, Epilogue]:
     """Return the group scales given by the caller, or None, and the epilogue without group scales.
 
-    The scales have the shapes (M, groups) and (groups, N); there may be one for each 128 rows or columns, or for all.
+    The scales have the shapes (M, groups) and (groups, N); one scale may serve 128 rows or columns, or all of them.
     The scales of the epilogue are group scales if they have these shapes, for groups of 128 elements or of a promoted
     chain of `way`, and do not broadcast to the product of `shape`. `way` is None if it is not known. Raise an
     `OperandError` if only one factor has group scales, a shape or type does not fit, or there is an initial accumulator
@@ -186,7 +186,7 @@ def grouped(
 
 
 def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, chain: int) -> bool:
-    """Return whether the scales of an epilogue can only be group scales because of their shapes."""
+    """Return whether the shapes of the scales of an epilogue fit group scales and do not fit row and column scales."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
     lengths = [length for length in (chain, _BLOCK) if length]
@@ -209,8 +209,8 @@ def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> ND
         return scales
     if len(scales) != -(-lines // _BLOCK):
         raise OperandError(
-            f"{name} must have one scale for each of {lines} {noun}, for each {_BLOCK} of them, or for all, not "
-            f"{len(scales)}"
+            f"{name} must have one scale for each of {lines} {noun}, one for each {_BLOCK} {noun}, or a single one, "
+            f"not {len(scales)}"
         )
     return scales.repeat(_BLOCK, axis=0)[:lines]
 
@@ -231,7 +231,7 @@ def epilogue_of(
     without C.
     """
     if beta is not None and c is None:
-        raise OperandError("beta is a factor of c, which is missing")
+        raise OperandError("beta is a factor of c, but c is missing")
     alpha, factor = _number("alpha", alpha), 1.0 if beta is None else _number("beta", beta)
     arrays = {
         name: None if value is None else _floats(name, value)
@@ -248,7 +248,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def check_types(way: Way | None, texts: Mapping[str, object], flags: Mapping[str, object]) -> None:
-    """Raise an `OperandError` unless `way` is a `Way`, `texts` are texts, each if given, and `flags` are bools."""
+    """Raise an `OperandError` unless `way` is a `Way` or None, `texts` are texts or None, and `flags` are bools."""
     if way is not None and not isinstance(way, Way):
         raise OperandError(f"way must be a Way, not {shown(way)}")
     for name, value in texts.items():
@@ -301,7 +301,7 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # even widening a signalling NaN is invalid
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a signalling NaN sets the invalid flag
         values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():

@@ -204,7 +204,7 @@ def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.u
     """Return the stored elements of A in containers, and the metadata if the instruction is sparse."""
     if nibbles is not None or isinstance(a, Compressed):
         if nibbles is not None and isinstance(a, Compressed):
-            raise OperandError("a is compressed and has its own nibbles: give no others")
+            raise OperandError("a is compressed and contains its nibbles: pass no nibbles")
         if not i.sparse:
             raise OperandError(f"{i} is dense and takes no metadata")
         if isinstance(a, Compressed):

@@ -50,7 +50,7 @@ class Probe:
 
     def __str__(self) -> str:
         return (
-            f"{self.ways} ways have {self.different} different results; the nearest two that differ are told apart by "
+            f"{self.ways} ways have {self.different} different results; the two most similar differ in "
             f"{self.least} of {self.outputs} outputs"
         )
 
@@ -121,7 +121,7 @@ def _drawn(
 def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
     """Write the factors as ``a.npy`` and ``b.npy`` into a folder, and return a description as JSON values.
 
-    They are written as numbers if numpy has their type, else as codes. Raise a `FileError` if that fails.
+    The elements are written as numbers if numpy has their type, else as codes. Raise a `FileError` if writing fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -46,9 +46,9 @@ ARRAYS = (
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
 #: Limits of the ranges in which relative errors are counted, as powers of ten: below 10**-12 to above 10**4.
 DECADES = np.arange(-12, 5)
-#: Label in a histogram for the reference of each kind of errors.
+#: Label in a histogram for each kind of errors: the operands of the float64 product that is the reference.
 _REFERENCES = {
-    "arithmetic": "operands as computed with",
+    "arithmetic": "operands as multiplied",
     "whole": "A and B as given",
     "dense": "A and B as given, A dense",
 }
@@ -60,7 +60,7 @@ class Problem:
 
     folder: str  #: Folder with the operands of the product
     way: Way
-    shape: tuple[int, int, int]  #: M, N and K
+    shape: tuple[int, int, int]  #: Sizes M, N and K of the product
     all_rows: int  #: Number of rows of the caller's A. M may be smaller: only the first M rows are multiplied.
     #: Sources of the matrices as the caller gave them, without compression.
     a: Source
@@ -74,7 +74,7 @@ class Problem:
     relu: bool = False
     group_length: int = 0  #: Number of elements along K that share a group scale; 0 without group scales
     block_scaled: bool = False  #: Whether `a` and `b` are elements without their block scales
-    #: Changes of the numerics of each instruction, as :meth:`~sptc.isa.numerics.Numerics.replace` takes them.
+    #: Changes of the numerics of each instruction: arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
     numerics: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -180,7 +180,7 @@ class Search:
         return stored(way, epilogue, self._sums(way, rows, columns))
 
     def sample(self, way: Way) -> int:
-        """Count the sample outputs in which a way of summation differs. A way that is far off is not recorded."""
+        """Count the sample outputs in which a way of summation differs; a large count is not stored."""
         if way not in self.counts:
             self.tried += 1
             if self.tried > _WHOLLY and (far := self._glance(way)):
@@ -208,7 +208,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return the ways of summation that were tried: the nearest first if any comes near, else in search order."""
+        """Return the ways that were tried, the nearest first; in search order if all differ in 80 % of the sample."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -250,7 +250,8 @@ class Search:
             epilogue = self._epilogue.take(self.target.shape, rows, columns)
             parts = slices(way, self.chains(way, rows, columns))
             in_order = stored(way, epilogue, reduce(partial(added, way), parts))
-            places = np.argwhere(in_order != expected)  # Outputs that differ if the slices are added in order.
+            # Only outputs that differ if the slices are added in order need a search over all orders.
+            places = np.argwhere(in_order != expected)
             for start in range(0, len(places), _ORDERED_OUTPUTS):
                 where = tuple(places[start : start + _ORDERED_OUTPUTS].T)
                 every = _every_sum(way, [part[where] for part in parts])
@@ -302,12 +303,12 @@ def searched(
     group: int = 0,
     workers: int | None = None,
 ) -> Identification:
-    """Try ways of summation until one gives every output; then find the next best, or else the nearest and a fault.
+    """Try ways of summation until one is exact, then find the next best. If none is, find the nearest and a fault.
 
     For `families`, `plain`, `variants` and `group` see :func:`sptc.gemm.candidates.candidates`, for `workers`
     :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the result as a
-    problem whose fault is searched, with the ways tried so far. Raise an `OperandError` if no chain ends with the
-    groups.
+    problem whose fault is searched, with the ways tried so far. Raise an `OperandError` if no chain of the instructions
+    ends with each scale group.
     """
     expressions = Expressions(search.instructions, search.target.shape)
     every = candidates(families, plain, expressions, variants, group)
@@ -338,7 +339,7 @@ def searched(
 
 
 def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of summation on all outputs; return the nearest one with differences, and those without."""
+    """Compare the best ways of summation on all outputs; return the nearest that differs, and all equal ones."""
     near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

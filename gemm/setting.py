@@ -1,4 +1,4 @@
-"""Products with simulated faults of kernels: operands and epilogue, the faults, and the search's problem and result."""
+"""Data of the search for the fault of a kernel: operands and epilogue, simulated faults, problem and explanation."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,12 +46,12 @@ class Setting:
     granularity: Granularity | None = None  #: Sparsity pattern of A; None for a dense A
     b: NDArray  #: Codes of B, shape (K, N)
     scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None  #: Block scales, shapes (M, blocks) and (N, blocks)
-    groups: GroupScales | None = None  #: Group scales
+    groups: GroupScales | None = None  #: Group scales; None if there are none
     epilogue: Epilogue
     computes: Backend  #: Back end that computes the sums of the product
     finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
-    swapped: bool = False  #: The left operand is B of the caller. Epilogue and group scales keep the caller's names.
+    swapped: bool = False  #: Whether the left operand is the caller's B. Epilogue and group scales keep their names.
     is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
 
     @property
@@ -147,7 +147,7 @@ class Setting:
         """Return the operands of a kernel that reads other blocks of `unit` columns along K than intended.
 
         `unit` is a multiple of a chunk. `index` holds for ``a`` (stored elements), ``nibbles``, ``b``, ``scales`` and
-        ``groups`` the block that each place gets; -1 for a block of zeros. Other operands stay as they are.
+        ``groups`` the block that replaces each block; -1 for a block of zeros. Other operands are not changed.
         """
         whole = self.in_blocks(unit)
         changed: dict[str, object] = {}
@@ -209,7 +209,7 @@ class Fault:
     kind: str  #: Kind of fault, one of :data:`sptc.gemm.setting.KINDS`
     text: str  #: Text that names the fault and completes "explained by: "
     setting: Setting  #: Operands, epilogue and result conversion with the fault
-    change_way: Callable[[Way], Way] | None = None  #: Function that changes the way of summation for another type
+    change_way: Callable[[Way], Way] | None = None  #: Function that changes the way of summation as the fault does
     bits: float = 0.0  #: Information content in bits of the parameters fitted to the result
 
 

@@ -49,7 +49,7 @@ def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -
     matrix = _read(path, tensor, option)
     if isinstance(matrix, Checkpoint):
         if matrix.quantised and matrix.quantised.scales is not None:
-            raise FileError(f"{path} holds block scales, which only `sptc gemm` multiplies with")
+            raise FileError(f"{path} holds block scales, which only `sptc gemm` accepts")
         return matrix.compressed
     return matrix
 
@@ -67,9 +67,7 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
         if path.suffix == ".npz" and holds_tile(file.names):
             name = tensor or _OPERANDS.get(option)
             if name is None:
-                raise FileError(
-                    f"{path} holds the operands of an instruction: {option} must say which one, a, b, c or y"
-                )
+                raise FileError(f"{path} holds the operands of an instruction: select a, b, c or y by {option}")
             matrix = tile_matrix(path, name.lower())
             return Checkpoint(matrix) if isinstance(matrix, Compressed) else matrix
         name = file.only(option) if tensor is None else tensor

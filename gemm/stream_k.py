@@ -37,9 +37,9 @@ class StreamK:
 
     Notes
     -----
-    Source of the line, its cuts and both hybrids: Osama, Merrill et al., Stream-K (PPoPP 2023). CUTLASS is the source
-    of the rest: the first tiles are streamed, the first workers have one K tile more, and a slice has at least 8 K
-    tiles in the schedulers for sm_90.
+    Source of the division of K tiles among workers and of both hybrids: Osama, Merrill et al., Stream-K (PPoPP 2023).
+    Source of all other rules: CUTLASS. The first tiles are streamed, the first workers have one K tile more, and a
+    slice has at least 8 K tiles in the schedulers for sm_90.
     """
 
     workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the streamed tiles
@@ -67,9 +67,9 @@ class StreamK:
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
         """Return the index of the cut of each output tile, and the distinct cuts: the number of K tiles of each slice.
 
-        `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the cut of the line.
-        ``balanced``: numbers of K tiles that differ by at most one, the larger first. ``rounded up``: the same number
-        to each worker, rounded up; the last gets the rest.
+        `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of
+        all streamed K tiles among workers. ``balanced``: numbers of K tiles that differ by at most one, the larger
+        first. ``rounded up``: the same number to each worker, rounded up; the last worker gets the remaining tiles.
         """
         return _dealt(self, shape, k_tiles, cut)
 
@@ -81,9 +81,9 @@ class StreamK:
         return rest + self.workers if rest and waves and self.streamed == "two waves" else rest
 
     def __str__(self) -> str:
-        which = {"all": "", "one wave": " for what whole waves leave", "two waves": " for the last two waves"}
+        which = {"all": "", "one wave": " for the tiles after whole waves", "two waves": " for the last two waves"}
         place = "" if self.streamed == "all" or self.first else ", the last tiles"
-        least = "" if self.least == 1 else f", {self.least} K tiles at least"
+        least = "" if self.least == 1 else f", at least {self.least} K tiles per slice"
         raster = "" if self.raster == "row-major" else f", {self.raster}"
         tiles = f"output tiles of {self.rows} x {self.columns}{raster}"
         return f"stream-K of {self.workers} workers{which[self.streamed]}{place}, {tiles}{least}"

@@ -224,7 +224,7 @@ def check_result(way: Way) -> None:
             raise OperandError(f"{name} is for factors in tf32, not those of {way.instruction}")
     for name in ("workspace", "running"):
         if getattr(way, name) not in ("", "f32", "f16", "bf16") or (integer and getattr(way, name)):
-            raise OperandError(f"{name} must be f32, f16 or bf16, of floats, not {getattr(way, name)!r}")
+            raise OperandError(f"{name} must be f32, f16 or bf16, and only for float sums, not {getattr(way, name)!r}")
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:

@@ -60,7 +60,7 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
     **operands
         Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, as :func:`sptc.pack` returns
         them; those of ``mma`` in either case of letters. `D` is the known result: registers, or tensor memory; for
-        ``mma`` also `d`. `arch` and `metadata` as for these functions. None stands for nothing.
+        ``mma`` also `d`. `arch` and `metadata` as for these functions. None means that an operand is absent.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def load(path: str | Path) -> dict[str, Any]:
     Raises
     ------
     FileError
-        The file cannot be read, or is no such file.
+        The file cannot be read, or does not hold the operands of an instruction.
     """
     with read_arrays(Path(path), _REFUSAL, _REFUSAL) as archive:
         return _arguments(Path(path), {name: archive.read(name) for name in archive.names if name in KEYS})
@@ -222,7 +222,7 @@ def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     if matrix is None:
         raise FileError(f"{path} has no matrix {name!r}; it holds an instruction's a, b and c, and y if it is known")
     if matrices.scale_a is not None and name in ("a", "b"):
-        raise FileError(f"{path} has block scales, with which only whole tiles are computed, as by `sptc run`")
+        raise FileError(f"{path} has block scales; commands for whole tiles accept them, such as `sptc run`")
     if matrix.size != prod(matrix.shape[-2:]):
         raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} tiles; a product takes one")
     matrix = matrix.reshape(matrix.shape[-2:])

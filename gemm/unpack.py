@@ -37,7 +37,7 @@ class Matrices:
     #: Stored elements of A in the type of numpy or ``ml_dtypes`` of their format, shape (..., m, stored K).
     stored: NDArray | None = None
     nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles of A, shape (..., m, chunks)
-    b: NDArray | None = None  #: Shape (..., K, n)
+    b: NDArray | None = None  #: Elements of B, shape (..., K, n)
     #: Accumulator C and result D, shape (..., m, n).
     c: NDArray | None = None
     d: NDArray | None = None
@@ -215,7 +215,7 @@ def _of_tensor_memory(
     scales = {name: operands.pop(name) for name in ("scale_a", "scale_b")}
     addresses = {name: address for name, address in operands.items() if address is not None}
     if missing := [name for name in ("a", "b", *("e" * opcode.sparse)) if name not in addresses]:
-        raise OperandError(f"{opcode} requires {missing[0]}, where other operands than d are given")
+        raise OperandError(f"{opcode} requires {missing[0]} if any operand other than d is given")
     placement = placement_of(opcode, descriptor, addresses, scales, None)
     shared = {name: where for name in ("a", "b") if isinstance(where := getattr(placement, name), SharedMap)}
     image = check_image(smem, str(opcode), shared)
@@ -225,7 +225,8 @@ def _of_tensor_memory(
     lead = common_batch({"tmem": memory.shape[:-3], "smem": octets.shape[:-2]})
     memory = np.broadcast_to(memory, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
     octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(memory), ctas, -1)
-    plain = replace(descriptor, negate_a=False, negate_b=False)  # The negation of A or B is not stored.
+    # A and B are returned as stored, without the negation that the descriptor requests.
+    plain = replace(descriptor, negate_a=False, negate_b=False)
     gathered = gather(plain, placement, memory, octets)
 
     def together(codes: NDArray | None, rows: int) -> Any:

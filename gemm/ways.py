@@ -58,7 +58,7 @@ GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: none, the instruction drops the low 13 bits.
 #: ``cvt.rna``: to nearest, ties away from zero. ``cvt.rn``: to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
-#: Widths in bits of the operand pieces that two instructions take in turn, see :attr:`Way.interleave`.
+#: Numbers of operand bits along K that two instructions take in turn, see :attr:`Way.interleave`.
 INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
     "k_order": K_ORDERS,
@@ -170,12 +170,12 @@ class Way:
 
     @property
     def parsed(self) -> Instruction:
-        """The instruction."""
+        """Parsed instruction of the chains."""
         return instruction_named(self.instruction, self.arch)
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how the operands are prepared; ways with equal values share their chains."""
+        """Attributes that determine how the operands are prepared. Ways with equal values share chain results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -202,7 +202,7 @@ class Way:
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
         """Return the chains of every slice; a chain is the ordered indices of its instructions. Not for stream-K.
 
-        Raise an `OperandError` if there are more slices than K tiles, slices of given lengths do not make up K, or K
+        Raise an `OperandError` if there are more slices than K tiles, slices of given lengths do not add up to K, or K
         cannot be interleaved.
         """
         self.check_interleave(instructions)
@@ -222,7 +222,7 @@ class Way:
         every = np.arange(tiles)
         if isinstance(self.split_k, tuple):
             if sum(self.split_k) != tiles:
-                raise OperandError(f"slices of {self.split_k} K tiles do not make up K, which has {tiles}")
+                raise OperandError(f"slices of {self.split_k} K tiles do not add up to K, which has {tiles} K tiles")
             return np.split(every, [*accumulate(self.split_k[:-1])])
         if self.split_k > tiles:
             raise OperandError(f"K has {tiles} tiles of {self.tile} instructions, too few for {self.split_k} slices")

@@ -33,7 +33,7 @@ def test_an_output_that_remains(rng: Random, cli: CommandLine) -> None:
     y[3, 4] += 1
     saved(a=a, b=b, y=y)
     text = cli.text(*WORDS, status=1)
-    assert "first that remains, row 3, column 4: y holds 0x" in text
+    assert "first unexplained output: row 3, column 4: y holds 0x" in text
     assert "exact sum of all products" in text
 
 

@@ -301,7 +301,7 @@ def test_scales_of_a_compressed_file(rng: Random, cli: CommandLine) -> None:
     numbers = expand(read_compressed(Path(packed), "natural").values())
     check(cli, sptc.gemm(numbers, b, format="f16"), "--format", "f16", a=packed)
     words = ["--a", packed, "--b", "b", "--y", "y", "--format", "e4m3", "--result", "f32"]
-    message = "holds block scales, which only `sptc gemm` multiplies with"
+    message = "holds block scales, which only `sptc gemm` accepts"
     CommandLine(cli.capsys, "identify").refuses(*words, message=message)
 
 
@@ -367,7 +367,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
-        (["--bias", "a.npy"], "bias of shape (150, 256) does not broadcast to the product's, (150, 530)"),
+        (["--bias", "a.npy"], "bias of shape (150, 256) does not broadcast to the shape of the product, (150, 530)"),
         (["--c", "missing.npy", "--beta", "1"], "missing.npy cannot be read (No such file or directory)"),
         (["--swapped"], "not 2:4 sparse: "),
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),

@@ -142,13 +142,13 @@ def test_what_is_refused(rng: Random) -> None:
     codes = {"block_scale_a": drawn.scale_a, "block_scale_b": drawn.scale_b}
     for change, message in (
         ({"block_scale_b": None}, r"^block_scale_b is missing: both factors have block scales, or none$"),
-        ({"block_scale_a": other["block_scale_a"]}, r"^block_scale_a and .* must be of one format, not ue4m3 and ue8"),
-        ({"block_scale_a": np.ones((4, 14), bool)}, r"^block_scale_a must hold codes: float8_e8m0fnu, .* not bool of "),
-        ({"block_scale_a": np.full((4, 14), 0.3)}, r"^block_scale_a holds values that ue4m3 does not hold$"),
+        ({"block_scale_a": other["block_scale_a"]}, r"^block_scale_a and .* must have the same format, not ue4m3 and"),
+        ({"block_scale_a": np.ones((4, 14), bool)}, r"^block_scale_a must hold codes .float8_e8m0fnu, .* not bool of "),
+        ({"block_scale_a": np.full((4, 14), 0.3)}, r"^block_scale_a holds values that ue4m3 cannot represent$"),
         ({"block_scale_b": words["block_scale_b"][:2]}, r"^block_scale_b must be of shape \(3, 14\), .*, not \(2, 14"),
         ({"block_scale_a": words["block_scale_a"][0]}, r"^block_scale_a of shape \(14,\) does not fit a batch of "),
         ({"block_scale_a": words["block_scale_a"][:, :9]}, r"^no instruction for e2m1 on sm_120 has 9 block scales "),
-        (codes, r"^block scales of e2m1 may be ue8m0 or ue4m3: give them in their type, or name an instruction$"),
+        (codes, r"^block scales of e2m1 may be ue8m0 or ue4m3: pass them in an ml_dtypes type, or name an instr"),
         ({"arch": "sm_90"}, r"^sm_90 has no sparse instruction for e2m1 with block scales of ue4m3$"),
         ({"instruction": str(drawn.i), **other}, r"^mma.* has block scales of ue4m3, not ue8m0$"),
         ({"instruction": "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32",

@@ -131,7 +131,7 @@ def test_shapes_of_group_scales(rng: Random) -> None:
         ({"group_scale_b": np.ones((3, N))},
          r"^group_scale_a must be of shape \(M, groups along K\) and group_scale_b"),
         ({"group_scale_b": np.ones((4, 2))},
-         r"^group_scale_b must have one scale for each of 6 columns, for each 128 "),
+         r"^group_scale_b must have one scale for each of 6 columns, one for each 128 "),
         ({"c": np.ones((M, N))}, r"^with group scales, c cannot be the initial accumulator: give beta"),
         ({**none, "group_scaling": GROUP_SCALINGS[0]}, r"^the way of summation has group_scaling"),
     ):  # fmt: skip
@@ -169,7 +169,7 @@ def test_conversions_to_tf32(rng: Random) -> None:
         np.testing.assert_array_equal(y, sptc.gemm(rounded(a, of_a), rounded(b, of_b), instruction=TF32, split_k=2))
         found = sptc.identify(a, b, y, result="f32", instruction=TF32)
         assert (found.exact, found.way.convert_a, found.way.convert_b) == (True, of_a, of_b)
-        assert "f32 matrices: A and B hold numbers that tf32 does not" in str(found)
+        assert "f32 matrices: A and B hold numbers that tf32 cannot represent" in str(found)
     wrong = codes(y).copy()
     wrong[0, 0] ^= 1
     assert not sptc.identify(a, b, wrong, result="f32", instruction=TF32).exact
@@ -220,7 +220,7 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
         np.testing.assert_array_equal(sptc.gemm(*half, instruction=name, split_k=2), y)
     for way in found.alike:
         np.testing.assert_array_equal(sptc.gemm(*half, way=way), y)
-    assert "not told apart: " in str(found)
+    assert "not distinguished: " in str(found)
     assert found.record()["diagnosis"] is None
 
 

@@ -243,7 +243,7 @@ def test_a_folder_keeps_finished_blocks(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(FileError, match=r"holds another product: format f16, not bf16; remove it or "):
         ProductFolder(path, {"format": "bf16"})
     path.rename(tmp_path / "moved")
-    with pytest.raises(FileError, match=r"moved was begun as .*product; move it back or remove it$"):
+    with pytest.raises(FileError, match=r"moved was created as .*product; move it back or remove it$"):
         ProductFolder(tmp_path / "moved", wanted)
     (tmp_path / "moved").rename(path)
     for statement, message in (

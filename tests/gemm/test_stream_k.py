@@ -216,8 +216,8 @@ def test_invalid_stream_k_records_and_words() -> None:
             Way.of_record(record)
     assert str(replace(F32, stream_k=replace(dealing, raster="column-major"), tile=2, promote=4)) == (
         f"{I} on sm_90; stream-K of 132 workers for the last two waves, the last tiles, output tiles of 128 x 256, "
-        "column-major, 8 K tiles at least, tiles of 2 instructions, balanced, added in order; partial sums promoted to "
-        "f32 every 4 instructions; result f32 (RNE)"
+        "column-major, at least 8 K tiles per slice, tiles of 2 instructions, balanced, added in order; partial sums "
+        "promoted to f32 every 4 instructions; result f32 (RNE)"
     )
     plain = str(replace(F32, stream_k=StreamK(workers=4, rows=8, columns=8)))
     assert "stream-K of 4 workers, output tiles of 8 x 8, balanced, added in order; result" in plain

@@ -131,7 +131,7 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
     np.testing.assert_array_equal(read_factor(path, "B"), b)
     assert Source(str(path), option="--a-tensor").read().compressed.shape == (16, 32)
     assert tile_instruction(path) == F16
-    message = r"holds the operands of an instruction: a name must say which one, a, b, c or y"
+    message = r"holds the operands of an instruction: select a, b, c or y by a name"
     with pytest.raises(FileError, match=message):
         read_factor(path)
     sptc.save(path, **tile_of(F16, rng, (2,)))
@@ -139,7 +139,7 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
         with pytest.raises(FileError, match=message):
             read_factor(path, tensor)
     sptc.save(path, **tile_of(NVFP4, rng))
-    with pytest.raises(FileError, match="has block scales, with which only whole tiles are computed"):
+    with pytest.raises(FileError, match="has block scales; commands for whole tiles accept them"):
         read_factor(path, "a")
 
 

@@ -178,7 +178,7 @@ def test_invalid_ways() -> None:
             Way(instruction=WGMMA, **words)
     with pytest.raises(OperandError, match=r"^K has 3 tiles of 1 instructions, too few for 4 slices$"):
         Way(instruction=WGMMA, split_k=4).slices(3)
-    with pytest.raises(OperandError, match=r"^slices of \(1, 1\) K tiles do not make up K, which has 3$"):
+    with pytest.raises(OperandError, match=r"^slices of \(1, 1\) K tiles do not add up to K, which has 3 K tiles$"):
         Way(instruction=WGMMA, split_k=(1, 1)).slices(3)
     with pytest.raises(OperandError, match=r"^a tree over 2 bits adds 4 slices, not 3$"):
         combine([1, 2, 3], "tree 1 0", lambda one, other: one + other)
