@@ -60,8 +60,8 @@ def device() -> Device:
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
     """Execute an ``mma`` or ``wgmma`` once for each case. Return D, shape (cases, threads, registers).
 
-    `held` are registers, content of shared memory, descriptors and immediate operands. Raise an `InstructionError` if
-    the GPU's architecture does not have the instruction; and a `BackendError` if there is no GPU, it has another
+    `held` contains registers, images of shared memory, descriptors and immediate operands. Raise an `InstructionError`
+    if the GPU's architecture does not have the instruction; and a `BackendError` if there is no GPU, it has another
     architecture than `arch`, its driver does not accept the instruction, or the operands exceed its shared memory.
     """
     gpu = device()

@@ -1,9 +1,9 @@
 """Measure the energy of instructions on the GPU of this machine, in pJ per kept product.
 
 Some SMs repeat a loop on operands of a distribution for about a second, while NVIDIA's energy counter is read. The
-baseline, the power of the same SMs with sleeping warps, is subtracted. It depends on temperature and is therefore
-measured between the loops. The result includes all parts that an instruction uses: register file or shared memory,
-tensor cores, accumulators.
+baseline, the power of the same SMs with sleeping warps, is subtracted. The baseline depends on temperature and is
+therefore measured between the loops. The result includes all parts that an instruction uses: register file or shared
+memory, tensor cores, accumulators.
 """
 
 import time
@@ -29,7 +29,7 @@ COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Operand distributions that are measured for less important element formats.
+#: Operand distributions for element formats other than f16, and s8 of ``mma``, which are measured with all.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
 #: Number of iterations of a trial run that measures the time per iteration, and seconds between the start of a loop and
@@ -75,8 +75,8 @@ class Energy:
 def works(arch: str) -> Iterator[Work]:
     """Yield the loops that are measured to characterise the energy of an architecture's instructions.
 
-    They vary format, distribution, sparse or dense, and accumulators of 16 or 32 bits; for ``wgmma`` also N and the
-    place of A.
+    The loops differ in format, distribution, sparsity, and accumulators of 16 or 32 bits; for ``wgmma`` also in N and
+    in the memory that contains A.
     """
     for i in every_instruction():
         if arch not in i.architectures or not _is_chosen(i):

@@ -18,7 +18,7 @@ __all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 ENTRY = "count_cycles"
 #: Number of 64-bit words that each warp writes: its cycle count and its iteration count.
 WORDS = 2
-#: Metadata word whose nibbles are defined by every metadata rule.
+#: Metadata word whose nibbles are all defined under every metadata rule.
 _LEGAL = "0x44444444"
 #: Alignment in bytes that suits the patterns of every swizzle.
 _PATTERN_BYTES = 1024
@@ -67,7 +67,7 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
 
     The first loop runs for the given number of iterations, the others until the first is done. The parameters of the
     entry: the address where each warp writes :data:`WORDS` 64-bit numbers, the address where each thread writes a word,
-    the iterations of the first loop, and for a loop with given operands their address.
+    the iterations of the first loop, and if operands are given, the address of the operands.
 
     Source: PTX ISA 9.7.14 (mma), 9.7.15 (wgmma: fences, commit and wait).
     """
@@ -80,7 +80,7 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
         parts += ["{", *_loop(loop, image, until_done=number > 0), "}", "bra done;", f"next{number}:"]
     threads, size = _LANES * warps, _size(loops)
     has_operands = any(loop.given for loop in loops)
-    assert not has_operands or len(loops) == 1, "operands are given to one loop"
+    assert not has_operands or len(loops) == 1, "only a single loop can have given operands"
     further = ", .param .u64 given" if has_operands else ""
     return f"""\
 .version {VERSION}
@@ -92,8 +92,8 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
   .maxntid {threads}
 {{
   .reg .pred %beyond, %more, %yes;
-  .reg .b32 %thread, %warp, %lane, %times, %round, %said, %word, %unknown, %first;
-  .reg .b64 %address, %wide, %begin, %end, %start, %mine;
+  .reg .b32 %thread, %warp, %lane, %times, %round, %offset, %flag, %word, %unknown, %first;
+  .reg .b64 %address, %wide, %begin, %end, %start, %own;
 {indented([*_prologue(threads, size, has_operands), *parts, *_EPILOGUE])}
 }}
 """
@@ -116,23 +116,23 @@ def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
     yield "setp.eq.u32 %yes, %word, 0;"
     yield "st.volatile.shared.b32 [finished], %word;"
     yield "mov.u32 %first, image;"
-    yield "shl.b32 %said, %thread, 2;"
+    yield "shl.b32 %offset, %thread, 2;"
     if given:
         yield "ld.param.u64 %address, [given];"
     yield "clear:"
-    yield "add.u32 %unknown, %first, %said;"
+    yield "add.u32 %unknown, %first, %offset;"
     if given:
-        yield "cvt.u64.u32 %wide, %said;"
+        yield "cvt.u64.u32 %wide, %offset;"
         yield "add.u64 %wide, %address, %wide;"
         yield "ld.global.b32 %word, [%wide];"
     yield "st.shared.b32 [%unknown], %word;"
-    yield f"add.u32 %said, %said, {4 * threads};"
-    yield f"setp.lt.u32 %more, %said, {size - 3};"
+    yield f"add.u32 %offset, %offset, {4 * threads};"
+    yield f"setp.lt.u32 %more, %offset, {size - 3};"
     yield "@%more bra clear;"
     if given:
         yield "mul.wide.u32 %wide, %thread, 4;"
-        yield "add.u64 %mine, %address, %wide;"
-        yield f"add.u64 %mine, %mine, {size};"
+        yield "add.u64 %own, %address, %wide;"
+        yield f"add.u64 %own, %own, {size};"
         yield "mov.u32 %word, 0;"
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"
@@ -179,7 +179,7 @@ class _Image:
 
     def _put(self, name: str, mn: int, k_bytes: int, swizzle: str, transposed: bool) -> None:
         record = SWIZZLES[swizzle]
-        inner, outer = (2 * mn, k_bytes // 2) if transposed else (k_bytes, mn)  # MN-major elements have 16 bits
+        inner, outer = (2 * mn, k_bytes // 2) if transposed else (k_bytes, mn)  # only 16-bit elements can be MN-major
         atom = record.row_bytes * record.pattern_rows
         down, across = -(-outer // record.pattern_rows), -(-inner // record.row_bytes)
         stride, leading = (atom, atom * down) if across > 1 else (atom, UNIT_BYTES)
@@ -212,8 +212,8 @@ def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
         yield f"wgmma.wait_group.sync.aligned {loop.pending};"
     yield "add.u32 %round, %round, 1;"
     if until_done:
-        yield "ld.volatile.shared.b32 %said, [finished];"
-        yield "setp.eq.u32 %more, %said, 0;"
+        yield "ld.volatile.shared.b32 %flag, [finished];"
+        yield "setp.eq.u32 %more, %flag, 0;"
     else:
         yield "setp.lt.u32 %more, %round, %times;"
     yield "@%more bra round;"
@@ -221,8 +221,8 @@ def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
         yield "wgmma.wait_group.sync.aligned 0;"
     yield from (f"xor.b32 %word, %word, %d{number}_{r};" for number in range(loop.accumulators) for r in range(count))
     yield "mov.u64 %end, %clock64;"
-    yield "mov.u32 %said, 1;"
-    yield "st.volatile.shared.b32 [finished], %said;"
+    yield "mov.u32 %flag, 1;"
+    yield "st.volatile.shared.b32 [finished], %flag;"
 
 
 def _zeros(name: str, count: int) -> Iterator[str]:
@@ -242,7 +242,7 @@ def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
 
 
 def _loaded(loop: Loop, register: str, number: int) -> str:
-    return f"ld.global.b32 {register}, [%mine+{4 * _LANES * loop.warps * number}];"
+    return f"ld.global.b32 {register}, [%own+{4 * _LANES * loop.warps * number}];"
 
 
 def _metadata(loop: Loop, number: int) -> Iterator[str]:
@@ -282,7 +282,7 @@ def _mma(loop: Loop, number: int) -> str:
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
-    """Yield code that adds zero to the operands of an instruction, in a form that the assembler cannot remove."""
+    """Yield code that adds zero to the operands of an instruction; the assembler does not know this zero."""
     i, operand_set = loop.instruction, number % loop.operands
     names = [f"a{operand_set}_{index}" for index in range(a_fragment(i).registers)]
     names += [f"b{operand_set}_{index}" for index in range(b_fragment(i).registers)]

@@ -2,7 +2,8 @@
 
 This file needs Python 3.10 or newer with numpy, and the NVIDIA driver. It installs nothing, changes no setting and
 sends nothing. It holds small kernels (PTX) and their operands, compressed, in PACK. The results file names the GPU, the
-versions of driver and CUDA, the day, and for each kernel the words that the GPU computed; nothing else of the machine.
+versions of driver and CUDA, the day, and for each kernel the words that the GPU computed; it has no other data of the
+machine.
 
     python record.py [-o results.json]
 """

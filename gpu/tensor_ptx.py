@@ -17,7 +17,7 @@ RANGE = 8
 #: Number of columns of tensor memory. The kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Maximum number of tests of the barrier, which take some microseconds each. After them the kernel stores D unchanged.
+#: Maximum number of tests of the barrier, which take some microseconds each. If all fail, D is stored unchanged.
 _TRIES = 1 << 20
 
 

@@ -55,7 +55,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     size, dtype = size_of(type_), numpy_type(type_)
     writes = [machine.writer(item, type_) for item in items_of(destination)]
     if len(writes) != count or size > 8:
-        raise not_modelled(ins, "the number of its registers")
+        raise not_modelled(ins, "its number or size of registers")
     if space == "param" and isinstance(source, Address) and isinstance(source.base, Symbol):
         start = machine.offsets[source.base.name] + source.offset
         values = [np.frombuffer(machine.parameter(start + size * i, size), dtype) for i in range(count)]
@@ -93,7 +93,7 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     size = size_of(type_)
     reads = [machine.reader(item, f"b{8 * size}") for item in items_of(source)]
     if len(reads) != count or size > 8:
-        raise not_modelled(ins, "the number of its registers")
+        raise not_modelled(ins, "its number or size of registers")
     places = machine.places(destination, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 
@@ -115,7 +115,7 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     return store
 
 
-# Atomics
+# Atomic operations
 
 
 def _compared(old: NDArray, expected: NDArray, new: NDArray) -> NDArray:
@@ -160,7 +160,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
-# Matrices
+# Matrix loads and stores
 
 
 def _matrix_move(machine: Machine, ins: Instruction) -> Step:
@@ -212,7 +212,7 @@ def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
     type_ = ins.words[-1]
     destination, source, rank = ins.operands
     if "shared::cluster" not in ins.opcode or not isinstance(source, Register | Symbol):
-        raise not_modelled(ins, "only with addresses of shared memory")
+        raise not_modelled(ins, "its operands")
     write, read = machine.writer(destination, type_), machine.reader(source, type_)
     read_rank = machine.reader(rank, "u32")
 

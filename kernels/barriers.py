@@ -1,7 +1,7 @@
 """Barriers: ``mbarrier`` objects in shared memory, with phases and transaction counts.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". An object is eight bytes of shared
-memory; its state is kept beside the memory, so that a kernel that reads or overwrites the bytes sees nothing of it.
+memory; the model stores its state elsewhere, so that a kernel cannot read or overwrite the state through these bytes.
 Barriers of a CTA (``bar``, ``barrier``) are part of the schedule: see :mod:`sptc.kernels.schedule`.
 """
 
@@ -41,7 +41,7 @@ class Barriers:
         self.phase[places] = self.bytes[places] = 0
 
     def arrive(self, places: NDArray[np.int64], counts: NDArray | int, ins: Instruction) -> None:
-        """Count arrivals."""
+        """Count arrivals at ``mbarrier`` objects, and begin the next phase of each object that is complete."""
         self.require(places, ins)
         np.subtract.at(self.pending, places, counts)
         if (self.pending[places] < 0).any():
@@ -62,7 +62,7 @@ class Barriers:
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
         """Raise an error unless every index refers to an initialised ``mbarrier``."""
         if (self.expected[places] < 0).any():
-            raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init did not make one")
+            raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init has not initialised it")
 
     def unfinished(self) -> list[str]:
         """Return a sentence that lists pending arrivals and bytes of each ``mbarrier`` phase that has begun."""
@@ -145,7 +145,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
     """Return a function for ``mbarrier.try_wait`` and ``test_wait``: threads whose phase is complete continue.
 
-    A thread that waits is not run again until a phase completes, so that the predicate is true wherever it is read.
+    A thread whose phase is not complete does not continue, so that the predicate is true in all threads that read it.
     """
     state = barriers(machine)
     destination, address, phase = ins.operands[:3]

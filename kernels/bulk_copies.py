@@ -41,7 +41,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
     if "prefetch" in words:
         return lambda mask: None
     if any(word.startswith(("im2col", "tile::")) for word in words):
-        raise not_modelled(ins, "only the tile mode is")
+        raise not_modelled(ins, "only tile mode is modelled")
     order = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
     if order == ["shared", "global"]:
         return _load(machine, ins)
@@ -140,7 +140,7 @@ def _coordinates(machine: Machine, ins: Instruction, address: Address) -> list[R
 def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thread: int, *, tensor: bool) -> None:
     alignment = _TILE_ALIGNMENT if tensor else 16
     if start % alignment or octets % 16:
-        raise machine.fault(ins, f"its place in shared memory is not a multiple of {alignment} bytes", thread)
+        raise machine.fault(ins, f"its address in shared memory is not a multiple of {alignment} bytes", thread)
     if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
         raise machine.fault(ins, f"{octets} bytes outside of shared memory", thread)
 
@@ -148,7 +148,7 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as an array of pieces, the index of each piece of a box, and whether it is in the tensor."""
+    """Return global memory as an array of pieces, the index of each piece of a box, and which pieces the tensor has."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 
@@ -283,7 +283,7 @@ def _map_step(machine: Machine, ins: Instruction) -> Step:
     start, size, count = FIELDS[words[3]]
     number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
     if not isinstance(number, Immediate) or not 0 <= number.value < count:
-        raise not_modelled(ins, "the index of the field")
+        raise not_modelled(ins, "its field index is not a constant in the accepted range")
     target, read = machine.places(ins.operands[0], space_of(ins), ins), machine.reader(ins.operands[-1], words[-1])
     offset = start + size * number.value
 

@@ -3,11 +3,11 @@
 Every warp has a vector clock: for each warp of its cluster, the time up to which it has seen that warp's accesses. A
 barrier or an ``mbarrier`` passes the clocks of arriving threads to waiting threads. A second vector clock holds, for
 each warp, the time up to which the asynchronous proxy sees its writes; ``fence.proxy.async`` sets the second clock to
-the first, so that a fence counts both before and after a barrier. Each word of shared memory has a record of its last
+the first; the fence may therefore precede or follow a barrier. Each word of shared memory has a record of its last
 write, of the copies in flight that may still write it, and of the multiplications in flight that may still read it.
 
-Threads of a warp count as ordered. Every reported access is undefined by PTX ("Memory Consistency Model", "Async
-proxy"), but not every undefined access is reported.
+Accesses by threads of one warp are assumed to be ordered. Every reported access is undefined by PTX ("Memory
+Consistency Model", "Async proxy"), but not every undefined access is reported.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Checker:
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
         #: For each warp: for every warp, the time up to which the asynchronous proxy sees that warp's writes.
         self.fenced = np.zeros(shape, np.int32)
-        #: Number of the last ``tcgen05`` instruction that each warp knows to be complete.
+        #: Number of the last ``tcgen05`` instruction whose completion each warp has observed.
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
@@ -80,7 +80,7 @@ class Checker:
         #: copies with.
         self.tiles = CopiedTiles(machine) if "wgmma" in self.opcodes.values() else None
 
-    # Read and write records of the words of shared memory
+    # Records of reads and writes, for each word of shared memory
 
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
@@ -159,7 +159,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that reads by other warps are ordered before a copy. `threads` has one item per offset, or one item."""
+        """Check that reads by other warps are ordered before a copy. `threads` has one item, or one per offset."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
@@ -233,7 +233,7 @@ class Checker:
             first, inside = divmod(int(unseen.argmax()), count)
             word = int(cells[first]) * count + inside
             fence = writer[first * count + inside] < self.warps
-            what = f"and no {'fence.proxy.async lies' if fence else 'wait lies'} between"
+            what = f"and no {'fence.proxy.async' if fence else 'wait'} lies between"
             self._report(ins, "reads", what, word, threads[0])
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
@@ -260,7 +260,7 @@ class Checker:
             line = int(self.in_flight_line[access][1][int(cells[first]) * count + inside])
             other = "wgmma" if self.opcodes[line] == "wgmma" else "copy"
             touches = "reads" if access == "write" else "overwrites"
-            kind = f"{touches[:-1]} of what a {other} still {access}s"
+            kind = f"{touches[:-1]} of data that a {other} still {access}s"
             what = f"it {touches} shared memory that the {other} of line {line} may still {access}"
             self.machine.report(ins, kind, "Memory Consistency Model", what)
 
@@ -268,7 +268,7 @@ class Checker:
         start, size = word * _WORD, self.machine.shared_bytes
         by, _, line = self.accesses[:, self.last[did][1][word]].tolist()
         who = self._warp_name(by, thread) if by < self.warps else "the asynchronous proxy"
-        kind = "no proxy fence" if "fence" in why else "race" if did == "wrote" else "overwrite of what a warp reads"
+        kind = "no proxy fence" if "fence" in why else "race" if did == "wrote" else "overwrite of data read by a warp"
         rule = "Async proxy" if "fence" in why else "Memory Consistency Model"
         self.machine.report(
             ins,
@@ -285,10 +285,10 @@ class Checker:
         cta = own // size * size + warp // each
         return f"warp {warp % each}" + (f" of CTA {self.machine.place_of(cta)}" if cta != own else "")
 
-    # Clocks
+    # Vector clocks of warps and barriers
 
     def fence(self, mask: Mask) -> None:
-        """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes that the warps can see."""
+        """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes ordered before it."""
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
@@ -299,7 +299,7 @@ class Checker:
         )  # fmt: skip
 
     def _leave_one(self, barrier: Any, component: int, time: int) -> None:
-        """Store a clock at a barrier, of which only one component is not zero."""
+        """Store a clock with a single nonzero component at a barrier."""
         clock = np.zeros((2, self.warps + 2), np.int32)
         clock[:, component] = time
         self._leave(barrier, clock[0], clock[1])

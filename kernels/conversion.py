@@ -144,7 +144,7 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
         write(mask, joined.astype(f"<u{size}"))
 
     if exact_64 and (element not in ("f32", "f64") or mode != "rn"):
-        raise not_modelled(ins, "64-bit integers are only rounded to nearest")
+        raise not_modelled(ins, "64-bit integers are converted only with rounding to nearest")
     return convert
 
 

@@ -1,7 +1,7 @@
 """Execute ``cp.async``: copies from global to shared memory, which complete as late as PTX allows.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy". A copy reads and writes memory when its
-thread waits for its group, or at the end of the kernel: a wait that is missing shows in the results.
+thread waits for its group, or at the end of the kernel: a missing wait therefore gives wrong results.
 """
 
 from collections import deque
@@ -98,7 +98,7 @@ def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
         return None
     (left,) = ins.operands
     if not isinstance(left, Immediate):
-        raise not_modelled(ins, "a number of groups that is no constant")
+        raise not_modelled(ins, "the number of groups is not a constant")
     number = left.value
     return lambda mask: groups.wait(mask, number)
 

@@ -127,7 +127,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release a thread at its cluster's barrier once all threads of the cluster have arrived as often as it has."""
+        """Release a thread at its cluster's barrier once all threads of the cluster have arrived equally often."""
         size = self.machine.threads * self.machine.launch.cluster_size
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)
@@ -140,7 +140,7 @@ class CtaBarriers:
         self.waiting &= ~done
 
     def _clusters(self, threads: NDArray[np.intp]) -> list[tuple[str, int]]:
-        """Return the name of the cluster barrier of each thread."""
+        """Return the key of the cluster barrier of each thread, for the checker."""
         size = self.machine.threads * self.machine.launch.cluster_size
         return [("cluster", thread // size) for thread in threads.tolist()]
 

@@ -74,9 +74,9 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
     kernel : Kernel
         The kernel.
     work : Work
-        What was executed.
+        Counts of the executed work.
     arch : str
-        Architecture: ``sm_90`` has laws for ``mma`` and ``wgmma``, ``sm_100`` for ``tcgen05.mma``.
+        Architecture: cycles are known for ``mma`` and ``wgmma`` on ``sm_90``, and for ``tcgen05.mma`` on ``sm_100``.
     """
     busy = {item: _cycles(item, arch) for item in work.multiplications}
     lines = [ins.line for ins in kernel.instructions]
@@ -93,8 +93,8 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
 def launch_cycles(work: Work, arch: str) -> float | None:
     """Return the tensor-core cycles of the launch for a single SM that executes all CTAs.
 
-    Each instruction counts with its interval: the time for which it occupies its busiest resource. None if no law is
-    known for one of them.
+    Each instruction counts with its interval: the time for which it occupies its busiest resource. None if the
+    cycles of an instruction are unknown.
     """
     total = 0.0
     for item, count in work.multiplications.items():

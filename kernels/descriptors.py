@@ -48,7 +48,7 @@ def _texts(ins: Instruction, writers: Writers) -> list[str]:
             bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
             if whole:
                 texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
-    except (ValueError, IndexError):  # another part of the report says why the instruction is not modelled
+    except (ValueError, IndexError):  # the summary states elsewhere that this instruction is not modelled
         pass
     return texts
 

@@ -30,10 +30,10 @@ def canonical(x: NDArray) -> NDArray:
 
 
 def odd_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return x + y rounded to odd. A second rounding, to 24 bits or fewer, then equals one rounding of the exact sum.
+    """Return x + y rounded to odd, so that a second rounding, to 24 bits or fewer, is correct.
 
-    A sum of two float64 values is exact as result and remainder (Knuth's two-sum). Where the remainder is not zero, the
-    last bit is made one: nothing that is rounded to at most 51 bits can then tell the result from the exact sum.
+    The sum of two float64 values is exactly result plus remainder (Knuth's two-sum). Where the remainder is not zero,
+    the last bit becomes one: a second rounding to at most 51 bits then equals one rounding of the exact sum.
     """
     total = x + y
     part = total - x

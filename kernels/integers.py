@@ -42,7 +42,7 @@ def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
     Parameters
     ----------
     a_type, b_type : str
-        ``"u32"`` or ``"s32"``: whether the parts have a sign.
+        ``"u32"`` or ``"s32"``: signedness of the bytes or halves.
     high : bool or None
         Half of b that ``dp2a`` takes; None for ``dp4a``.
     """

@@ -62,7 +62,7 @@ class KernelRun:
 
     kernel: str
     ctas: int
-    threads: int  #: of a CTA
+    threads: int  #: number of threads per CTA
     #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
     instructions: int
     #: Number of executed instructions by the first part of their opcode. An execution by several threads together
@@ -87,7 +87,7 @@ class KernelRun:
         Raises
         ------
         KernelError
-            The array was no argument.
+            The array was not an argument of the launch.
         """
         for argument, content in self.buffers:
             if argument is array:
@@ -120,8 +120,9 @@ def run_kernel(
     grid, block : int or sequence of int
         CTAs of the grid and threads of a CTA along x, y and z.
     args : sequence
-        Arguments of the kernel, in order: for a pointer an array, which is copied to global memory (once, however
-        often it is given), or an int; ints and floats; for a tensor map a :class:`TensorMap`; bytes for any parameter.
+        Arguments of the kernel, in order. A pointer takes an int, or an array, which is copied to global memory (once,
+        even if it is passed several times); numbers take ints and floats; a tensor map takes a :class:`TensorMap`; any
+        parameter takes bytes.
     entry : str, optional
         Name of the entry; needed if the module has several.
     arch : str
@@ -131,16 +132,16 @@ def run_kernel(
     shared : int
         Bytes of dynamic shared memory.
     cluster : int or sequence of int, optional
-        CTAs of a cluster; by default what the kernel demands, or one.
+        CTAs of a cluster; by default the number that the kernel requires, or one.
     check : bool
-        Check the order of accesses to shared memory (:mod:`sptc.kernels.checker`), at some cost of speed.
+        Check the order of accesses to shared memory (:mod:`sptc.kernels.checker`), which takes more time.
     approximate : bool
-        Allow approximate functions such as ``ex2.approx``: their results, and all that follows from them, are near
-        those of a GPU and not its bits; :attr:`KernelRun.exact` then is False.
+        Allow approximate functions such as ``ex2.approx``. Their results, and all results computed from them, are close
+        to those of a GPU but not bit-exact; :attr:`KernelRun.exact` is then False.
     limit : int, optional
         Thread instructions after which the launch is stopped.
     progress : callable, optional
-        Called with the number of CTAs that are done and of all.
+        Called with the number of finished CTAs and the number of all CTAs.
 
     Returns
     -------
@@ -149,8 +150,9 @@ def run_kernel(
     Raises
     ------
     KernelError
-        The module does not parse or has instructions that are not modelled; arguments do not fit; the kernel does what
-        PTX forbids: misaligned or foreign addresses, a deadlock, too many arrivals at a barrier.
+        The module does not parse or has instructions that are not modelled; arguments do not fit; the kernel
+        performs an operation that PTX forbids: an access to a misaligned address or outside of the allocations, a
+        deadlock, too many arrivals at a barrier.
     """
     target_named(arch)
     backend_named(backend)

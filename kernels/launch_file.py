@@ -51,7 +51,7 @@ class LaunchFile:
 
 
 def read_launch(path: Path) -> LaunchFile:
-    """Read a launch.
+    """Read the description of a kernel launch from a file.
 
     Parameters
     ----------
@@ -59,15 +59,15 @@ def read_launch(path: Path) -> LaunchFile:
         A JSON file with the keys ``grid`` and ``block`` (an int, or up to three), ``arrays`` and ``arguments``, and
         optionally ``entry`` (the name of the kernel), ``shared`` (bytes of dynamic shared memory) and ``cluster``.
         Each array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or
-        ``{"zeros": "float16", "shape": [512, 512]}``, files relative to the launch's. An argument is a number,
-        ``{"array": "a"}`` for a pointer, or for a tensor map
-        ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, and where the tensor is not the array
-        itself, its ``shape`` in elements and its ``strides`` in bytes.
+        ``{"zeros": "float16", "shape": [512, 512]}``; paths are relative to the folder of `path`. An argument is a
+        number, ``{"array": "a"}`` for a pointer, or for a tensor map
+        ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, with ``shape`` in elements and
+        ``strides`` in bytes if the shape of the tensor is not that of the array.
 
     Raises
     ------
     FileError
-        The file, or one that it names, cannot be read; or it says something else.
+        The file, or a file of an array, cannot be read; or the file does not have this structure.
     """
     launch = read_json(path)
     if not isinstance(launch, dict) or not {"grid", "block", "arrays", "arguments"} <= launch.keys() <= _KEYS:

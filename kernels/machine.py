@@ -1,7 +1,7 @@
 """State of the threads of a batch of CTAs, and access of instructions to registers and memory.
 
 A register is one array over all threads of all CTAs of the batch, or an array of one element while all threads have the
-same value. An instruction is a function of a mask: None while all threads take part.
+same value. An instruction is executed by a function of a mask of threads, which is None if all threads take part.
 """
 
 from collections import deque
@@ -203,7 +203,7 @@ class Machine:
         text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
         self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 
-    # Registers
+    # Access to registers
 
     def reader(self, operand: Operand, type_: str) -> Reader:
         """Return a function that reads an operand as a type: one element if all threads have the same value."""
@@ -261,7 +261,7 @@ class Machine:
         """Return the indices of the registers in a vector operand, or of a single register."""
         items = items_of(operand)
         if not all(isinstance(item, Register) for item in items):
-            raise KernelError("a fragment must be in registers")
+            raise KernelError("all items of a vector operand must be registers")
         return self.numbers_of(item.name for item in items if isinstance(item, Register))
 
     def numbers_of(self, names: Iterable[str]) -> tuple[int, ...]:
@@ -321,10 +321,10 @@ class Machine:
         if (some != every).any():
             first = int(np.flatnonzero(some != every)[0])
             thread = first * group + int(np.flatnonzero(~masks[first])[0])
-            raise self.fault(ins, f"not all {group} threads execute it together; one that does not is", thread)
+            raise self.fault(ins, f"not all {group} threads execute it together; one of the other threads is", thread)
         return None if every.all() else np.flatnonzero(every)
 
-    # Memory
+    # Access to memory
 
     def places(self, operand: Operand, space: str, ins: Instruction, size: int = 0) -> Places:
         """Return a function that computes the state space and the offsets of an address operand.

@@ -38,7 +38,7 @@ def cell_views(words: NDArray) -> dict[int, NDArray]:
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the words per cell (1, 2 or 4), and the cells of each access in turn."""
+    """Return the words per cell (1, 2 or 4), and the cells of all accesses, access by access."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
@@ -126,7 +126,7 @@ def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> by
     Raises
     ------
     KernelError
-        A number with a fraction stands for an integer.
+        The value of an integer parameter has a fractional part.
     """
     space = bytearray(max((p.offset + p.size for p in kernel.parameters), default=0))
     for parameter, value in zip(kernel.parameters, values, strict=True):

@@ -49,8 +49,8 @@ def called(
 ) -> NDArray:
     """Call the public function of a tensor-core instruction. Errors about operands contain the instruction's line.
 
-    Undefined metadata is reported with its `holder`, a thread or CTA, and then selects as the multiplexers of silicon
-    do. Without a holder, the :class:`~sptc.errors.MetadataError` is raised.
+    Undefined metadata is reported with its `holder`, a thread or CTA, and then selects elements of B as
+    the multiplexers of the hardware do. Without a holder, the :class:`~sptc.errors.MetadataError` is raised.
     """
 
     def call(**policy: str) -> NDArray:

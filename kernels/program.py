@@ -60,14 +60,14 @@ class Sink:
 
 @dataclass(frozen=True)
 class Negated:
-    """A predicate behind ``!``."""
+    """A negated predicate operand, ``!p``."""
 
     operand: "Operand"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two destinations, ``d|p``."""
+    """A pair of destination operands, ``d|p``."""
 
     first: "Operand"
     second: "Operand"

@@ -50,7 +50,7 @@ def parse_ptx(text: str) -> dict[str, Kernel]:
     return _Module(_without_comments(text)).entries()
 
 
-# A comment without an end is matched as group 1, and stays. Else each of many `/*` would be searched to the end.
+# An unterminated comment is matched as group 1 and kept; without this group, each `/*` would cost a search to the end.
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*(?:.*?\*/|(.*))', re.DOTALL)
 
 
@@ -142,7 +142,7 @@ class _Module:
                 continue
             if text.endswith("{"):
                 if "section" not in words and "func" not in words and "=" not in text:
-                    raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not known at the level of a module")
+                    raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not a known statement of a module")
                 place = self.closing(end - 1) + 1  # a semicolon follows the initial values of a variable
                 continue
             if "shared" in words:

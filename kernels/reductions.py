@@ -41,11 +41,11 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
     Parameters
     ----------
     name : str
-        Word of the operation, one of `REDUCTIONS`.
+        Name of the operation in the opcode, one of `REDUCTIONS`.
     type_ : str
         Type; arrays hold f16 and bf16 as codes.
     flush : bool
-        Flush subnormal values of f32 to zero, before and after: ``add`` of f32 in global memory does.
+        Flush subnormal operands and results of f32 to zero, as ``add`` of f32 in global memory does.
     """
     if type_ in _HALVES:
         return half_function(name, type_)

@@ -43,7 +43,7 @@ class TensorMemory:
         machine.at_exit.append(self._report_allocated)
 
     def allocate(self, ins: Instruction, thread: int, columns: int) -> int | None:
-        """Return the first column of a free range of columns, or None if there is none."""
+        """Allocate free columns of tensor memory. Return the first column, or None if too few columns are free."""
         cta = thread // self.machine.threads
         if line := int(self.relinquished[cta]):
             what = f"it allocates after tcgen05.relinquish_alloc_permit of line {line}"
@@ -56,7 +56,7 @@ class TensorMemory:
         return None
 
     def free(self, ins: Instruction, thread: int, start: int, columns: int) -> None:
-        """Free columns."""
+        """Free columns of tensor memory, from column `start` on."""
         cta = thread // self.machine.threads
         self.require(ins, thread, np.array([cta]), start + np.arange(columns), "frees")
         self.owner[cta, start : start + columns] = 0
@@ -139,7 +139,7 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
         own = warp % 4 * _WARP_LANES
         if (other := first // _WARP_LANES * _WARP_LANES != own).any():
             where = machine.who(int(threads[other.argmax()]))
-            what = "its address names lanes of another warp; those of its own are taken"
+            what = "its address has lanes of another warp; the lanes of its own warp are accessed instead"
             machine.report(ins, "lanes of another warp", "Tensor Memory Access Restrictions", what, where)
         place = threads % _WARP_LANES
         to_lane = (own + first % _WARP_LANES)[:, None] + lane[place]

@@ -121,7 +121,7 @@ def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
     if "cta_group::2" not in ins.words:
         return cta
     if machine.launch.cluster_size % 2:
-        raise machine.fault(ins, "a pair of CTAs needs a cluster with an even number of them", thread)
+        raise machine.fault(ins, "a pair of CTAs needs a cluster with an even number of CTAs", thread)
     return slice(cta - cta % 2, cta - cta % 2 + 2)
 
 
@@ -139,7 +139,7 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
     form = ".".join(word for word in ins.words if ("b" in word and word[0].isdigit()) or word.startswith("warpx"))
     formats = [word for word in ins.words if word.startswith(("b8x16", "b6x16", "b4x16"))]
     if form not in _COPIES or formats:
-        raise not_modelled(ins, f"copies are {', '.join(_COPIES)}, without a change of format")
+        raise not_modelled(ins, f"modelled copies are {', '.join(_COPIES)}, without a change of format")
     rows, units, lanes = _COPIES[form]
     operand, source = ins.operands
     base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
@@ -151,7 +151,7 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
             to, value = (machine.value(operand, thread) for operand in (read_to, read_from))
             column = to + offset
             if column >> 16 or column + 4 * units > COLUMNS:
-                raise machine.fault(ins, f"it writes lane 0 and columns of tensor memory, not {column:#x}", thread)
+                raise machine.fault(ins, f"its destination {column:#x} is not lane 0, or exceeds tensor memory", thread)
             with at_line(ins):
                 start = unit_address(decode_descriptor(value, "tcgen05"), row, unit, "k")
             places = (start[..., None] + np.arange(_UNIT_BYTES)).reshape(rows, -1)
@@ -198,7 +198,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
         operands.pop(0)
         lanes = [machine.reader(item, "u32") for item in mask_of_lanes.items]
     if len(operands) != 1:
-        raise not_modelled(ins, "operands after the predicate")
+        raise not_modelled(ins, "it has operands after the predicate")
     adds, memory, launch = machine.reader(operands[0], "pred"), tensor_memory(machine), machine.launch
 
     @lru_cache(maxsize=64)

@@ -1,8 +1,8 @@
 """Order of accesses to tensor memory, and order of shared-memory accesses by ``tcgen05.mma`` and ``tcgen05.cp``.
 
 Multiplications and copies are numbered in the order of issue. A commit stores the number of its thread's last
-instruction at an ``mbarrier``, and a thread that waits there knows that all instructions up to this number are
-complete: the number is one more component of the clocks of :mod:`sptc.kernels.checker`. Each word of tensor memory has
+instruction at an ``mbarrier``. For a thread that has waited there, all instructions up to this number are complete: the
+number is one more component of the clocks of :mod:`sptc.kernels.checker`. Each word of tensor memory has
 the number of the last multiplication or copy that writes it, and the last warp that loaded or stored it. Each word of
 shared memory has the number of the last multiplication or copy that reads it.
 """
@@ -86,7 +86,7 @@ class TensorOrder:
             thread, place = np.argwhere(late)[0].tolist()
             line = self.lines[int(self.number[words][thread, place])]
             what = f"it {'overwrites' if is_store else 'reads'} tensor memory that line {line} may still write"
-            self._report(ins, "tensor memory before the commit", what, int(threads[thread]))
+            self._report(ins, "tensor memory accessed before the wait", what, int(threads[thread]))
         own = np.broadcast_to(warp[:, None], late.shape)
         self.warp[words], self.warp_line[words], self.stored[words] = own, ins.line, is_store
         self.time[words] = self.checker.seen[group, warp, warp][:, None]
@@ -137,18 +137,18 @@ class TensorOrder:
             kept[cells] = np.full(count, number, np.uint32).view(kept.dtype)
 
     def committed(self, thread: int) -> int:
-        """Return the number of the last multiplication or copy that a thread issued. Its commits wait for it."""
+        """Return the number of the last multiplication or copy of a thread, for which a commit of the thread waits."""
         return self._last.get(thread, 0)
 
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Check that ``tcgen05`` no longer reads cells that are written. Writers know that `done` are complete."""
+        """Check that ``tcgen05`` no longer reads the cells. For writers, instructions up to `done` are complete."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():
             what = f"it overwrites shared memory that line {self.lines[int(numbers[late][0])]} may still read"
-            self._report(ins, "overwrite of what tcgen05 still reads", what, thread)
+            self._report(ins, "overwrite of data that tcgen05 still reads", what, thread)
 
     def _report(self, ins: Instruction, kind: str, what: str, thread: int) -> None:
         self.machine.report(ins, kind, _RULE, what, self.machine.who(thread))

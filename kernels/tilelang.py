@@ -41,7 +41,7 @@ class TileMap:
 
     parameter: str
     shape: tuple[int, ...]
-    strides: tuple[int, ...]  #: bytes
+    strides: tuple[int, ...]  #: Strides in bytes
     box: tuple[int, ...]
     swizzle: str
     fill: str

@@ -1,8 +1,8 @@
-"""Find tiles in shared memory that a copy wrote in another layout than the ``wgmma`` descriptor that reads them has.
+"""Find tiles in shared memory whose layout, as written by a copy, differs from that of the ``wgmma`` descriptor.
 
 A descriptor without swizzle describes core matrices: eight rows of 16 bytes, one after the other. If a copy wrote
-longer rows there, two things follow: rows of a core matrix are neighbours in global memory, and a part of the tile is
-never read. A tile with both properties is reported. One property alone is no mistake: a matrix may be stored as core
+longer rows there, neighbouring rows of a core matrix are neighbours in global memory, and a part of the tile is never
+read. A tile with both properties is reported. One property alone does not show a fault: a matrix may be stored as core
 matrices in global memory, and the last stages of a pipeline may be copied and never read.
 """
 
@@ -44,7 +44,7 @@ class _Mismatch:
             f"{', '.join(map(str, lines))} wrote a tile of rows of {self.row_bytes} bytes there, and "
             f"{self.unread_bytes} bytes of it are never read (CTA {self.place})"
         )
-        return Finding("tile is no core matrices", self.ins.line, "Shared Memory Matrix Layout", text)
+        return Finding("tile without core matrices", self.ins.line, "Shared Memory Matrix Layout", text)
 
 
 class CopiedTiles:

@@ -60,7 +60,7 @@ def run(
     kernel : JITFunction
         The kernel.
     grid : int, sequence of int, or callable
-        CTAs along each axis; a callable is given the arguments by name, as by Triton.
+        CTAs along each axis; a callable receives the arguments by name, as in Triton.
     *args, **keywords
         Arguments: numpy arrays and tensors of torch on the CPU, ints, floats, and for a tensor descriptor a
         :class:`~sptc.kernels.launch.TensorMap` with the block that the kernel loads; values of ``tl.constexpr``.

@@ -20,7 +20,7 @@ _WARP = 32
 
 
 def _shuffle(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``shfl.sync``: read from a lane of the segment, or from the thread's own lane if there is none."""
+    """Execute ``shfl.sync``: read from a lane, or from the thread's own lane if the lane is outside of the segment."""
     words = ins.words
     if words[1] != "sync" or words[2] not in ("up", "down", "bfly", "idx"):
         raise not_modelled(ins)
@@ -125,7 +125,7 @@ def _active_mask(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(machine: Machine, ins: Instruction) -> Step:
-    """Return a function without effect, for instructions about speed or memory order. Execution is in order."""
+    """Return a function without effect, for instructions that affect only speed or memory order."""
     return lambda mask: None
 
 

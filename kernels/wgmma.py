@@ -1,7 +1,7 @@
 """Execute the ``wgmma`` instructions of a kernel through the public function of this package, on any back end.
 
-A ``wgmma`` reads its registers and shared memory, and is computed, when its warpgroup waits for its group: an access
-that should follow the wait sees the old accumulators, or changes the operands.
+A ``wgmma`` reads its operands and is computed when its warpgroup waits for its group: a write to shared memory before
+this wait changes the operands. An access to its registers before the wait is reported, and completes the ``wgmma``.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class _RegisterFences:
         """Report a multiplication whose registers were written without a later fence."""
         lines = self.line[self._places(registers, mask)]
         if (last := lines[lines != 0]).size:
-            written = "no wgmma.fence was executed" if last[0] < 0 else f"no wgmma.fence is behind line {last[0]}"
+            written = "no wgmma.fence was executed" if last[0] < 0 else f"no wgmma.fence follows line {last[0]}"
             what = f"{written}, which writes its registers" if last[0] > 0 else written
             self.machine.report(ins, "registers without a fence", "wgmma.fence", what)
 
@@ -66,7 +66,7 @@ class _Groups(ThreadGroups):
     """Commit groups of ``wgmma``. Instructions that add to the same accumulators are computed together."""
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Complete multiplications in order. Independent multiplications, with other accumulators, may be reordered."""
+        """Complete multiplications in order; multiplications with different accumulators may be reordered."""
         issued = [(work, mask) for work, mask in works if isinstance(work, _Issued)]
         accumulators = {work.form.d for work, _ in issued}
         written = {number for d in accumulators for number in d}
@@ -116,7 +116,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether another multiplication can continue the chain of this one. It must be dense and add to D."""
+        """Return whether another multiplication can continue this chain: it is dense, adds to D, has equal options."""
         forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
@@ -237,8 +237,8 @@ def _operand_places(
 ) -> tuple[NDArray[np.int64], int, list[tuple[str, SharedDescriptor, NDArray[np.int64]]]]:
     """Return the offsets in shared memory from which a multiplication reads, and the number of bytes at each offset.
 
-    Then those descriptors that have no swizzle: operand, descriptor, and the units of 16 bytes whose next one belongs
-    to the operand too.
+    In addition, return a tuple for each descriptor without swizzle: operand, descriptor, and those 16-byte units of the
+    operand whose following unit belongs to the operand, too.
     """
     places, matrices = [], []
     for name, descriptor, turned in zip("ab", (a, b), transposed, strict=True):
@@ -268,8 +268,8 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     """Return a function that completes and reports pending ``wgmma`` on registers before it runs an instruction.
 
     PTX leaves such an access undefined ("Asynchronous Warpgroup Level Matrix Instructions"). The assembler completes
-    the multiplication first, so that a GPU has the same result: measured on an H100 with kernels of Triton 3.6, which
-    reads accumulators of f16, and partial sums that it adds itself, before the wait.
+    the multiplication first, so that a GPU has the same result: measured on an H100 with kernels of Triton 3.6, whose
+    code reads f16 accumulators, and promoted partial sums, before the wait.
     """
     groups, fences = machine.unit("wgmma", _Groups), machine.unit("wgmma.fence", _RegisterFences)
     result = ins.operands[0]

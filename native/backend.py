@@ -124,5 +124,5 @@ class NativeBackend:
         library()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D as :func:`multiply` does. The result has no undefined-nibble flags."""
+        """Compute D as :func:`multiply` does. The result does not state which nibbles are undefined."""
         return Product(multiply(instruction, arch, operands, numerics=self._numerics))

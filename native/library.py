@@ -48,17 +48,17 @@ KERNELS = {
 
 
 class Input(ctypes.Structure):
-    """``sptc_input``."""
+    """C structure ``sptc_input`` of ``sptc.h``: an input array and its size in bytes."""
 
     _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
 
 
 class Output(Input):
-    """``sptc_output``."""
+    """C structure ``sptc_output`` of ``sptc.h``: an output array and its size in bytes."""
 
 
 class Matrices(ctypes.Structure):
-    """``sptc_matrices``."""
+    """C structure ``sptc_matrices`` of ``sptc.h``: sizes and operands of a batch of matrix products."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "m", "n", "k")),
@@ -112,7 +112,7 @@ class Tcgen05Operands(ctypes.Structure):
 
 
 class Shape(ctypes.Structure):
-    """``sptc_shape``."""
+    """C structure ``sptc_shape`` of ``sptc.h``: sizes of an instruction and of its operands."""
 
     _fields_ = tuple(
         (name, ctypes.c_int32)

@@ -61,7 +61,7 @@ def _every_instruction() -> Iterator[Instruction]:
 
 
 def forms() -> list[Form]:
-    """Return all forms. Each shape of ``mma`` is a form of its own, since its operands are placed differently."""
+    """Return all forms. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in _every_instruction():
         key = i if i.family == "mma" else replace(i, m=0, n=0)

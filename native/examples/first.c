@@ -14,7 +14,7 @@ static void fill(uint32_t *registers, size_t count, uint32_t value) {
 int main(void) {
     static uint32_t a[THREADS * REGISTERS], b[THREADS * REGISTERS], c[THREADS * REGISTERS], e[THREADS];
     static uint32_t d[THREADS * REGISTERS];
-    fill(a, THREADS * REGISTERS, 0x3C003C00); /* every stored element of A is 1.0; a register has two */
+    fill(a, THREADS * REGISTERS, 0x3C003C00); /* every stored element of A is 1.0; a register holds two f16 */
     fill(b, THREADS * REGISTERS, 0x40004000); /* every element of B is 2.0 */
     fill(e, THREADS, 0x44444444);             /* metadata: elements 0 and 1 of every four are kept */
 

@@ -44,11 +44,11 @@ int main(void) {
         sptc_open(SPTC_ABI, "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16", "sm_90", &instruction);
     if (!group) return 1;
     for (int thread = 0; thread < THREADS; ++thread) {
-        for (int index = 0; index < A_REGISTERS; ++index) group->a[thread][index] = 0x3C003C00; /* 1.0 */
+        for (int index = 0; index < A_REGISTERS; ++index) group->a[thread][index] = 0x3C003C00; /* A is 1.0 */
         group->e[thread] = 0x44444444;
     }
     for (int index = 0; index < SHARED_BYTES; index += 2) group->shared[index + 1] = 0x40; /* B is 2.0 */
-    uint64_t descriptor = 0; /* of B: address 0, leading offset 256 bytes, stride offset 128 bytes */
+    uint64_t descriptor = 0; /* descriptor of B: address 0, leading offset 256 bytes, stride offset 128 bytes */
     if (status == SPTC_OK) status = sptc_encode_descriptor(instruction, 0, 256, 128, "none", 0, &descriptor);
     for (int times = 0; times < 2 && status == SPTC_OK; ++times)
         status = execute_wgmma_sp(instruction, group, descriptor, 0, times > 0);

@@ -21,7 +21,7 @@ inline size_t product(const char *name, std::initializer_list<int64_t> sizes) {
     size_t total = 1;
     for (int64_t size : sizes)
         if (__builtin_mul_overflow(total, size_t(size), &total))
-            throw Error(SPTC_BAD_SHAPE, name, " would have more bytes than there are addresses.");
+            throw Error(SPTC_BAD_SHAPE, name, " would be larger than the address space.");
     return total;
 }
 

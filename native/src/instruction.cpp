@@ -41,14 +41,14 @@ const char *sparsity_name(Sparsity sparsity) {
     return sparsity == Sparsity::DENSE ? "" : sparsity == Sparsity::SPARSE ? "sp" : "sp::ordered_metadata";
 }
 
-// The qualifiers of one instruction text, sorted by meaning.
+// The qualifiers of one instruction text, one member for each meaning.
 struct Words {
     Family family = Family::MMA;
     std::string sparsity, kind, scale_size;
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // shapes that a tcgen05 opcode with a number of CTAs allows; otherwise null
+    const OpcodeShapes *shapes = nullptr;  // allowed shapes of a tcgen05 opcode with a number of CTAs; otherwise null
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };

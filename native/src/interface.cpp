@@ -28,7 +28,7 @@ using sptc::require_none;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape; if it is set, the next three are null
+    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape; if set, the next three pointers are null
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
@@ -53,7 +53,7 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
         } catch (const std::bad_alloc &) {
             return SPTC_NO_MEMORY;
         } catch (const std::exception &error) {
-            handle->error = std::string("the work cannot be done: ") + error.what() + ".";
+            handle->error = std::string("the computation failed: ") + error.what() + ".";
             return SPTC_FAILED;
         }
     } catch (...) {  // not enough memory for the error message
@@ -63,7 +63,7 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
 
 const sptc::Instruction &opened(const sptc_instruction *handle) {
     if (handle->opcode) refuse_instruction(handle->text, " has the shape and types of its instruction descriptor.");
-    if (!handle->instruction) refuse_instruction("this handle was opened for no instruction.");
+    if (!handle->instruction) refuse_instruction("this handle has no instruction, since sptc_open() failed.");
     return *handle->instruction;
 }
 
@@ -226,7 +226,7 @@ sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_
 void sptc_close(sptc_instruction *instruction) { delete instruction; }
 
 const char *sptc_last_error(const sptc_instruction *instruction) {
-    return instruction ? instruction->error.c_str() : "there is no handle.";
+    return instruction ? instruction->error.c_str() : "the handle is NULL.";
 }
 
 const char *sptc_text(const sptc_instruction *instruction) { return instruction ? instruction->text.c_str() : ""; }

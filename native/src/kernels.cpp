@@ -58,10 +58,10 @@ bool is_negative(int32_t significand, int32_t exponent) {
     return significand < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY;
 }
 
-// Operands of one step, for the columns of one or more vectors.
+// Operands of one step, for one or more vectors of columns.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // elements of B in the first column
+    const int32_t *b_significands, *b_exponents;  // elements of B, from the first of these columns on
     int slots;
 };
 

@@ -13,7 +13,7 @@
 #include "records.h"
 
 namespace sptc {
-namespace {  // unnamed namespace: separate code for each instruction set
+namespace {  // unnamed, so that each instruction set has separate code
 
 #if defined(__AVX512F__)
 constexpr int VECTOR_BYTES = 64;
@@ -83,7 +83,7 @@ inline Ints truncated(Ints number, Ints shift) {
 }
 
 inline Longs truncated(Longs number, Longs shift) {
-    const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // a true comparison is -1
+    const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // each lane of a true comparison is -1
     return ((magnitude >> (shift < 63 ? shift : Longs{} + 63)) ^ sign) - sign;
 }
 
@@ -94,7 +94,7 @@ inline Doubles power_of_two(HalfInts exponent) {
 
 // Converts an integer below 2^51 to a double, exactly, with instructions that AVX2 provides.
 inline Doubles as_double(Longs number) {
-    constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52
+    constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52, whose last bit has the weight 1
     return bits_as<Doubles>(number + bits_as<Longs>(Doubles{} + MIDDLE)) - MIDDLE;
 }
 

@@ -89,7 +89,7 @@ Product::Product(const Instruction &instruction)
         const int missing = instruction.rule().missing[instruction.mux][nibble];
         Selected &selected = selected_[nibble];
         selected.whole = form_.stored_in_chunk > 1 || (!missing && (nibble == 0b0100 || nibble == 0b1110));
-        const int in_unit = form_.stored_in_chunk / 2;  // number of slots that share an index
+        const int in_unit = form_.stored_in_chunk / 2;  // number of stored elements that share a metadata index
         for (int slot = 0; slot < form_.stored_in_chunk; ++slot) {
             const int side = in_unit ? slot / in_unit : 0, index = side ? nibble >> 2 : nibble & 3;
             selected.unit[slot] = in_unit ? int8_t(index * in_unit + slot % in_unit) : int8_t(nibble >> 3);
@@ -126,8 +126,8 @@ Window Product::window(int k) const {
 
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
-    const size_t spare =
-        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // additional rows of B, whose elements combine two halves
+    // Additional rows for elements that are spliced from two 16-bit halves of elements of B.
+    const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
     scratch.b_exponents.resize(size);
@@ -169,7 +169,8 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
         }
 }
 
-// Writes a row of elements of B that combine the two halves selected by a nibble; returns whether any is Inf or NaN.
+// Writes a row of elements, each spliced from the two 16-bit halves of B that a nibble selects; returns whether any is
+// Inf or NaN.
 bool Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
                       Scratch &scratch) const {
     const int missing = instruction_.rule().missing[instruction_.mux][nibble];

@@ -89,7 +89,7 @@ struct Form {
     bool satfinite;
     int scale_size;
     bool says_scale_size;    // whether the text must state the number of block scales
-    int scale_format, span;  // span: number of logical k that share a scale
+    int scale_format, span;  // span: number of elements along K that share a scale
     int container_bits, low_bit_a, low_bit_b;
     int unit_a, unit_b;  // number of elements in 16 bytes of shared memory
     int stored_k, chunks, stored_in_chunk;
@@ -123,7 +123,7 @@ struct ColumnMaskFields {
 struct Kind {
     const char *name;
     int fields;  // index in DESCRIPTOR_FIELDS
-    int m_unit;  // step of the field M, in rows
+    int m_unit;  // number of rows per unit of the field M
     int types[8], accumulators[4];
     int scale_formats[3][2];  // indices of scale formats, for 1, 2 and 4 block scales
     bool scaled, mixes, transposes, negates, saturates;

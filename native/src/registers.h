@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// Immediate operands that select the block scales of A or B: the first byte of a register, and the threads.
+// byte-id and thread-id of A or B: the first byte in a register, and the threads, that contain the block scales.
 struct ScaleIds {
     int byte, thread;
 };
@@ -34,7 +34,7 @@ struct TileOperands {
 
 // Positions of the runs of adjacent elements of a matrix, row by row, in the registers of all threads.
 struct Runs {
-    int bits = 0;                    // size of a run in bits: that of one or more elements
+    int bits = 0;                    // size of a run in bits, a multiple of the element size
     size_t elements = 0;             // number of elements of the matrix
     std::vector<int32_t> positions;  // position of each run in the registers, in units of the run size
 };

@@ -10,7 +10,7 @@
 
 namespace sptc {
 
-constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // number of words of a CTA, stored lane by lane
+constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // tensor memory of a CTA in 32-bit words, lane by lane
 
 // Positions of the elements of a matrix in tensor memory, row by row: word, and lowest bit in the word.
 struct TensorMap {

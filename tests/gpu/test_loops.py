@@ -80,7 +80,7 @@ def test_operands_fill_shared_memory_and_loops_end_together() -> None:
     head, first, second = kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90").split("round:")
     assert ".maxntid 384" in head
     assert "setp.lt.u32 %more, %round, %times;" in first
-    assert "ld.volatile.shared.b32 %said, [finished];" in second
+    assert "ld.volatile.shared.b32 %flag, [finished];" in second
 
 
 #: Values of N of ``wgmma``: the smallest, one that is no power of two, and the largest.

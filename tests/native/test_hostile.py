@@ -62,7 +62,7 @@ def test_a_foreign_header_and_null() -> None:
     library().sptc_close(handle)
     assert library().sptc_open(1, F16.encode(), b"sm_90", None) == 2
     library().sptc_close(None)
-    assert library().sptc_last_error(None) == b"there is no handle."
+    assert library().sptc_last_error(None) == b"the handle is NULL."
     assert library().sptc_multiply(None, None, 1) == 2
     with opened(F16) as instruction, refuses("operands must not be NULL."):
         instruction.call("mma", None, 1)
@@ -105,7 +105,7 @@ def test_operands_shapes_and_families() -> None:
         (lambda o: setattr(o, "selector", 2), 9, "selector must be 0 to 1, not 2."),
         (lambda o: setattr(o, "metadata", 3), 9, "metadata must be 0 to 2, not 3."),
         (lambda o: setattr(o, "tiles", -1), 7, "tiles must not be negative, not -1."),
-        (lambda o: setattr(o, "tiles", 1 << 62), 7, "would have more bytes than there are addresses."),
+        (lambda o: setattr(o, "tiles", 1 << 62), 7, "would be larger than the address space."),
         (lambda o: setattr(o, "tiles", 2), 8, "e must have 256 bytes, not 128."),
     ]
     with opened(F16) as instruction:

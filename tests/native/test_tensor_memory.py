@@ -236,7 +236,7 @@ def test_operands(rng: Random) -> None:
     result = np.full_like(images[0], 7)
     cases: list[tuple[Callable[[Any], None], int, str]] = [
         (lambda o: setattr(o, "images", -1), 7, "images must not be negative, not -1."),
-        (lambda o: setattr(o, "images", 1 << 60), 7, "tmem would have more bytes than there are addresses."),
+        (lambda o: setattr(o, "images", 1 << 60), 7, "tmem would be larger than the address space."),
         (lambda o: setattr(o, "tmem", Input()), 2, "tmem must not be NULL."),
         (lambda o: setattr(o.tmem, "bytes", 262143), 8, "tmem must have 262144 bytes, not 262143."),
         (lambda o: setattr(o, "result", Output()), 2, "result must not be NULL."),
