@@ -282,7 +282,7 @@ def _mma(loop: Loop, number: int) -> str:
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
-    """Yield code that adds zero to the operands of an instruction; the assembler does not know this zero."""
+    """Yield code that adds zero, which the assembler cannot predict, to the operands of an instruction."""
     i, operand_set = loop.instruction, number % loop.operands
     names = [f"a{operand_set}_{index}" for index in range(a_fragment(i).registers)]
     names += [f"b{operand_set}_{index}" for index in range(b_fragment(i).registers)]

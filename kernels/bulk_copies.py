@@ -148,7 +148,7 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as an array of pieces, the index of each piece of a box, and which pieces the tensor has."""
+    """Return global memory as pieces, the index of each piece of a box, and which of these pieces are in the tensor."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 

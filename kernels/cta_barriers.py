@@ -127,7 +127,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release a thread at its cluster's barrier once all threads of the cluster have arrived equally often."""
+        """Release a thread at its cluster's barrier once no thread of the cluster has arrived less often."""
         size = self.machine.threads * self.machine.launch.cluster_size
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)

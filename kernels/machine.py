@@ -321,7 +321,7 @@ class Machine:
         if (some != every).any():
             first = int(np.flatnonzero(some != every)[0])
             thread = first * group + int(np.flatnonzero(~masks[first])[0])
-            raise self.fault(ins, f"not all {group} threads execute it together; one of the other threads is", thread)
+            raise self.fault(ins, f"not all {group} threads execute it together; this thread does not", thread)
         return None if every.all() else np.flatnonzero(every)
 
     # Access to memory

@@ -143,7 +143,7 @@ class TensorOrder:
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Check that ``tcgen05`` no longer reads the cells. For writers, instructions up to `done` are complete."""
+        """Check that ``tcgen05`` no longer reads the cells. For each writer, instructions up to `done` are complete."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():
