@@ -1,4 +1,4 @@
-"""Speed of the compiled hardware on one thread, compared with mmasim's software model on the same operands."""
+"""Speed of the compiled hardware on one and on two cores, compared with mmasim's model on the same operands."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -33,6 +33,8 @@ from golden import F16, kept, mmasim_seconds  # noqa: E402
 #: Number of tiles and name of the datapath. The second pair is for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
+#: Number of rows, of columns and of elements along K of the whole product.
+SIZE, SMALL_SIZE = 1024, 64
 #: Instruction of the warpgroup benchmark, number of cases, and number of cases for `--small`.
 WGMMA, CASES, SMALL_CASES = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16", 64, 1
 _READY = """
@@ -84,9 +86,28 @@ def hardware_rows(instruction: Instruction, preset: str, operands: Operands, mac
     return rows
 
 
+def use_cores(count: int) -> None:
+    """Let this process use a number of cores, where the operating system can limit them."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(count))
+
+
+def product_rows(size: int) -> Iterator[Row]:
+    """Measure a whole product of f16 on the hardware, on one core and on two cores; it equals that of libsptc."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
+    a.reshape(size, -1, 4)[..., :2] = 0
+    expected = sptc.gemm(a, b, backend="native")
+    for cores, promise in ((1, "at least 100"), (2, "at least 200")):
+        use_cores(cores)
+        assert np.array_equal(sptc.gemm(a, b, backend="rtl"), expected)
+        seconds = best_seconds(lambda: sptc.gemm(a, b, backend="rtl"))
+        macs = size**3 / 2e6
+        yield Row(f"sptc.gemm, {size} x {size} x {size} f16, cores: {cores}", "M kept MAC/s", macs / seconds, promise)
+
+
 def warpgroup_rows(cases: int) -> Iterator[Row]:
     """Measure four tensor cores of an SM, with units specialised for one instruction, on one core and on two cores."""
-    libraries.WORTH = 1
     instruction, rng = parse(WGMMA), np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {
         "a": rng.integers(0, 1 << 32, (cases, 128, 4), np.uint32),
@@ -96,8 +117,7 @@ def warpgroup_rows(cases: int) -> Iterator[Row]:
     }
     macs = kept(instruction) * cases / 1e6
     for threads, promise in ((1, "at least 40"), (2, "above that")):
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, range(threads))
+        use_cores(threads)
         hardware = CompiledWarpgroup(threads=threads)
         commands = [multiplication(hardware.config, instruction, HeldOperands(arrays), case) for case in range(cases)]
         seconds = best_seconds(partial(hardware.run, commands))
@@ -119,6 +139,8 @@ def main() -> None:
         os.environ["SPTC_CACHE"] = cache
         rows += hardware_rows(instruction, preset, operands, macs)
     if can_be_specialised():
+        libraries.WORTH = 1
+        rows += product_rows(SMALL_SIZE if chosen.small else SIZE)
         rows += warpgroup_rows(SMALL_CASES if chosen.small else CASES)
     show(rows, chosen.json)
 
