@@ -1,9 +1,9 @@
 """Area and delay of units, compared with published units of equal numbers of products; and overhead of sparsity.
 
-``python benchmarks/area.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) synthesises every unit
-with the recipe of ``sptc area --liberty osu018_stdcells.lib --orders 5``. Figures are medians over five orders of the
-ports, since the heuristics of ABC vary them. The other designs were measured by the same recipe, registers taken for
-wires.
+``python benchmarks/area.py --liberty osu018_stdcells.lib`` synthesises every unit with the recipe of ``sptc area
+--liberty osu018_stdcells.lib --orders 5``. Debian's package qflow-tech-osu018 contains the library. Each figure is the
+median of five port orders, since ABC's heuristics give other results for other port orders. The published designs were
+measured with the same recipe, with wires in place of their registers.
 """
 
 import sys
@@ -33,7 +33,7 @@ PUBLISHED = {
 _FOUR_STAGES = STAGE_CUTS[1:]
 _F16 = CoreConfig(name="f16", formats=("f16",), rows=1, columns=1, cuts=_FOUR_STAGES)
 _S8 = CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=_FOUR_STAGES)
-#: Measured units by name. The number in a name is the number of products, for `hopper` of f16 products.
+#: Measured units by name. The number in a name is the number of products per cycle; for `hopper`, of f16 products.
 UNITS = {
     **{f"f16 x{products}": replace(_F16, step_bytes=2 * products) for products in (4, 8, 16)},
     **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},
@@ -69,11 +69,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Medians for arrays with their registers, by the side of the array: 1 or 4 units."""
+    """Medians for square arrays of units with their registers; the keys are the units per side, 4 or 1."""
 
     area: dict[int, float]  #: Area of a dense array in 1000 square microns per multiplication
     #: Area that sparsity adds in per cent, and the share of the sparse array outside its units in per cent: metadata
-    #: decoders, order of B and control.
+    #: decoders, reordering of B and control.
     added: dict[int, float]
     around: dict[int, float]
     #: Longest stage of the dense unit in ns, and the delay that sparsity adds to it in per cent.
@@ -158,20 +158,20 @@ def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], second
     rows = []
     for name, one in figures.items():
         area, delay = (f"at most {bound:g}" if bound else "" for bound in BOUNDS.get(name, (None, None)))
-        rows.append(Row(f"{name} dense, area a product", "k um2", one.dense, area))
+        rows.append(Row(f"{name} dense, area per product", "k um2", one.dense, area))
         rows.append(Row(f"{name} dense, delay", "ns", one.dense_ns, delay))
-        rows.append(Row(f"{name} dense with full-adder cells", "k um2", one.with_adders))
-        rows.append(Row(f"{name} sparse, area a product", "k um2", one.sparse))
+        rows.append(Row(f"{name} dense with full-adder cells, area per product", "k um2", one.with_adders))
+        rows.append(Row(f"{name} sparse, area per product", "k um2", one.sparse))
         rows.append(Row(f"{name} sparse, delay", "ns", one.sparse_ns))
     for name, added in overheads.items():
         for side in SIDES:
             array = f"{name}, array of {side} x {side}"
-            rows.append(Row(f"{array} dense, area a product", "k um2", added.area[side]))
-            rows.append(Row(f"{array}, sparsity adds", "% area", added.added[side]))
-            rows.append(Row(f"{array} sparse, beside the units", "% area", added.around[side]))
-        rows.append(Row(f"{name} dense, longest stage", "ns", added.stage_ns))
-        rows.append(Row(f"{name}, sparsity adds to the longest stage", "% delay", added.delay))
-    rows.append(Row("the largest, sparse in its stages, report of one unit", "s", seconds, "at most 60"))
+            rows.append(Row(f"{array} dense, area per product", "k um2", added.area[side]))
+            rows.append(Row(f"{array}, area added by sparsity", "%", added.added[side]))
+            rows.append(Row(f"{array} sparse, area outside the units", "%", added.around[side]))
+        rows.append(Row(f"{name} dense, delay of the longest stage", "ns", added.stage_ns))
+        rows.append(Row(f"{name}, delay that sparsity adds to the longest stage", "%", added.delay))
+    rows.append(Row("time to measure the largest sparse unit with its stages", "s", seconds, "at most 60"))
     return rows
 
 

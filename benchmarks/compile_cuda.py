@@ -2,8 +2,8 @@
 
     python benchmarks/compile_cuda.py FILE.npz [--only TEXT]
 
-needs ``nvcc``, and no GPU. It compiles one kernel for each instruction in ``CASES``: ``mma`` and ``mma.sp`` for sm_80
-and sm_89, ``wgmma`` and ``wgmma.sp`` for sm_90a, block-scaled ``mma`` and ``mma.sp`` for sm_120a.
+The script needs ``nvcc``, and no GPU. It compiles one kernel for each instruction in ``CASES``: ``mma`` and ``mma.sp``
+for sm_80 and sm_89, ``wgmma`` and ``wgmma.sp`` for sm_90a, block-scaled ``mma`` and ``mma.sp`` for sm_120a.
 ``benchmarks/launch_kernels.py`` launches those for Hopper on a GPU and adds a digest of each result;
 ``tests/kernels/test_compilers.py`` runs the records on the model.
 """

@@ -2,8 +2,8 @@
 
     python benchmarks/compile_cute.py CUTLASS FILE.npz
 
-needs ``nvidia-cutlass-dsl``, a checkout of CUTLASS (its examples are read from there) and no GPU. Maps are written as
-the host code of the examples makes them.
+The script needs ``nvidia-cutlass-dsl`` and a checkout of CUTLASS, from which it reads the examples. It needs no GPU.
+Tensor maps have the shapes and swizzles that the host code of the examples gives them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROW_BYTES = 128
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel to compile, with its types, tile and cluster. With `pair`, two CTAs compute a tile together."""
+    """A kernel to compile, with its types, tile and cluster. If `pair` is set, two CTAs together compute one tile."""
 
     name: str
     arch: str

@@ -1,8 +1,8 @@
 """Share of planted faults that ``sptc.diagnose`` names, and its verdicts on correct products and flipped bits.
 
 ``--faults``, ``--correct`` and ``--flipped`` are numbers of products; ``--large`` is the number of faults in products
-of up to 256 x 256 x 1024. Each product is reported on standard error. The rows of a group follow when it is done, or
-when the script is interrupted.
+of up to 256 x 256 x 1024. Each product is reported on standard error. The rows of a group of products are printed when
+the group is finished or the script is interrupted.
 """
 
 import signal
@@ -98,8 +98,8 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
     seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
     if group == "correct":
         return [
-            Row("diagnose.correct", "products", len(done), "of random ways"),
-            Row("diagnose.called_faulty", "products", wrong, "of the correct; 0"),
+            Row("diagnose.correct", "products", len(done), "with random methods of summation"),
+            Row("diagnose.called_faulty", "products", wrong, "none of the correct products"),
         ]
     if group == "flipped":
         return [
@@ -109,7 +109,7 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
     prefix, size = ("diagnose", LARGEST) if group == "faults" else ("diagnose.large", LARGE)
     return [
         Row(f"{prefix}.faults", "faults", len(done), f"planted, up to {' x '.join(map(str, size))}"),
-        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "of planted faults; at least 95"),
+        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "at least 95 of the planted faults"),
         Row(f"{prefix}.median", "s", statistics.median(seconds), "under 10"),
         Row(f"{prefix}.worst", "s", max(seconds), "under 60"),
     ]

@@ -1,8 +1,9 @@
 """Energy per kept product in the model and as measured on an H200, by format, distribution and sparsity.
 
-``python benchmarks/energy.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) measures the unit
-of the preset ``hopper``, mapped, on the instructions and distributions of ``recordings/energy``. Old cells on one side,
-a whole GPU on the other: what can agree is the order, and ratios after one constant for what is not modelled.
+``python benchmarks/energy.py --liberty osu018_stdcells.lib`` measures the mapped unit of the preset ``hopper`` with the
+instructions and distributions of ``recordings/energy``. Debian's package qflow-tech-osu018 contains the library. Since
+the cells are old and the recordings measure a whole GPU, absolute energies differ. The order of the cases is compared,
+and the ratios of f16 energies after subtraction of a constant for the energy that is not modelled.
 """
 
 import csv
@@ -78,10 +79,11 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)
     fitted = model - constant
-    rows = [Row(f"{name}, constant that is taken from the unit's", "pJ", float(constant))]
+    rows = [Row(f"{name}, constant subtracted from the unit's energies", "pJ", float(constant))]
     for place, of in enumerate(COMPARED[:-1]):
-        rows.append(Row(f"{name}, {of} : normal, H200", "", float(theirs[place] / theirs[-1])))
-        rows.append(Row(f"{name}, {of} : normal, unit", "", float(fitted[place] / fitted[-1]), "within 25 %"))
+        ratio = f"{name}, energy ratio of {of} to normal operands"
+        rows.append(Row(f"{ratio}, H200", "", float(theirs[place] / theirs[-1])))
+        rows.append(Row(f"{ratio}, unit", "", float(fitted[place] / fitted[-1]), "within 25 %"))
     return rows
 
 

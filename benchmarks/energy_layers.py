@@ -1,8 +1,8 @@
 """Energy of the linear layers of a small transformer, dense and pruned 2:4, in f16, e4m3 and s8.
 
-``python benchmarks/energy_layers.py --liberty osu018_stdcells.lib`` (extra: models) takes the weights of the encoder
-and the activations of a text that reach them, as ``benchmarks/transformer.py`` does, and measures tiles of every layer,
-drawn at random, on the mapped unit of the preset ``hopper``: energy of a kept product, and of all of the layers.
+``python benchmarks/energy_layers.py --liberty osu018_stdcells.lib`` (extra: models) takes the weights and activations
+of every linear layer of the encoder from ``benchmarks/transformer.py``. It measures random tiles of every layer on the
+mapped unit of the preset ``hopper``, and prints the energy per kept product and of all layers together.
 """
 
 import sys
@@ -75,12 +75,14 @@ def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
     whole = {key: sum(taken * products for taken, products in of) * _MICRO for key, of in found.items()}
     for (fmt, kind), of in found.items():
         each = [taken / 1000 for taken, _ in of]
-        yield Row(f"{fmt} {kind}: a kept product", "pJ", whole[fmt, kind] / _MICRO / 1000 / sum(n for _, n in of))
-        yield Row(f"{fmt} {kind}: the least of a layer", "pJ", min(each))
-        yield Row(f"{fmt} {kind}: the most of a layer", "pJ", max(each))
-        yield Row(f"{fmt} {kind}: all linear layers", "uJ", whole[fmt, kind])
+        mean = whole[fmt, kind] / _MICRO / 1000 / sum(n for _, n in of)
+        yield Row(f"{fmt} {kind}: mean energy per kept product", "pJ", mean)
+        yield Row(f"{fmt} {kind}: energy per kept product of the lowest layer", "pJ", min(each))
+        yield Row(f"{fmt} {kind}: energy per kept product of the highest layer", "pJ", max(each))
+        yield Row(f"{fmt} {kind}: energy of all linear layers", "uJ", whole[fmt, kind])
         if kind == "dense":
-            yield Row(f"{fmt}: pruned 2:4 takes less by", "%", 100 * (1 - whole[fmt, "2:4"] / whole[fmt, kind]))
+            saved = 100 * (1 - whole[fmt, "2:4"] / whole[fmt, kind])
+            yield Row(f"{fmt}: energy of all linear layers saved by 2:4 pruning", "%", saved)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Fault injection: share of the single faults, over all parts of the hardware, that the regression detects.
 
-Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the
-warpgroup, and the control of the tensor cores of a CTA. Each is met with the vectors of the benches.
-One that survives them is handed to a prover, and one that provably changes nothing does not count. What is done is kept
-in a folder, and the same command goes on from there.
+The top modules are the single components of a unit, a row, the array, the warp, the warpgroup, and the control of the
+tensor cores of a CTA. The number of faults per component is proportional to its area. The test vectors of the benches
+run on each fault. For a fault that they do not detect, a prover tries to prove that the faulty hardware is equivalent;
+equivalent faults are not counted. Outcomes are stored in a folder, and the same command resumes an interrupted run.
 """
 
 import json
@@ -38,9 +38,9 @@ from tqdm import tqdm
 
 #: Share of the faults of a datapath that each top module gets.
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
-#: Share of all faults for top modules that get faults on only one datapath, about a sixth each.
+#: Share of all faults, about a sixth, for each top module into which faults are injected on only one datapath.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths that get faults only in the top modules of `SINGLE`. Another datapath covers their other top modules.
+#: Datapaths with faults only in the top modules of `SINGLE`. Their other top modules are tested on another datapath.
 ALONE = ("blackwell",)
 #: Number of vectors in the testbenches of the quick tier, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
@@ -96,7 +96,7 @@ SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 class Outcome:
     """A fault and its outcome: killed, survived (before a proof is tried), or the verdict of the proof.
 
-    Of one that is killed, `after` so many vectors, steps or items had gone in.
+    For a killed fault, `after` is the number of vectors, steps or items that were applied before the first failure.
     """
 
     preset: str
@@ -199,14 +199,14 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
         quickly = sum(o.quickly for o in met)
         low, high = interval(quickly, len(met))
         yield Row(
-            f"by the vectors of the quick tier's benches, on their tops: {quickly} of {len(met)}; "
+            f"killed by the vectors of the quick tier, in the tops that it tests: {quickly} of {len(met)}; "
             f"95% interval {low:.2f} to {high:.2f}",
             "% killed",
             100 * quickly / len(met),
         )
     yield replace(row_of("all", outcomes), promise=f"at least {KILLED}, and the interval above {LOWER_BOUND}")
     undecided = sum(outcome.verdict == "undecided" for outcome in outcomes)
-    yield Row("neither killed nor decided", "%", 100 * undecided / max(1, len(outcomes)), f"at most {UNDECIDED}")
+    yield Row("faults undecided by the prover", "%", 100 * undecided / max(1, len(outcomes)), f"at most {UNDECIDED}")
 
 
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
@@ -291,7 +291,7 @@ def main() -> int:
     counted = [outcome.verdict for outcome in outcomes if outcome.verdict != "equivalent"]
     killed = counted.count("killed")
     if seconds is not None:
-        rows.append(Row("vectors on all faults, one after the other", "s", seconds, "under 600 on two cores"))
+        rows.append(Row("time of the vectors, summed over all faults", "s", seconds, "under 600 on two cores"))
     show(rows, chosen.json)
     for outcome in outcomes:
         if outcome.verdict not in ("killed", "equivalent"):

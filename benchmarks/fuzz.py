@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing of every reader of files and of the C interface: executions, edges and findings.
 
-A finding is an exception other than `sptc.Error`, more than 2 GiB of memory, more than ten seconds of the processor, or
-a report of a sanitizer. Each becomes a file in the folder of findings, and the command that repeats it is printed.
+A finding is an exception other than `sptc.Error`, more than 2 GiB of memory, more than ten seconds of processor time,
+or a report of a sanitizer. The input of each finding is stored in the folder of findings, and the command that
+reproduces the finding is printed.
 Python readers (`fuzz_readers.py`) need the extra ``fuzz``; the C interface (`tests/native/fuzz.cpp`) needs clang.
 """
 
@@ -25,10 +26,10 @@ READERS = (
     *("instruction", "descriptor", "kernel", "launch", "register-file", "pack", "npy", "npz", "safetensors", "pt"),
     *("configuration", "liberty", "way", "results", "report", "coverage", "state"),
 )
-#: Seconds of a whole run by default, and number of findings that end a process before a reader is given up.
+#: Default seconds of a whole run, and number of findings that end the fuzzing process before a reader is abandoned.
 _WHOLE, _MOST_ENDS = 3600, 20
 _SANITIZERS = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"
-#: Maximum length of an input of the C interface, of which the instruction is the first line.
+#: Maximum bytes of an input of the C interface. The first line of an input is the instruction.
 _MOST_BYTES = 1 << 12
 
 
@@ -43,11 +44,11 @@ class Outcome:
 
 
 class CannotStartError(Exception):
-    """A target does not run at all."""
+    """The process of a fuzzing target ended before it executed an input."""
 
 
 def fuzz(name: str, command: list[str], folder: Path, seconds: float) -> Outcome:
-    """Run the process of a target again and again until the time is over, since some findings end it."""
+    """Run the process of a target until the time is over. Start it again when a finding ends it."""
     findings, executions, edges, ends = folder / "findings", 0, 0, 0
     start = time.monotonic()
     while (left := round(seconds - (time.monotonic() - start))) > 0 and ends < _MOST_ENDS:
@@ -102,9 +103,10 @@ def fuzz_library(folder: Path) -> list[str]:
 
 
 def command_of(name: str, folder: Path) -> list[str]:
-    """Return the command that fuzzes a target, with the seconds still open.
+    """Return the command that fuzzes a target, with the placeholder ``{seconds}``.
 
-    Findings of earlier runs are moved to the folder `earlier`. Those that ended no process are read again first.
+    Findings of earlier runs are moved to the folder `earlier`. Findings that did not end the process are also copied
+    to the corpus, so that the target reads them first.
     """
     for part in ("corpus", "findings", "earlier"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,7 @@ def command_of(name: str, folder: Path) -> list[str]:
 
 
 def outcomes(names: list[str], folder: Path, seconds: float) -> Iterator[Outcome]:
-    """Fuzz one target after the other. A target that cannot run gives a sentence on standard error."""
+    """Fuzz the targets one after the other. If a target cannot run, print the reason on standard error."""
     for name in names:
         try:
             yield fuzz(name, command_of(name, folder / name), folder / name, seconds)
@@ -135,7 +137,10 @@ def main() -> None:
         help=f"any of {', '.join((*READERS, LIBRARY))} (default: all)",
     )  # fmt: skip
     parser.add_argument(
-        "--seconds", type=float, metavar="N", help="seconds per reader (default: an hour divided by their number)"
+        "--seconds",
+        type=float,
+        metavar="N",
+        help="seconds per reader (default: an hour divided by the number of readers)",
     )
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build" / "fuzz", metavar="FOLDER",

@@ -50,9 +50,9 @@ __all__ = ["READERS", "Reader"]
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-#: Limit of thread instructions for a fuzzed kernel, and largest number of cases that are computed.
+#: Maximum thread instructions of a fuzzed kernel, and maximum number of cases of a file that are computed.
 INSTRUCTIONS, CASES = 20_000, 2
-#: One of so many texts is searched among the words of all instructions, which takes a tenth of a second.
+#: One in 32 texts is also searched among the names of all instructions. A search takes a tenth of a second.
 _SHARE_OF_SEARCHES = 32
 
 
@@ -61,12 +61,12 @@ class Reader:
     """A reader of files. It may raise `sptc.Error` and nothing else."""
 
     read: Callable[[Path], object]
-    file: str  #: Name of the file that it gets
-    seeds: Callable[[Path], Iterator[bytes]]  #: Valid contents; the argument is an empty folder
+    file: str  #: Name of the file to read; its suffix selects the file format
+    seeds: Callable[[Path], Iterator[bytes]]  #: Returns valid file contents; the argument is an empty scratch folder
 
 
 def _attempts(*calls: Callable[[], object]) -> None:
-    """Make all calls, although some of them raise an `Error`."""
+    """Make all calls, and ignore every `Error` that a call raises."""
     for call in calls:
         with suppress(Error):
             call()
@@ -220,7 +220,7 @@ def _single_arrays(folder: Path) -> Iterator[bytes]:
 
 
 def _compressed(folder: Path, suffix: str) -> Iterator[bytes]:
-    """Yield a file of each software format that holds the values."""
+    """Yield the contents of a file with these values in each software format."""
     for name in SOFTWARE_FORMATS:
         try:
             compressed = sparsify(_values().astype(np.float16), GRANULARITIES["2:4"])

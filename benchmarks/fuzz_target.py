@@ -1,7 +1,7 @@
-"""Fuzz one reader in this process, or read one file of a finding again.
+"""Fuzz one reader in this process, or reproduce one finding.
 
-`python fuzz_target.py READER FILE` reads a file, with a traceback if the reader fails. `fuzz.py` calls this script with
-more arguments: the folder of the corpus, the folder of findings, and the seconds.
+`python fuzz_target.py READER FILE` reads the file of a finding and prints the traceback if the reader fails. `fuzz.py`
+calls this script as `fuzz_target.py READER CORPUS FINDINGS SECONDS`, with the folders of the corpus and the findings.
 """
 
 import importlib
@@ -17,11 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-#: Processor seconds that reading a file may take, and elapsed seconds, which are many because other work can slow the
-#: machine. The limit of memory is in MiB.
+#: Limits for reading one file: processor seconds, elapsed seconds (longer, since other processes may slow the machine),
+#: and MiB of memory.
 SECONDS, PATIENCE, MEMORY = 10, 120, 2048
-#: Length of the header of an array, where small changes have large effects, and share of the mutations that are of a
-#: member of an archive, not of the bytes of the archive.
+#: Bytes of an array's header, which are mutated more often than the data, and share of the mutations that change a
+#: member of an archive instead of the bytes of the archive.
 _HEADER, _IN_MEMBERS = 128, 0.85
 
 
@@ -60,7 +60,7 @@ def _fast_folder() -> str | None:
 
 
 def _mutate(data: bytes, longest: int) -> bytes:
-    import atheris  # libFuzzer replaces the function when it starts
+    import atheris  # libFuzzer replaces atheris.Mutate when fuzzing starts
 
     return atheris.Mutate(data[:longest], longest)  # type: ignore[no-any-return]
 
@@ -84,10 +84,10 @@ def _read(reader: Any, data: bytes, scratch: Path) -> None:
 
 
 class Target:
-    """Function that libFuzzer calls. It stores each kind of finding once and continues.
+    """Function that libFuzzer calls with each input. It stores the first input of each kind of finding and continues.
 
-    A kind is the type of an error and the line that raised it. Inputs that exceed memory or elapsed time end the
-    process; libFuzzer stores these.
+    The kind of a finding is the type of the exception and the line that raised it. An input that exceeds the limit of
+    memory or of elapsed time ends the process, and libFuzzer stores the input.
     """
 
     def __init__(self, reader: Any, scratch: Path, findings: Path) -> None:
@@ -95,7 +95,7 @@ class Target:
         self._known: set[str] = set()
 
     def __call__(self, data: bytes) -> None:
-        """Read a file with these bytes."""
+        """Run the reader on a file that contains `data`."""
         start = time.process_time()
         try:
             _read(self._reader, data, self._scratch)
@@ -104,7 +104,7 @@ class Target:
             self._store(data, f"{type(error).__name__} at {frame.filename}:{frame.lineno}", traceback.format_exc())
         else:
             if (seconds := time.process_time() - start) > SECONDS:
-                self._store(data, "slow", f"{seconds:.0f} seconds of the processor\n")
+                self._store(data, "slow", f"{seconds:.0f} seconds of processor time\n")
 
     def _store(self, data: bytes, kind: str, text: str) -> None:
         if kind in self._known:
@@ -116,7 +116,7 @@ class Target:
 
 
 def archives_mutated(mutate: Callable[[bytes, int], bytes]) -> Callable[[bytes, int, int], bytes]:
-    """Return a mutator of zip archives, whose checksums stay right. `mutate` mutates bytes to at most a length."""
+    """Return a mutator of zip archives that keeps checksums valid. ``mutate(data, n)`` returns at most `n` bytes."""
 
     def mutated(data: bytes, longest: int, seed: int) -> bytes:
         rng = random.Random(seed)

@@ -9,8 +9,7 @@ import time
 
 from measure import Row, options, show
 
-#: M = N = K of the timed product, and M = N = K of the product whose memory is measured; then the same two for
-#: `--small`.
+#: M = N = K of the timed product, and of the product whose memory is measured; the second line is for `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
@@ -33,14 +32,14 @@ def main() -> None:
     rows = [
         Row(f"{side}^3 of f16 at 2:4, golden model", "s", golden, "under 10"),
         Row(f"{side}^3 of f16 at 2:4, hardware", "s", hardware, "under 60"),
-        Row("hardware, kept products a second", "M", report["kept_products"] / hardware / 1e6),
+        Row("hardware, kept products per second", "M", report["kept_products"] / hardware / 1e6),
     ]
     with tempfile.TemporaryDirectory() as folder:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         gemm("--random", *large, "--rows", "128", "--backend", "golden", "--output", f"{folder}/d.npy")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     rows.append(
-        Row(f"largest process at {large_side}^3, first 128 rows", "MiB", max(before, peak) / 1024, "under 1024")
+        Row(f"peak memory of a process, 128 rows of {large_side}^3", "MiB", max(before, peak) / 1024, "under 1024")
     )
     show(rows, chosen.json)
 

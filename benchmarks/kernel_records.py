@@ -64,13 +64,13 @@ def fields(
     Parameters
     ----------
     name : str
-        Name of the kernel, in front of each field.
+        Name of the kernel, the prefix of each array name.
     ptx, launch : str, dict
-        Text, and its geometry, arguments and operands.
+        PTX text of the kernel, and the geometry, arguments and operands of its launch.
     result : ndarray, optional
-        What a GPU wrote, of which a digest is recorded.
+        Result that a GPU wrote; its digest is recorded.
     whole : bool
-        Record the result itself, too.
+        Record the whole result in addition to its digest.
     """
     parts = {"ptx": zlib.compress(ptx.encode(), 9), "launch": json.dumps(launch).encode()}
     if result is not None:

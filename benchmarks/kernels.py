@@ -1,9 +1,9 @@
 """Speed of compiled kernels on the model, on one core: instructions per second, and time relative to sptc.gemm.
 
-Kernels of Triton 3.6 for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma), f16, compute 512 x 512 x 512. Beside the
-time of a run stands that of ``sptc.gemm`` on the same back end for the same product, which does no more than the tensor
-cores do, and the load of the machine. Every result is compared with that product, bit for bit. Times are those of the
-processor, on which other processes have less effect.
+Triton 3.6 compiled f16 kernels for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma), which compute 512 x 512 x 512.
+The time of a kernel is compared with the time of ``sptc.gemm`` for the same product on the same back end, which models
+only the tensor cores. Every result must equal the result of ``sptc.gemm`` bit for bit. Times are processor times, since
+other processes affect elapsed times more. The load of the machine is also printed.
 
     python benchmarks/kernels.py --size 4096 --once    # one run of the first kernel, with the check and a progress bar
     python benchmarks/kernels.py --compile FILE.npz    # needs triton: writes recordings/kernels/triton-512.npz
@@ -97,7 +97,10 @@ def measure(name: str, size: int, repeats: int) -> list[Row]:
             run = kernel(check=True, progress=progress)
         seconds = time.process_time() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        rows = [Row(f"{name}: {size}^3 with the check", "s", seconds), Row(f"{name}: peak memory", "MiB", peak)]
+        rows = [
+            Row(f"{name}: time of {size}^3 with the shared memory check", "s", seconds),
+            Row(f"{name}: peak memory", "MiB", peak),
+        ]
     else:
         run = kernel(check=False)
         seconds, checked = (
@@ -106,10 +109,10 @@ def measure(name: str, size: int, repeats: int) -> list[Row]:
         alone = best_seconds(product, repeats, time.process_time)
         rows = [
             Row(f"{name}: thread instructions", "M/s", run.instructions / seconds / 1e6),
-            Row(f"{name}: thread instructions with the check", "M/s", run.instructions / checked / 1e6),
+            Row(f"{name}: thread instructions with the shared memory check", "M/s", run.instructions / checked / 1e6),
             Row(f"{name}: time of a run", "s", seconds),
-            Row(f"{name}: time with the check", "s", checked),
-            Row(f"{name}: against the product alone", "times", seconds / alone),
+            Row(f"{name}: time of a run with the shared memory check", "s", checked),
+            Row(f"{name}: time of a run relative to sptc.gemm", "times", seconds / alone),
         ]
     if not np.array_equal(run.after(d).view(np.uint32), product().view(np.uint32)):
         raise SystemExit(f"{name}: the result differs from that of sptc.gemm")

@@ -2,8 +2,8 @@
 
     python benchmarks/launch_kernels.py KERNELS.npz RECORD.npz [--results]
 
-``KERNELS.npz`` holds the PTX and the launch of each kernel, as ``compile_tilelang.py`` writes them; the record has a
-digest of each result as well. Needs numpy and the CUDA driver, and nothing of this package.
+``KERNELS.npz`` holds the PTX and the launch of each kernel, as ``compile_tilelang.py`` writes them. ``RECORD.npz`` gets
+a digest of each result in addition. The script needs numpy and the CUDA driver, but not the package ``sptc``.
 """
 
 import argparse
@@ -18,11 +18,11 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: Value of ``CUtensorMapDataType`` by element size in bytes. The copies convert no elements.
+#: Unsigned ``CUtensorMapDataType`` by element size in bytes. TMA copies do not convert elements, so the size suffices.
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
-#: Key ``CU_JIT_ERROR_LOG_BUFFER``, and size of this buffer in bytes.
+#: Values of ``CU_JIT_ERROR_LOG_BUFFER`` and ``CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES``.
 LOG_OPTIONS = (5, 6)
 
 

@@ -1,9 +1,9 @@
 """Speed-up of sparse products in closed libraries: cuSPARSELt compared with cuBLAS on this GPU, through PyTorch.
 
-Square matrices, A pruned to two of each four; kernels replayed from CUDA graphs, so that the host takes no part. Each
-product is measured with normal operands, where a large one meets the GPU's power limit, and with zeros, where it does
-not; beside each time stands the SM clock that the driver showed meanwhile. cuSPARSELt runs the algorithm that its own
-search finds.
+Matrices are square, and A is pruned 2:4. Kernels are replayed from CUDA graphs, so that the time of the host is not
+measured. Each product is measured with normally distributed operands, with which large products reach the GPU's power
+limit, and with zeros, with which no product does. The SM clock during each measurement is printed with the time.
+cuSPARSELt runs the algorithm that its own search selects.
 """
 
 import statistics
@@ -26,7 +26,8 @@ TYPES = {
     "e4m3": ("float8_e4m3fn", "bfloat16"),
     "s8": ("int8", "int32"),
 }
-#: Seconds per measurement, and number of repetitions. The driver reports clocks of a short burst too late.
+#: Seconds per measurement, seconds per measurement with ``--along-k``, and number of repetitions. A measurement must be
+#: long, because the driver reports the clock with a delay.
 SECONDS, SHORT_SECONDS, REPEATS = 0.4, 0.12, 3
 QUERY = ("nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits")
 
@@ -94,7 +95,7 @@ def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seco
         times[library], clock = milliseconds(torch, work, seconds)
         yield Row(f"{library} {title}", "ms", times[library])
         yield Row(f"{library} {title}, clock", "MHz", clock)
-    yield Row(f"sparse against dense, {title}", "times", times["cuBLAS"] / times["cuSPARSELt"])
+    yield Row(f"speed-up of sparse over dense, {title}", "times", times["cuBLAS"] / times["cuSPARSELt"])
 
 
 def main() -> int:

@@ -110,7 +110,7 @@ def _torchao_weights(torch: Any, product: "Product", a: Any, result: Any, codes:
 def _transformers(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales: dict[str, Any]) -> Callable:
     from importlib import import_module
 
-    if "transformers" not in sys.modules:  # load only this module, without the imports of its package
+    if "transformers" not in sys.modules:  # load only this module, without importing the package
         for name in ("transformers", "transformers.utils", "transformers.integrations"):
             sys.modules[name] = types.ModuleType(name)
         utilities: Any = sys.modules["transformers.utils"]

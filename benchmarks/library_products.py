@@ -1,9 +1,9 @@
 """Identify the method of summation of products that libraries computed on a GPU, and time ``sptc identify``.
 
-``--record FOLDER`` runs the libraries on the GPU of this machine and writes what they give. Else the products in
-``--folder`` are identified, wherever: operands are drawn again. What is found is written beside them with ``--ways``.
-``--scaled`` takes products of fp8, mxfp8, mxfp4 and nvfp4 with scales, and of tf32 and bf16 by XLA, instead of
-those of unscaled libraries.
+``--record FOLDER`` runs the libraries on the GPU of this machine and writes their results. Without ``--record``, the
+products recorded in ``--folder`` are identified, which needs no GPU: the operands are drawn again from their seeds.
+``--ways`` also stores the identified methods of summation in the folder. ``--scaled`` chooses the products of fp8,
+mxfp8, mxfp4 and nvfp4 with scales and the tf32 and bf16 products of XLA, instead of the products without scales.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | N
         return codes, rng.integers(112, 120, (n, k // 32), np.uint8)
     if kind == "mxfp4":
         return codes, rng.integers(118, 126, (n, k // 32), np.uint8)
-    codes[:, ::16] = 7  # the largest number of each block, from which the library finds the drawn scale
+    codes[:, ::16] = 7  # 6.0, the largest e2m1 number: the library then computes the drawn scale from each block
     return codes, rng.integers(32, 64, (n, k // 16), np.uint8)
 
 
@@ -224,7 +224,7 @@ def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
 
 
 def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield the time to identify each product, and its method of summation. Exit with an error if none fits."""
+    """Yield the time to identify each product, and its method. Exit with an error if no method gives every bit."""
     with np.load(results) as arrays:
         for product in chosen:
             start = time.perf_counter()

@@ -1,8 +1,9 @@
 """Compare public models of tensor cores with the golden model: outputs and differences by instruction.
 
-mmasim (extra `oracle`) models float instructions; a sparse one is compared with the dense one of its stored K. The
-model of sf-tensor/tcgen05, if package `tcgen05_model` can be imported, models single outputs of `tcgen05.mma`. Both are
-called, never copied. The first difference of each row is printed with its operands, and which open rule explains it.
+mmasim (extra `oracle`) models float instructions; a sparse instruction is compared with the dense instruction whose K
+is the stored K. The model of sf-tensor/tcgen05 computes single outputs of `tcgen05.mma`; it is used if the package
+`tcgen05_model` can be imported. No code of these models is copied. For each instruction, the first difference is
+printed with its operands, and the number of differences that each open rule explains.
 """
 
 from measure import options
@@ -57,7 +58,7 @@ class Comparison:
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield float instructions by architecture. wgmma and tcgen05 have one M and N, which do not affect results."""
+    """Yield float instructions by architecture; of wgmma and tcgen05 only one M and N, which do not affect results."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):
@@ -69,7 +70,7 @@ def subjects() -> Iterator[tuple[Instruction, str]]:
 
 
 def narrowed(i: Instruction) -> Instruction:
-    """Return the instruction with small M and N, which do not affect the result of an output."""
+    """Return the instruction with small M and N. An output does not depend on the M and N of its instruction."""
     return i if i.family == "mma" else replace(i, m=16, n=8)
 
 

@@ -1,8 +1,8 @@
 """Mutation testing of Python code: share of changed operators, constants and conditions that quick tests detect.
 
-cosmic-ray (extra ``mutation``) makes the mutants; a sample is drawn with a seed. Each is put into a copy of the
-checkout, where pytest runs the quick tests of the room, those named like the file first, up to the first that fails.
-Survivors are printed as differences: each is equivalent, or a test is missing.
+cosmic-ray (extra ``mutation``) makes the mutants; a sample is drawn with a seed. Each mutant is written into a copy of
+the checkout. There, pytest runs the quick tests of the mutated subpackage until one fails, first the test files named
+after the mutated file. Undetected mutants are printed as unified diffs: each is equivalent, or a test is missing.
 """
 
 import difflib
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
 #: Patterns of files that are not copied to the tested checkout.
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")
-#: Time limit in seconds of the tests of a mutant, which then counts as detected.
+#: Time limit in seconds of the tests of a mutant. A mutant whose tests exceed the limit counts as detected.
 PATIENCE = 900
 #: Exit statuses of pytest that report no failed test.
 _PASSED, _NOTHING_COLLECTED = 0, 5
@@ -77,9 +77,9 @@ def is_found(mutant: Mutant, checkout: Path) -> bool:
     Parameters
     ----------
     mutant : Mutant
-        What is put into the copy, and taken out again.
+        Mutant that replaces the original file in the copy during the tests.
     checkout : Path
-        The copy, a folder named ``sptc``.
+        Copy of the checkout, a folder named ``sptc``.
     """
     file, tests = checkout / mutant.path, checkout / "tests" / mutant.path.parts[0]
     file.write_text(mutant.mutated, encoding="utf-8")
@@ -147,7 +147,7 @@ def main() -> None:
     for mutant, detected in zip(sample, results, strict=True):
         if not detected:
             print(mutant.difference, file=sys.stderr)
-    show([Row("mutants found by quick tests", "%", 100 * sum(results) / len(results))], chosen.json)
+    show([Row("mutants detected by quick tests", "%", 100 * sum(results) / len(results))], chosen.json)
 
 
 if __name__ == "__main__":

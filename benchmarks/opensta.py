@@ -1,9 +1,10 @@
 """Power of a mapped row module compared with OpenSTA, for the same cells and the same activity of every net.
 
-``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For every
-toggle its internal power adds a rise and a fall, of which one happens, and of a gate with several inputs it gives half
-of that for each, so that the sum grows with their number; ``sptc energy`` takes the mean. So loads, transition times
-and tables are compared by that formula, which is written here once more.
+``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For each
+toggle, OpenSTA adds the internal energies of a rise and a fall, although only one of them happens. For a gate with
+several inputs, it adds half of that for each input, so that the sum grows with the number of inputs. ``sptc energy``
+takes the mean over the inputs. This script therefore applies OpenSTA's formula to the loads, transition times and
+tables of ``sptc energy``, and compares the resulting power with OpenSTA's.
 """
 
 import re
@@ -57,7 +58,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power in mW by this package, for registers and for gates."""
+    """Return internal and switching power in mW from this package's loads and OpenSTA's formula, by kind of cell."""
     electrical = cells.electrical
     loads = net_loads(netlist, electrical)
     slews = transition_times(netlist, cells, loads)
@@ -114,9 +115,9 @@ def main() -> None:
     for part, figures in theirs.items():
         for what, of_sta, own in zip(("internal", "switching"), figures, ours[part], strict=True):
             rows.append(Row(f"{part}, {what}, OpenSTA", "mW", of_sta))
-            rows.append(Row(f"{part}, {what}, ours by its formula", "mW", own))
+            rows.append(Row(f"{part}, {what}, sptc with OpenSTA's formula", "mW", own))
     totals = [sum(map(sum, of.values())) for of in (theirs, ours)]
-    rows.append(Row("total, ours to OpenSTA", "", totals[1] / totals[0], "within 5 %"))
+    rows.append(Row("ratio of total power, sptc to OpenSTA", "", totals[1] / totals[0], "within 5 %"))
     show(rows, chosen.json)
 
 

@@ -1,7 +1,8 @@
 """Compare the golden model with ``mmasim``, a public model of dense instructions, on the same matrix products.
 
-A sparse one is held against the dense one whose K equals the stored K: its ``dpa`` takes the operand vectors of each
-output, so B is gathered here first, by a formula of its own.
+A sparse instruction is compared with the dense instruction whose K equals the stored K. mmasim's method ``dpa`` takes
+the operand vectors of each output. This module gathers the selected elements of B for them, with a formula that is
+independent of the golden model.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 __all__ = ["NAMES", "both", "compare", "expected_of", "name_of", "oracle_of"]
 
-torch.set_num_threads(1)  # The tensors are small: on a busy machine, several threads of torch mostly wait.
+torch.set_num_threads(1)  # The tensors are small; on a busy machine, threads of torch would mostly wait for each other.
 
 #: mmasim's name of each architecture. sm_86 has the numerics of sm_80.
 NAMES = {
@@ -76,7 +77,7 @@ def _result_codes(d: torch.Tensor) -> NDArray[np.uint32]:
 def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
     """Split vectors into units of metadata: half a tf32, one 16-bit or 8-bit element, or two 4-bit elements.
 
-    Six-bit and lone four-bit elements become f16 codes by the oracle's own decoder, before there are more of them.
+    6-bit elements and 4-bit elements in 8-bit containers become f16 codes, with mmasim's decoder.
     """
     if i.container_bits == 32:
         return np.ascontiguousarray(containers.astype("<u4", copy=False)).view("<u2")
@@ -99,7 +100,10 @@ def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
 
 
 def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray | None) -> NDArray:
-    """Return the units of B that metadata selects for each output, (tiles, m or 1, n, kept), from B by columns."""
+    """Return the units of B that metadata selects for each output, shape (tiles, m or 1, n, kept).
+
+    `units` holds the units of B by columns, shape (tiles, n, units along K).
+    """
     if nibbles is None:
         return units[:, None]
     pairs = np.stack([nibbles & 3, nibbles >> 2], -1) + 4 * np.arange(i.chunks)[:, None]
@@ -157,7 +161,7 @@ def both(
     if i.scale_format and i.scale_size:
         for shape in (
             (tiles, n, i.scale_size) for n in (i.m, i.n)
-        ):  # Few operands are NaN or Inf, because NaN and Inf hide errors of other values.
+        ):  # Few scales are NaN or Inf, because NaN and Inf hide errors of other values.
             common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
             scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
     operands = MatrixOperands(a, b, c, nibbles, *scales)

@@ -1,6 +1,7 @@
-"""Random products with typical faults of kernels, made without the functions that search for these faults.
+"""Random products with typical faults of kernels, made without calling the functions that search for these faults.
 
-Operands are moved through a simulated memory, and products with wrong metadata are computed by a back end directly.
+A fault in the addressing of an operand is made with a simulated memory. A product with wrong metadata is computed
+directly by a back end.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def warps_exchanged(p: Product) -> Case:
 
 
 def atoms_exchanged(p: Product) -> Case:
-    """Fault: two blocks of 16 x 8 outputs are exchanged when they are stored."""
+    """Fault: two blocks of 16 x 8 outputs (the D of one mma) are exchanged when they are stored."""
     y = p.y
     one = y[:16, :8].copy()
     y[:16, :8], y[48:64, 16:24] = y[48:64, 16:24], one
@@ -221,7 +222,7 @@ def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
 
 
 def of_one_slice(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: all instructions along K read the metadata of the first instruction."""
+    """Fault: every instruction along K reads the metadata of the first instruction."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return np.broadcast_to(parts[:, :1], parts.shape).reshape(nibbles.shape)
 
@@ -244,7 +245,7 @@ MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "metadata of one slice": of_one_slice,
 }
 
-#: Faults by name: function that makes a case with the fault, and restrictions on the product for it.
+#: Faults by name: function that makes a case with the fault, and the properties that the random product must have.
 PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     "rows in blocks": (blocks_of_rows, {}),
     "columns in blocks": (blocks_of_columns, {}),
@@ -256,8 +257,8 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     "halves exchanged": (halves_exchanged, {}),
     "wrong swizzle": (wrong_swizzle, {}),
     "offsets exchanged": (offsets_exchanged, {}),
-    "core matrices for linear": (core_for_linear, {}),
-    "K-major for MN-major": (major_exchanged, {}),
+    "core matrices exchanged with rows": (core_for_linear, {}),
+    "K-major read as MN-major": (major_exchanged, {}),
     "B transposed": (b_transposed, {}),
     "K tiles in another order": (k_tiles_in_other_order, {}),
     **{
@@ -283,8 +284,8 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     },
     **{name: (lambda p, change=change: values.group_scaled(p, change), {}) for name, change in values.GROUPS.items()},
     **{name: (lambda p, change=change: values.fp4_scaled(p, change), {}) for name, change in values.FP4.items()},
-    "type for its neighbour": (values.neighbouring_type, {}),
-    "operands by cvt.rna": (values.words_rounded, {}),
+    "operands read as another type": (values.neighbouring_type, {}),
+    "operands rounded by cvt.rna": (values.words_rounded, {}),
     "operands truncated": (values.operands_truncated, {}),
     "result rounded twice": (values.rounded_twice, {}),
     "result truncated": (values.result_truncated, {}),

@@ -1,4 +1,4 @@
-"""Faults of sums, scales, types and rounding, made without the functions that search for these faults."""
+"""Faults of sums, scales, types and rounding, made without calling the functions that search for these faults."""
 
 from collections.abc import Callable
 from typing import Any
@@ -108,7 +108,7 @@ def c_otherwise(p: Product) -> Case:
 
 
 def block_scaled(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Fault: the block scales of A are changed, in a product on sm_120."""
+    """Fault in a block-scaled product on sm_120: its block scales of A are changed by the function `change`."""
     rng, rows, columns, k = p.rng, 128, p.shape[1], 512
     i = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((rows, k), (k, columns)))
@@ -152,22 +152,25 @@ FP4: dict[str, Callable[[Product, dict[str, Any]], dict[str, Any]]] = {
     "fp4 scales of A and B exchanged": lambda p, g: {
         "block_scale_a": g["block_scale_b"], "block_scale_b": g["block_scale_a"]
     },
-    "fp4 scales of B in 128 x 4": lambda p, g: {"block_scale_b": in_blocks_of_128x4(p.rng, g["block_scale_b"])},
-    "fp4 scales of both in 128 x 4": lambda p, g: {
+    "fp4 scales of B written in blocks of 128 x 4": lambda p, g: {
+        "block_scale_b": in_blocks_of_128x4(p.rng, g["block_scale_b"])
+    },
+    "fp4 scales of A and B written in blocks of 128 x 4": lambda p, g: {
         name: in_blocks_of_128x4(p.rng, g[name]) for name in ("block_scale_a", "block_scale_b")
     },
     "fp4 scales of another column": lambda p, g: {"block_scale_b": np.roll(g["block_scale_b"], 8, 0)},
     "fp4 scales of columns in any order": lambda p, g: {"block_scale_b": p.rng.permutation(g["block_scale_b"])},
-    "fp4 second level ignored": lambda p, g: {"alpha": 1.0},
-    "fp4 second level twice": lambda p, g: {"scale_a": np.float32(1 / 6)},
-    "fp4 second level inverted": lambda p, g: {"alpha": 6.0},
+    "fp4 second-level scale ignored": lambda p, g: {"alpha": 1.0},
+    "fp4 second-level scale applied twice": lambda p, g: {"scale_a": np.float32(1 / 6)},
+    "fp4 second-level scale inverted": lambda p, g: {"alpha": 6.0},
 }  # fmt: skip
 
 
 def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict[str, Any]]) -> Case:
-    """Replace a product by one of fp8 with group scales of 1 x 128 and 128 x 128 (or 1 x 128), and change its scales.
+    """Replace a product by an fp8 product with group scales, and change these scales by the function `change`.
 
-    Half of the products have scales of amax, which are nearly equal.
+    A group of A is 1 x 128 elements, a group of B 1 x 128 or 128 x 128. In half of the cases, a scale is the largest
+    magnitude of its group divided by a constant; such scales are nearly equal. Other scales are random.
     """
     rng, rows, columns = p.rng, 128, int(p.rng.choice([128, 256]))
     k = 512
@@ -197,14 +200,14 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
 
 
 def without_slice(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
-    """Clear 64 rows of B in a copy."""
+    """Return A, and a copy of B in which 64 rows are zero, so that a slice of K is missing from the sum."""
     wrong = b.copy()
     wrong[192:256] = 0
     return a.copy(), wrong
 
 
 def exchanged_groups(p: Product, given: dict[str, Matrix]) -> dict[str, Matrix]:
-    """Exchange neighbouring groups along K."""
+    """Exchange the scales of A of neighbouring groups along K."""
     return {"group_scale_a": given["group_scale_a"][:, np.arange(given["group_scale_a"].shape[1]) ^ 1]}
 
 
@@ -216,7 +219,7 @@ GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
     "group scales of rows in any order": lambda p, g: {"group_scale_a": p.rng.permutation(g["group_scale_a"])},
     "group scales of another column": lambda p, g: {"group_scale_b": np.roll(g["group_scale_b"], 1, 1)},
     "group scales of another group": exchanged_groups,
-    "group scales of both of the group before": lambda p, g: {
+    "group scales of A and B of the previous group": lambda p, g: {
         "group_scale_a": np.roll(g["group_scale_a"], 1, 1), "group_scale_b": np.roll(g["group_scale_b"], 1, 0)
     },
     "group scales of the first row of a tile": lambda p, g: {
@@ -225,16 +228,18 @@ GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
     "group scales of A transposed": lambda p, g: {
         "group_scale_a": g["group_scale_a"].T.reshape(g["group_scale_a"].shape)
     },
-    "group scales of A in 128 x 4": lambda p, g: {"group_scale_a": in_blocks_of_128x4(p.rng, g["group_scale_a"])},
+    "group scales of A written in blocks of 128 x 4": lambda p, g: {
+        "group_scale_a": in_blocks_of_128x4(p.rng, g["group_scale_a"])
+    },
     "group scales of B transposed": lambda p, g: {
         "group_scale_b": g["group_scale_b"].reshape(g["group_scale_b"].T.shape).T
     },
     "group scales of A ignored": lambda p, g: {"group_scale_a": np.ones_like(g["group_scale_a"])},
-    "group scales of B twice": lambda p, g: {"group_scale_b": g["group_scale_b"] ** 2},
-    "group scales of powers of two": lambda p, g: {
+    "group scales of B applied twice": lambda p, g: {"group_scale_b": g["group_scale_b"] ** 2},
+    "group scales rounded up to powers of two": lambda p, g: {
         name: np.exp2(np.ceil(np.log2(scale))).astype(np.float32) for name, scale in g.items()
     },
-    "group scales with a slice missing": lambda p, g: {"operands": without_slice},
+    "group-scaled product with a slice of K missing": lambda p, g: {"operands": without_slice},
 }  # fmt: skip
 
 # Faults in types and rounding.
@@ -254,7 +259,7 @@ def neighbouring_type(p: Product) -> Case:
 
 
 def words_rounded(p: Product) -> Case:
-    """Variant: f32 operands are rounded to tf32 by cvt.rna."""
+    """Variant without a fault: f32 operands are rounded to tf32 by cvt.rna."""
     q = drawn(p.rng, (128, 64, 512), fmt="tf32", way=p.way if p.fmt != "s8" else {})
 
     def rna(x: Matrix) -> Matrix:
@@ -296,7 +301,7 @@ def result_truncated(p: Product) -> Case:
 
 
 def overflow_saturates(p: Product) -> Case:
-    """Saturate f16 results."""
+    """Fault: f16 results that overflow are stored as the largest finite number instead of infinity."""
     q = drawn(p.rng, (128, 64, 512), fmt="f16", result="f32")
     q.a = q.a * np.float16(8192)
     with np.errstate(over="ignore"):
@@ -306,7 +311,7 @@ def overflow_saturates(p: Product) -> Case:
 
 
 def nan_otherwise(p: Product) -> Case:
-    """Fault: NaN is stored as a quiet NaN with other bits."""
+    """Fault: NaN is stored as 0x7FC00000 instead of the hardware's 0x7FFFFFFF."""
     q = drawn(p.rng, (128, 64, 512), fmt="f16", result="f32")
     q.b[3, 5] = np.nan
     y = q.times(q.a, q.b, nan="keep").view(np.uint32)

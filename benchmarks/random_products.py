@@ -19,7 +19,7 @@ class Case:
     a: Matrix
     b: Matrix
     y: Matrix
-    #: Kinds of fault that a diagnosis may name: the planted kind, and kinds that give the same bits.
+    #: Kinds of fault that a correct diagnosis may name: the planted kind, and kinds that give the same result bits.
     kinds: tuple[str, ...]
     words: dict[str, Any] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """Run the speed benchmarks, and record the results with machine and date: ``python benchmarks/record.py [NAME...]``.
 
-``benchmarks/results.json`` holds what each gave when it was last recorded; the site shows it. Run it on a machine that
-does nothing else.
+``benchmarks/results.json`` holds the last recorded results of each benchmark, which the documentation shows. Run this
+script on an idle machine.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/record_kernels.py FILE.npz [--results]
 
-needs torch and triton, and nothing of this package. Of each kernel it writes its PTX, its launch as JSON with a digest
-of the operands, and a digest of the result; with ``--results`` the result too. Operands are random bits drawn by numpy
-from the seed in the launch, so that they need not be stored. ``tests/kernels/test_compilers.py`` runs the records on
+The script needs torch and triton, but not the package ``sptc``. For each kernel, it writes the PTX, the launch as JSON
+with a digest of the operands, and a digest of the result; with ``--results``, it writes the result as well. Operands
+are not stored: numpy draws them from the seed in the launch. ``tests/kernels/test_compilers.py`` runs the records on
 the model.
 """
 

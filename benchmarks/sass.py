@@ -98,7 +98,7 @@ def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]
 
 
 def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str], tuple[str, int]]]:
-    """Yield each instruction with its SASS names by the assembler, and the SASS name and number by the rule."""
+    """Yield each instruction, the SASS names from the assembler, and the SASS name and count from the rule."""
     every = [i for i in every_instruction() if arch in i.architectures and (i.family == "mma" or i.n in (8, 64, 256))]
     opcodes = {cta: [o for o in every_opcode() if o.cta_group == cta and arch == "sm_100"] for cta in (1, 2)}
     parts = [every[start : start + _PART] for start in range(0, min(len(every), most), _PART)]
@@ -112,7 +112,7 @@ def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str
 
 
 def main() -> None:
-    """Compare the SASS names of all instructions, print the figures, and write the table if files are given."""
+    """Compare the SASS names of all instructions, print the figures, and with ``--write`` write the table of names."""
     parser = options(__doc__)
     parser.add_argument(
         "--write", type=Path, metavar="FILE.csv", help="write architectures, SASS names and instructions to this file"
@@ -124,7 +124,9 @@ def main() -> None:
             results = list(measured(arch, Path(folder), 20 if arguments.small else 1 << 30))
             wrong = [text for text, names, (name, count) in results if names != [name] * count]
             rows.append(Row(f"{arch}: instructions", "", len(results)))
-            rows.append(Row(f"{arch}: other names than the law's", "", len(wrong), ", ".join(wrong[:3])))
+            rows.append(
+                Row(f"{arch}: instructions whose SASS names differ from the rule", "", len(wrong), ", ".join(wrong[:3]))
+            )
             for text, names, _ in results:
                 table.setdefault((text, "+".join(names)), []).append(arch)
     if arguments.write:

@@ -30,7 +30,7 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Number of tiles and name of the datapath. The second pair is for `--small`.
+#: Number of tiles and preset of the datapath. The second line is for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
 #: Number of rows, of columns and of elements along K of the whole product.
@@ -73,7 +73,7 @@ def hardware_rows(instruction: Instruction, preset: str, operands: Operands, mac
         libraries.WORTH = 1
         unit.compute(batches[0])
         tied = best_seconds(lambda: [unit.compute(batch) for batch in batches])
-        rows.append(Row("  sixteen at once, control word tied", "M kept MAC/s", macs / tied, "at least 80"))
+        rows.append(Row("  sixteen steps at once, constant control word", "M kept MAC/s", macs / tied, "at least 80"))
 
     where = kept_rows(nibbles, instruction.granularity)
     gathered = np.moveaxis(np.take_along_axis(b[:, None], where[..., None], axis=2), 2, 3)
@@ -133,8 +133,8 @@ def main() -> None:
     operands = random_operands(instruction, "mid", count, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ):
         rows = [
-            Row(f"{preset} unit, build from nothing", "s", start_seconds(preset, cache), "at most 30"),
-            Row(f"{preset} unit, cached start", "s", start_seconds(preset, cache), "at most 0.3"),
+            Row(f"{preset} unit, start with an empty cache", "s", start_seconds(preset, cache), "at most 30"),
+            Row(f"{preset} unit, start with a filled cache", "s", start_seconds(preset, cache), "at most 0.3"),
         ]
         os.environ["SPTC_CACHE"] = cache
         rows += hardware_rows(instruction, preset, operands, macs)

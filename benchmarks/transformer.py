@@ -1,8 +1,8 @@
 """Real weights times real activations: linear layers of a small transformer, pruned 2:4, on hardware and golden model.
 
-``python benchmarks/transformer.py`` (extra: models) follows a text through the encoder in float64 and computes every
-linear layer with what reaches it, in three formats: hardware and golden model must agree in every bit. Errors are
-against float64 and the unpruned weights, as shares of the mean magnitude of the outputs.
+``python benchmarks/transformer.py`` (extra: models) computes the encoder for a text in float64. It then computes every
+linear layer from its float64 input activations in three formats, on which hardware and golden model must agree in every
+bit. Errors are differences from the float64 layer with unpruned weights, relative to the mean magnitude of its outputs.
 """
 
 import os
@@ -60,7 +60,7 @@ def tokens(folder: Path) -> list[int]:
 
 
 def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield the name of the weight matrix of every linear layer, and its input activations, shape (tokens, inputs).
+    """Yield the name of each linear layer's weight matrix, and the layer's input activations, shape (tokens, inputs).
 
     If small, of the first layer of the encoder only.
     """
@@ -155,9 +155,9 @@ def rows_of(found: dict[str, list[Block]]) -> Iterator[Row]:
         yield Row(f"{fmt}: outputs", "", sum(block.outputs for block in blocks))
         yield Row(f"{fmt}: hardware differs from golden model", "", sum(block.mismatches for block in blocks), "none")
         for name, words in (
-            ("arithmetic", "sparse, from its own operands"),
-            ("whole", "sparse, from the layer as given"),
-            ("dense", "dense, from the layer as given"),
+            ("arithmetic", "sparse, reference with the same rounded operands"),
+            ("whole", "sparse, reference with unpruned weights"),
+            ("dense", "dense, reference with unpruned weights"),
         ):
             total = sum(block.errors[name].total for block in blocks)
             reference = sum(block.errors[name].total_reference for block in blocks)

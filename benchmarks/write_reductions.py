@@ -2,8 +2,8 @@
 
     python benchmarks/write_reductions.py FILE.npz
 
-Each thread combines a word of `a` with one of `b`: both random bits, of which some are kept so that sums are subnormal,
-round, and cancel.
+Each thread combines one word of `a` with one word of `b`. The words are random bits, of which a mask clears most
+exponent bits, so that sums become subnormal, are rounded, and cancel.
 """
 
 import argparse

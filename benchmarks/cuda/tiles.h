@@ -12,7 +12,7 @@ __device__ void copy16(uint32_t to, const void* from) {
 
 __device__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 
-// Wait until at most the newest group of copies is pending.
+// Wait until all groups of copies except the newest are complete.
 __device__ void wait_for_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
 // Copy a tile of ROWS rows of BYTES bytes each, in chunks of 16 bytes. The rows start `pitch` bytes apart in global
