@@ -57,7 +57,7 @@ def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -
 def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
     """Read an array with any number of axes, or a compressed matrix that was written by ``sptc compress``."""
     if path.suffix == ".npy" and tensor is None:
-        array = read_array(path, "is no whole .npy file")
+        array = read_array(path, "is not a complete .npy file")
     else:
         file = open_tensors(path)
         if "software_format" in file.metadata:

@@ -48,9 +48,10 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
     """Return the path of a file in the cache. If it is missing, one process builds it while other processes wait.
 
     `name` must identify everything that the content depends on, and `build` creates the file atomically. If the cache
-    cannot be written, the file is built in a temporary folder of this process. A truncated library, or one for another
-    machine, is built anew, with a note. Raise a `BackendError`, before anything is built, if another user could have
-    written the file or a folder that leads to it; or if it can be written nowhere.
+    cannot be written, the file is built in a temporary folder of this process. A library that is truncated or for
+    another machine is built again, with a note on standard error. Raise a `BackendError`, before anything is built, if
+    another user could have written the file or a folder that leads to it; or if the file cannot be written to the
+    temporary folder either.
     """
     path = cache_folder() / name
     require_private(path)
@@ -69,7 +70,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     if _is_usable(path):
         return
-    from filelock import FileLock  # imported only here, because the import takes longer than loading a model
+    from filelock import FileLock  # imported only before a build, because the import takes longer than loading a model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):

@@ -15,9 +15,9 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prog
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: Parts of the lines of a compiler that state a reason, the most telling part first.
+#: Texts by which the line with the reason is found in a compiler's output, the most specific text first.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
-#: First message of the first build of this process, if standard error is no terminal.
+#: Message of the first build of this process, once it is printed to a standard error that is not a terminal.
 _announced: list[str] = []
 
 
@@ -39,8 +39,8 @@ def compiler_stamp() -> tuple[str, int, int]:
 def progress(message: str) -> None:
     """Show the stage of a build on standard error.
 
-    On a terminal, the message replaces the previous one, and an empty message clears the line. Elsewhere, one line says
-    that a build begins, at the first build of this process.
+    On a terminal, the message replaces the previous one, and an empty message clears the line. If standard error is not
+    a terminal, one line is printed at the first build of this process.
     """
     if sys.stderr.isatty():
         print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)

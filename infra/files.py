@@ -28,13 +28,13 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing. At the end of the context it is created, or replaces an older file, in one step.
+    """Open a file for writing. The file is created, or replaces an older file, in one step at the end of the context.
 
     A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced; ``-`` is standard
-    output. The permissions of an older file are kept; a read-only one is not replaced. Raise a `FileError` if the file
+    output. The permissions of an older file are kept; a read-only file is not replaced. Raise a `FileError` if the file
     cannot be written.
     """
-    sys.stdout.flush()  # flush standard output first, since the path may lead to it
+    sys.stdout.flush()  # earlier output comes first if the path leads to standard output
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -55,7 +55,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 def move_whole(source: Path, path: Path) -> None:
     """Move a file to `path`, with the rules and errors of :func:`whole_file`.
 
-    It is copied if `path` is not a plain file, or leads to another file system.
+    The content is copied if `path` is not a plain file, or leads to another file system.
     """
     with _named(path):
         if path != STANDARD_OUTPUT and not _is_kept(path):
@@ -110,7 +110,7 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` for a read-only file. Write permission on its folder would allow its replacement."""
+    """Raise a `PermissionError` for a read-only file, which could be replaced if its folder is writable."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "the file is read-only")
 

@@ -18,7 +18,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 def install_line(extra: str = "") -> str:
     """Return the pip command that installs this package and an optional extra for the Python that runs now.
 
-    For a checkout it is an editable install of its path; for a wheel, an install by name.
+    The command installs a checkout in editable mode by its path, and an installed wheel by its name.
     """
     what = f"[{extra}]" if extra else ""
     path = shutil.which("pip")
@@ -55,7 +55,7 @@ def requirements(extra: str = "") -> list[Requirement]:
     Raises
     ------
     BackendError
-        This package is not installed, so that nothing says what it needs.
+        This package is not installed, so that its dependencies are not known.
     """
     try:
         lines = importlib.metadata.requires("sptc") or []

@@ -15,8 +15,8 @@ from ..errors import FileError
 
 __all__ = ["Journal"]
 
-#: Tables of the database and their columns. A database with other content is refused, since a view can be an endless
-#: computation.
+#: Tables of the database and their columns. A database with other content is rejected, since a view can compute
+#: endlessly.
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
 #: Maximum size in bytes of a database file, and of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
@@ -31,10 +31,11 @@ class Journal:
     """A journal folder, locked by one process at a time. Other processes can still read its database.
 
     The folder is created if it does not exist. `file` is its database, for example ``campaign.db`` for the kind of work
-    ``campaign``, with table ``task`` with at most one row, and table ``entries``, both as JSON. `task` is that task,
-    None before :meth:`begin`. `beside` are the names of all other files that the folder may contain; by default a
-    folder without the database must be empty, and a folder with the database may contain any files. Raise a `FileError`
-    if the folder cannot be created or read, contains other files, is damaged, or is in use.
+    ``campaign``. The table ``task`` has at most one row, and the table ``entries`` one row per finished entry; both
+    hold JSON. `task` is the stored task, or None before :meth:`begin`. `beside` are the names of all other files that
+    the folder may contain; by default a folder without the database must be empty, and a folder with the database may
+    contain any files. Raise a `FileError` if the folder cannot be created or read, contains other files, is damaged, or
+    is in use.
     """
 
     def __init__(self, path: Path, kind: str, beside: Collection[str] | None = None) -> None:
@@ -67,7 +68,7 @@ class Journal:
         for name in sorted(names):
             status = (self.path / name).lstat()
             if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-                raise self._unfit(f"{name} is {'a link' if stat.S_ISLNK(status.st_mode) else 'no plain file'}")
+                raise self._unfit(f"{name} is {'a link' if stat.S_ISLNK(status.st_mode) else 'not a plain file'}")
             if name in self._names() and status.st_size > _MOST_BYTES:
                 raise self._unfit(f"{name} has more than {_MOST_BYTES} bytes")
 
@@ -76,8 +77,8 @@ class Journal:
 
     def _open(self) -> None:
         try:
-            # SQLite's lock ends with the process and is not inherited by forked workers. A filelock lock is inherited
-            # by them on Python 3.10.
+            # SQLite's lock ends with the process and is not inherited by forked workers. With filelock on Python 3.10,
+            # forked workers would inherit the lock.
             self._lock = sqlite3.connect(self.path / f"{self.kind}.lock", timeout=0, isolation_level=None)
             self._lock.execute("PRAGMA journal_mode = OFF")
             self._lock.execute("BEGIN EXCLUSIVE")
@@ -92,7 +93,8 @@ class Journal:
             if sys.version_info >= (3, 11):
                 self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             self._check_schema()
-            # Readers do not block the writer. A killed process loses nothing, although writes do not wait for the disk.
+            # With WAL, readers do not block the writer. With NORMAL, writes do not wait for the disk, and a killed
+            # process loses no entry.
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             if self._database.execute("PRAGMA quick_check").fetchone() != ("ok",):
@@ -101,7 +103,7 @@ class Journal:
             self._database.executescript("\n".join(["BEGIN;", *tables, "COMMIT;"]))
         except sqlite3.OperationalError as error:
             raise self._unfit(error) from None
-        except (sqlite3.DatabaseError, UnicodeDecodeError):  # the text of an error can contain bytes of the file
+        except (sqlite3.DatabaseError, UnicodeDecodeError):  # SQLite's message can contain invalid UTF-8 of the file
             raise self.damaged() from None
 
     def _check_schema(self) -> None:
@@ -109,7 +111,7 @@ class Journal:
         texts = (("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items())
         expected = {tuple(text.encode() for text in row) for row in texts}
         assert self._database
-        self._database.text_factory = bytes  # the text of a damaged schema can be no UTF-8
+        self._database.text_factory = bytes  # a damaged schema can contain invalid UTF-8
         if any(row not in expected for row in self._database.execute("SELECT type, name, sql FROM sqlite_master")):
             raise self.damaged()
         self._database.text_factory = str

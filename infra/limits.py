@@ -46,10 +46,8 @@ def end_with_parent() -> None:
 def limited(before: Callable[[], None] = lambda: None, seconds: float | None = None) -> Callable[[], None]:
     """Return a function for ``preexec_fn`` that calls `before`, and limits the memory of the process and its children.
 
-    If `seconds` is given, SIGXCPU ends the process after as many seconds of processor time, rounded up.
-
-    Memory is limited on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is no number above
-    0.
+    If `seconds` is given, SIGXCPU ends the process after this processor time, rounded up to whole seconds. Memory is
+    limited on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is not a number above 0.
     """
     size = int(_gib() * (1 << 30))
 
@@ -70,4 +68,4 @@ def memory_failure(tool: str, done: "subprocess.CompletedProcess[str]") -> str:
     """Return a sentence if the output of a failed process reports a lack of memory, else an empty string."""
     if not any(sign in done.stdout + done.stderr for sign in _SIGNS):
         return ""
-    return f"{tool} ran out of memory: it may take {_gib():g} GiB, and {_VARIABLE} sets another limit"
+    return f"{tool} ran out of memory: the limit is {_gib():g} GiB, and {_VARIABLE} sets another limit"

@@ -29,14 +29,14 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
     Parameters
     ----------
     path : Path
-        The library.
+        Path of the library.
     installed : bool
-        It belongs to the installed package, which may belong to another user than this one.
+        Whether the library is part of the installed package, whose files may belong to another user.
 
     Raises
     ------
     BackendError
-        Another user could have written it, it is truncated or for another machine, or it cannot be loaded.
+        Another user could have written the library, or the library is truncated, for another machine, or not loadable.
     """
     if not installed:
         require_private(path)
@@ -48,7 +48,7 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
         if not installed:
             require_private_file(path, os.fstat(descriptor))
         if not is_whole(descriptor):
-            raise BackendError(f"{path} cannot be loaded (it is truncated, or for another kind of machine)")
+            raise BackendError(f"{path} cannot be loaded (it is truncated, or for another CPU architecture)")
         return ctypes.CDLL(_name_of(descriptor) if _DESCRIPTORS.is_dir() else str(path))
     except OSError as error:
         raise BackendError(f"{path} cannot be loaded ({error})") from None
@@ -57,13 +57,13 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
 
 
 def _name_of(descriptor: int) -> str:
-    """Return a new path of an open file, since the system's loader does not load a library twice from one path."""
+    """Return an unused path of an open file, since the dynamic loader loads a library only once from each path."""
     bits = f"{next(_NUMBERS):b}"
     return f"{_DESCRIPTORS}{''.join('/.' if bit == '1' else '/' for bit in bits)}/{descriptor}"
 
 
 def is_whole(descriptor: int) -> bool:
-    """Return whether an open file is a plain file, and on Linux a whole ELF file for the machine of this process."""
+    """Return whether an open file is a plain file, and on Linux a complete ELF file for the CPU of this process."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return False

@@ -34,14 +34,14 @@ __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_poo
 #: Number of worker deaths after which a work item is abandoned.
 _DEATHS = 3
 _KILLS = "killed its worker three times"
-#: Time limits in seconds: for a Dask scheduler to answer and to have a worker, and for a cluster that lost all workers
-#: to have one again.
+#: Time limits in seconds: until a Dask scheduler answers and has a worker, and until a cluster that lost all workers
+#: has a worker again.
 _PATIENCE = 5
 _ABSENCE = 10
 #: Maximum time that one call of `Pool.collect` waits, in seconds.
 _GLANCE = 0.5
-#: Whether Python is older than 3.11.5. There an executor waits forever for a dead worker to read data that does not fit
-#: into a pipe.
+#: Whether Python is older than 3.11.5. An executor of such a version waits forever if a worker died before it read data
+#: that does not fit into a pipe.
 _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
@@ -55,9 +55,9 @@ class WorkError(PoolError):
     Attributes
     ----------
     argument : object
-        First argument of the work, or its function if there is none.
+        First argument of the work item, or its function if it has no arguments.
     reason : str
-        What happened, as a predicate: "killed its worker three times".
+        Predicate of the message, for example "killed its worker three times".
     """
 
     def __init__(self, argument: object, reason: str) -> None:
@@ -66,8 +66,8 @@ class WorkError(PoolError):
         self.reason = reason
 
 
-# Package pebble would name the work item whose worker died, but it breaks if a worker is killed while it fetches work.
-# Therefore this module does not use pebble.
+# The package pebble is not used: it reports the work item whose worker died, but it fails if a worker is killed while
+# the worker fetches work.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -83,17 +83,18 @@ class _Job:
 class Pool:
     """Pool of submitted work items on an executor, which is replaced if it breaks.
 
-    A broken executor does not tell which work killed a worker. So all work in flight is run again, one piece at a time,
-    before more is accepted. Work is given up when its worker has died three times; the last two times it ran alone.
+    A broken executor does not report which work item killed a worker. All work items in flight are therefore run again,
+    one at a time, before new items are accepted. A work item whose worker has died three times is abandoned; it ran
+    alone the last two times.
 
     Parameters
     ----------
     open_executor : callable
-        Returns an executor. Called again when that executor breaks.
+        Returns an executor; called again when the executor breaks.
     places : int
-        Pieces of work in flight at once.
+        Maximum number of work items in flight.
     killed : tuple of exception types
-        Exceptions by which the executor itself reports that work keeps killing its workers.
+        Exceptions by which the executor itself reports that a work item repeatedly killed its worker.
     workers : callable
         Returns the number of workers, for an executor that does not replace them.
     """
@@ -122,7 +123,7 @@ class Pool:
 
     @property
     def accepts(self) -> bool:
-        """Whether more work may be submitted: there is room, and no work item is suspected of breaking the executor."""
+        """Whether a work item may be submitted: fewer than `places` are in flight, and none is suspected of a crash."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 
@@ -140,7 +141,7 @@ class Pool:
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
         """Submit a function for each tuple of arguments as capacity permits. Yield the results of :meth:`collect`.
 
-        The arguments may come from a generator, which can end at any time. The work then in flight is still collected.
+        `arguments` may be a generator, which can end at any time. Results of work items in flight are still collected.
         """
         waiting = iter(arguments)
         while True:
@@ -153,8 +154,8 @@ class Pool:
     def collect(self) -> list[Any]:
         """Wait briefly for work items to end. Return the available results in any order.
 
-        Raise a `WorkError` if work kills its workers, or raises an exception that is not an :class:`~sptc.Error`; and a
-        `PoolError` if the cluster is lost.
+        Raise a `WorkError` if a work item killed its worker three times, or raised an exception that is not an
+        :class:`~sptc.Error`; and a `PoolError` if the cluster is lost.
         """
         if not self._broken and not wait(self._flying, _GLANCE, FIRST_COMPLETED).done:
             if self._workers():
@@ -207,7 +208,7 @@ class Pool:
     def let_go(self) -> None:
         """Drop the work items of dead workers, for which an executor of an older Python version would wait forever.
 
-        No future may be cancelled here: an executor that finds a cancelled future while it breaks does not clean up.
+        Futures are not cancelled: an executor that finds a cancelled future while it breaks does not release resources.
         """
         self._flying.clear()
         queue = getattr(self._executor, "_call_queue", None)
@@ -254,7 +255,7 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
-    except BaseException:  # discard the unfinished work items
+    except BaseException:  # kill the workers, which discards unfinished work items
         for worker in multiprocessing.active_children():
             worker.kill()
         pool.let_go()

@@ -18,7 +18,8 @@ _MOST_LINKS = 40
 def require_private(path: Path) -> None:
     """Raise a `BackendError` if another user could have written a file or folder, or a folder or link that leads to it.
 
-    What does not exist is not checked. A folder above may be writable by others if it is sticky, as ``/tmp`` is.
+    Missing files and folders are not checked. A parent folder may be writable by others if it has the sticky bit, as
+    ``/tmp`` has.
     """
     if not hasattr(os, "geteuid"):  # POSIX file permissions do not exist on this system
         return
@@ -52,7 +53,7 @@ def _require_owner(place: Path, status: os.stat_result) -> None:
 
 
 def _walked(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield every folder and link on a path, then the path itself, each with a flag that is true for the last."""
+    """Yield every folder and link on a path, then the path itself; with each, whether it is the last component."""
     place, *left = map(Path, path.absolute().parts)
     links = 0
     while left:

@@ -48,7 +48,7 @@ _LOCATOR_64 = (b"PK\6\7", 20)
 
 @contextmanager
 def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
-    """Open a plain file for reading. Refuse pipes, devices and folders.
+    """Open a plain file for reading.
 
     Raise a `FileError` if the file does not exist, cannot be read, or is a folder, a pipe or a device. `refusal` is the
     predicate of its message; the reason follows in brackets.
@@ -58,7 +58,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise FileError(f"{path} {refusal} ({error.strerror})") from None
-    except ValueError as error:  # The path contains characters that a file name cannot have.
+    except ValueError as error:  # The path contains a character that is not allowed in a file name.
         raise FileError(f"{path} {refusal} ({error})") from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -177,7 +177,8 @@ def _budget() -> int:
 class ArrayFiles:
     """Arrays of an open ``.npz`` archive. An array is read only if its size agrees with its header.
 
-    All that is read takes at most 1 GiB, or what :data:`BUDGET` says. Members that nobody reads do not count.
+    All arrays that are read take at most 1 GiB, or the limit in the environment variable :data:`BUDGET`. Arrays that
+    are not read do not count.
 
     Attributes
     ----------
@@ -215,7 +216,7 @@ class ArrayFiles:
             file.seek(0)
             array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
         if array.dtype.kind == "U" and _codes(array).max(initial=0) > sys.maxunicode:
-            raise ValueError(f"the text of {shown(member.filename)} has a code that no character has")
+            raise ValueError(f"the text of {shown(member.filename)} has an invalid character code")
         return array
 
 
@@ -228,10 +229,10 @@ def _codes(array: NDArray) -> NDArray[np.uint32]:
 def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") -> Iterator[ArrayFiles]:
     """Open an ``.npz`` archive for reading its arrays.
 
-    Raise a `FileError`, also inside the context: as :func:`opened`; or if the file is not an ``.npz``, is damaged, or
-    has arrays of another size than their headers claim, or larger than the budget of :class:`ArrayFiles`. `refusal` is
-    the predicate of the message if the file is not an ``.npz``, and `unreadable` if it cannot be opened; the reason
-    follows in brackets.
+    Raise a `FileError` when the file is opened or an array is read: as :func:`opened`; or if the file is not an
+    ``.npz``, is damaged, or has arrays whose size differs from their headers or exceeds the budget of
+    :class:`ArrayFiles`. `refusal` is the predicate of the message if the file is not an ``.npz``, and `unreadable` if
+    the file cannot be opened; the reason follows in brackets.
     """
     with opened(path, unreadable) as file, _refused(path, refusal):
         _check_end(file)
@@ -240,7 +241,7 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
 
 
 def _check_end(file: BinaryIO) -> None:
-    """Check that a file ends like a zip archive without comment, and that its archive directory is not too large."""
+    """Check that a file ends with the end record of a zip archive, and that the archive directory is not too large."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - sum(length for _, length in (_END_64, _LOCATOR_64, _END))))
     tail = file.read()

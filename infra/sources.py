@@ -12,9 +12,9 @@ __all__ = ["code_digest", "code_of"]
 
 #: Source of this module, which is an input of each digest.
 _WRITTEN = Path(__file__).read_bytes()
-#: Tokens after which a string on a line of its own is a docstring.
+#: Types of tokens after which a string that is a whole statement is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
-#: Tokens of layout and comments, which the digest ignores.
+#: Types of tokens for layout and comments, which the digest ignores.
 _IGNORED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
 #: From Python 3.12 on, a formatted string is several tokens. It counts as one token here, as in earlier versions.
 _STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)
@@ -31,7 +31,7 @@ def code_of(source: str) -> list[str]:
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         ends_line = following is None or following.type in (tokenize.NEWLINE, tokenize.ENDMARKER)
         if token.type == tokenize.STRING and previous in _STATEMENT_STARTS and ends_line:
-            continue  # `previous` is not updated, so that the end of this line is ignored too.
+            continue  # `previous` is not updated, so that the NEWLINE token after the docstring is also ignored.
         if not (token.type == tokenize.NEWLINE and previous in _STATEMENT_STARTS):
             is_layout = token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE)
             code.append(tokenize.tok_name[token.type] if is_layout else token.string)
@@ -52,14 +52,15 @@ def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
             if not depth:
                 text = "".join(lines[start[0] - 1 : token.end[0]])
                 cut = text[start[1] : len(text) - len(lines[token.end[0] - 1]) + token.end[1]]
-                yield tokenize.TokenInfo(tokenize.NUMBER, cut, start, token.end, token.line)  # never a docstring
+                # NUMBER instead of STRING, since a formatted string is never a docstring
+                yield tokenize.TokenInfo(tokenize.NUMBER, cut, start, token.end, token.line)
 
 
 def code_digest(paths: Iterable[Path], *others: str) -> str:
     """Return a digest (16 hexadecimal digits) of the code of files, of the file names, and of further strings.
 
-    All bytes count of a file that is not Python; other strings are, for example, versions of packages. Tokenising a
-    hundred files takes seconds: the digest is cached under a hash of the file contents.
+    A file that is not Python is hashed with all of its bytes. The further strings are, for example, versions of
+    packages. Tokenising a hundred files takes seconds, so the digest is cached under a hash of the file contents.
     """
     files = [(path.name, path.suffix, path.read_bytes()) for path in sorted(paths)]
     written = hashlib.sha256(repr((_WRITTEN, others, [name for name, *_ in files])).encode())

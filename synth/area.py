@@ -90,7 +90,7 @@ class Survey:
     def overhead(self) -> Amounts | None:
         """Overhead of sparsity in a unit, in per cent of the dense unit. Contains ``longest`` if it was measured.
 
-        Amounts that are zero in the twin are left out.
+        Amounts that are zero in the dense unit are omitted.
         """
         if not self.twin:
             return None
@@ -248,7 +248,7 @@ class _Plan:
                 self.requests[f"without {word}"] = (self._unit(fewer), self._plain)
 
     def survey(self, measurements: Mapping[str, Measurement], seconds: float) -> Survey:
-        """Build the survey from the measurements. Each has the name of its planned netlist."""
+        """Build the survey from the measurements, which have the names of the planned netlists."""
         return Survey(
             config=self._config,
             recipe=self._plain,

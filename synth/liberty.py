@@ -71,7 +71,7 @@ def finite(word: str) -> float:
     Raises
     ------
     ValueError
-        It is not a number, or not finite.
+        The word is not a number, or the number is not finite.
     """
     number = float(word)
     if not math.isfinite(number):
@@ -102,8 +102,8 @@ class Library:
         Raises
         ------
         FileError
-            A file cannot be read, is not a liberty file with cells, or has an invalid area; or the files do not fit
-            together; or every cell is left out.
+            A file cannot be read, is not a liberty file with cells, or has an invalid area; or the files differ in
+            units or corner, or have cells of equal names; or every cell is left out.
         """
         files = [decompressed(path) for path in paths]
         texts = [plain(file.decode(errors="surrogateescape")) for file in files]
@@ -186,7 +186,7 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate, of drive 1 or more, whose output is one for the given numbers of ones as inputs."""
+        """Return the smallest gate, of drive 1 or more, whose output is one exactly if the sum of inputs is in ones."""
         gates = [
             cell
             for cell in self.cells
@@ -232,7 +232,7 @@ class Library:
         """
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return pins that are one, or zero, exactly for the given numbers of ones, and whether they are zero."""
+            """Return outputs that are one exactly if the sum of inputs is in `ones`, and inverted outputs with True."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

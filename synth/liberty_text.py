@@ -17,7 +17,8 @@ __all__ = ["Group", "decompressed", "merged", "parsed", "plain", "without"]
 
 # Parsers from PyPI are not used: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad
 # input, and eda-liberty-parser takes twice as long and accepts an empty file.
-# A comment without an end is matched as group 1, and stays. Else each of many `/*` would be searched to the end.
+# Group 1 matches an unclosed comment, which `plain` keeps. Without group 1, the search for `*/` would run to the end of
+# the text again for each `/*`, in quadratic time.
 _COMMENT = re.compile(r"/\*(?:.*?\*/|(.*))", re.DOTALL)
 _LIBRARY = re.compile(r"\s*library\s*\(")
 #: Pattern of a token: the end of a group, `name : value;`, `name (words);`, the start of a group, or a semicolon.
@@ -52,7 +53,7 @@ class Group:
     start: int  #: Index in the text of the group's first character
     end: int = 0  #: Index in the text of the character after the group's closing brace
     values: dict[str, str] = field(default_factory=dict)  #: Attributes ``name : value;`` of the group, without quotes
-    lists: dict[str, list[str]] = field(default_factory=dict)  #: ``name (words);``
+    lists: dict[str, list[str]] = field(default_factory=dict)  #: Attributes ``name (words);`` of the group
     groups: list["Group"] = field(default_factory=list)
 
     def all(self, kind: str) -> Iterator["Group"]:
@@ -119,7 +120,7 @@ def parsed(text: str, name: str) -> Group:
         match = _STATEMENT.match(text, place)
         if not match or (match["close"] and len(open_groups) == 1):
             line = text.count("\n", 0, place + 1) + 1
-            raise FileError(f"{name} is not a liberty file: line {line} is no statement")
+            raise FileError(f"{name} is not a liberty file: line {line} is not a statement")
         place, inside = match.end(), open_groups[-1]
         if match["close"]:
             open_groups.pop().end = place
@@ -153,7 +154,7 @@ def merged(paths: Sequence[Path], texts: Sequence[str]) -> str:
     Raises
     ------
     FileError
-        The files differ in units or corner, two cells have the same name, or two different templates have.
+        The files differ in units or corner, or two cells or two different templates have the same name.
     """
     first, *others = (parsed(text, str(path)) for path, text in zip(paths, texts, strict=True))
     kept = {(group.kind, group.name): texts[0][group.start : group.end] for group in first.groups}

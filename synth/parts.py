@@ -1,4 +1,4 @@
-"""Split of a warpgroup at its hierarchy into parts. A part does not include the parts inside it."""
+"""Split of a warpgroup at its module hierarchy into parts. A part excludes the parts that are nested in its module."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _ARRAY = "tensor_cores.core.warp.core"
 #: Names of the parts by hierarchical module name without numbers. A module that is not listed belongs to the part
 #: around it.
 _NAMES = {
-    "": "groups, waits and flags",
+    "": "wgmma groups, waits and flags",
     "tensor_cores": "instruction slots",
     "tensor_cores.stored_a": "storage of A",
     "tensor_cores.fetch": "fetch of operands",
@@ -32,7 +32,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a warpgroup. It does not include the parts inside it."""
+    """A part of a warpgroup, without the parts that are nested in its module."""
 
     name: str
     count: int  #: Number of instances of the part in a warpgroup

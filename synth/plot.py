@@ -28,7 +28,7 @@ def plot_survey(survey: Survey, path: Path) -> None:
     Bars show the first amount of the survey. Errors are those of :func:`~sptc.infra.figures.picture`.
     """
     first, config = survey.recipe.amounts[0], survey.config
-    what = "the stages of a unit, each by itself"
+    what = "the stages of a unit, synthesised separately"
     if survey.between:
         bars = [
             (f"{stage.count} {stage.name}" if stage.count > 1 else stage.name, stage.amounts) for stage in survey.stages
@@ -62,8 +62,8 @@ class Spot:
     name: str  #: Text beside the point
     x: float
     y: float
-    x_ends: tuple[float, float]  #: Least and largest x, in per cent more than `x`
-    y_ends: tuple[float, float]  #: Least and largest y, in per cent more than `y`
+    x_ends: tuple[float, float]  #: Deviation of the least and of the largest x from `x`, in per cent
+    y_ends: tuple[float, float]  #: Deviation of the least and of the largest y from `y`, in per cent
 
 
 def plot_spots(spots: Sequence[Spot], x: str, y: str, title: str, path: Path) -> None:

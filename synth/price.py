@@ -41,12 +41,12 @@ class Measurement:
     amounts: dict[str, float]
     #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
-    #: Number of cells of each type, black boxes included; of the first, if there are several orders of the ports
+    #: Number of cells of each type, including black boxes. With several port orders, of the first order.
     cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed
-    #: Single measurements, of which this one has the medians. Empty for a recipe with one order of the ports.
+    #: Measurements of the single port orders, whose medians this measurement has. Empty for a single order.
     orders: tuple["Measurement", ...] = ()
 
     @property
@@ -56,7 +56,7 @@ class Measurement:
 
     @property
     def scatter(self) -> dict[str, tuple[float, float]]:
-        """Least and largest value of each figure over all orders of the ports, in per cent more than the median."""
+        """Deviation of the least and largest value of each figure from the median of all port orders, in per cent."""
         values = {name: [one.figures[name] for one in self.orders] for name in self.figures if self.orders}
         return {
             name: (100 * (min(of_name) / self.figures[name] - 1), 100 * (max(of_name) / self.figures[name] - 1))

@@ -62,14 +62,14 @@ def heading(recipe: Recipe) -> list[str]:
             f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"
         )
     elif recipe.fpga:
-        placed = "; delay: longest path between registers after routing, with those in front of it and behind it"
+        placed = "; delay: longest path between registers after routing, including input and result registers"
         lines.append(f"FPGA: {recipe.fpga}, cells before placement{placed if recipe.place else ''}")
     else:
         lines.append("gates: NAND2 of four transistors, static CMOS; depth: gates on the longest path")
     if recipe.orders > 1:
-        lines.append(f"medians over {recipe.orders} orders of the ports; scatter: least and largest beside the median")
+        lines.append(f"medians over {recipe.orders} orders of the ports; scatter: range around the median")
     elif library:
-        lines.append("one order of the ports: --orders 5 gives medians and scatter")
+        lines.append("one port order: --orders 5 gives medians and scatter")
     return [*lines, "pipeline registers replaced by wires"] if recipe.combinational else lines
 
 
@@ -116,7 +116,7 @@ def table(survey: Survey) -> str:
         lines.append(_beside_units(survey, survey.warpgroup_sum))
     if survey.formats:
         lines += ["", *columns(_formats(survey))]
-        lines += [f"not without {share.name}: {share.refusal}" for share in survey.formats if share.refusal]
+        lines += [f"no unit without {share.name}: {share.refusal}" for share in survey.formats if share.refusal]
     return "\n".join([*lines, f"{survey.seconds:.1f} s"])
 
 
@@ -193,18 +193,18 @@ def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[s
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return the share of a warpgroup that is not units and, if known, the share of operand selection in the units."""
+    """Return the share of a warpgroup's area outside its units and, if known, of operand selection in a unit."""
     first = survey.recipe.amounts[0]
     units = survey.warpgroup[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"
     if survey.stages_sum:
         chosen = sum(stage.amounts[first] for stage in survey.stages if stage.name == _SELECTING)
-        line += f"; of a unit {100 * chosen / survey.stages_sum[first]:.1f} % selects operands"
+        line += f"; {100 * chosen / survey.stages_sum[first]:.1f} % of the area of a unit selects operands"
     return line
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return the table rows of the parts of a dot-product unit or warpgroup, with their shares of the first amount."""
+    """Return the table rows of the parts of a unit or warpgroup, with shares of the first amount (area or gates)."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):

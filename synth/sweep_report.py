@@ -23,7 +23,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return one table line per point of a sweep, in order. Ranges start with the value of the widest format."""
+    """Return one table line per point of a sweep, in order. Products are ranges over the element formats."""
     timed = recipe.longest == "delay"
     scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
     rows = [["formats", "A", "mux", "cuts", "F", "step [B]", *headers(recipe), *scatters, "products/cycle"]]
@@ -75,7 +75,7 @@ def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
         measurement = point.measurement
         assert measurement
         ends = measurement.scatter
-        # A longer delay is a lower throughput, so the ends of the delay change places.
+        # The longest delay gives the lowest throughput, so the ends of the delay range are exchanged.
         slow, fast = (
             [100 / (1 + end / 100) - 100 for end in ends.get("longest", (0.0, 0.0))[::-1]] if timed else (0.0, 0.0)
         )
@@ -85,9 +85,9 @@ def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
             Spot(group, name, float(across), measurement.amounts[first], (slow, fast), ends.get(first, (0.0, 0.0)))
         )
     technology = f", {recipe.library.name}" if recipe.library else ""
-    technology += f", medians and ends of {recipe.orders} port orders" if recipe.orders > 1 else ""
+    technology += f", medians and ranges of {recipe.orders} port orders" if recipe.orders > 1 else ""
     kind = "dense unit" if not drawn[0].place.sparse and not both else "unit"
-    x = f"kept products of the narrowest format a {'nanosecond' if timed else 'cycle'}"
+    x = f"kept products of the narrowest format per {'nanosecond' if timed else 'cycle'}"
     plot_spots(spots, x, axis_of(first), f"{kind}: {first} against throughput{technology}", path)
 
 

@@ -34,7 +34,8 @@ def dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
 
     Notes
     -----
-    Source: compressed-tensors, ``sparse_bitmask.py``, of 0.10.2. It stores no -0.0: a dense matrix is equal in value.
+    Source: ``sparse_bitmask.py`` of compressed-tensors 0.10.2, which does not store -0.0. Where the original matrix has
+    -0.0, the returned matrix has +0.
     """
     values, mask, shape, offsets = (arrays[name] for name in BITMASK_PARTS)
     sizes = shape.ravel().tolist() if shape.dtype.kind in "iu" and shape.size == 2 else [0, 0]

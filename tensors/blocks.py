@@ -45,12 +45,12 @@ def check_matrix(matrix: NDArray) -> None:
     Raises
     ------
     OperandError
-        It is not such a matrix, or it is empty.
+        The array is not a matrix, has elements of another type, or is empty.
     """
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     kind, size = matrix.dtype.kind, matrix.dtype.itemsize
-    # The types of ml_dtypes have kind V, like structures and raw bytes.
+    # The element types of ml_dtypes have kind V, as structures and raw bytes have, so the module is tested as well.
     extension = matrix.dtype.type.__module__ == "ml_dtypes"
     if not (extension or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
         raise OperandError(
@@ -65,6 +65,6 @@ def in_float64(block: NDArray) -> NDArray[np.float64]:
 
 
 def place(found: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
-    """Return row and column of the first true element in a block of rows, counted in the whole matrix."""
+    """Return row and column in the whole matrix of the first true element of `found`, a mask of the block `rows`."""
     row, column = np.unravel_index(int(found.argmax()), found.shape)
     return rows.start + int(row), int(column)

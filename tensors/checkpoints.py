@@ -39,7 +39,8 @@ _TYPES = {
 class Checkpoint:
     """A compressed matrix. Quantised stored values also have codes and scales."""
 
-    #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format, or else are codes.
+    #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format; if there is no such
+    #: type, they are codes.
     compressed: Compressed
     quantised: Quantised | None = None  #: Codes and scales of the stored values, or None if not quantised
 
@@ -67,7 +68,7 @@ class Checkpoint:
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """Return codes as values of the numpy or ``ml_dtypes`` type of their format, if there is one, or else as codes."""
+    """Return codes as values of the numpy or ``ml_dtypes`` type of their format; without such a type, as codes."""
     name = _TYPES.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name else quantised.codes
 
@@ -104,10 +105,9 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
         text["element_format"] = quantised.format.name
         if quantised.scales is not None:
             assert quantised.scale_format
-            blocked = (
-                fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8
-            )  # block scales in 128x4 layout are bytes
-            layout = options.scale_layout or ("rows" if blocked else fmt.scale_layout)
+            # The 128x4 layout holds only one-byte scales.
+            too_wide = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8
+            layout = options.scale_layout or ("rows" if too_wide else fmt.scale_layout)
             arrays[fmt.scales] = SCALE_LAYOUTS[layout].pack(quantised.scales)
             text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block), "scale_layout": layout}
         if quantised.tensor_scale is not None:
@@ -119,12 +119,12 @@ def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
     """Raise an `OperandError` for values or scales that kernels of marlin_24 cannot read."""
     scales = quantised.scale_format.name if quantised and quantised.scale_format else "no scales"
     if not quantised or quantised.format.name not in ("s4", "s8") or scales != "f16":
-        content = f"{quantised.format.name} with {scales}" if quantised else "numbers"
+        content = f"{quantised.format.name} with {scales}" if quantised else "unquantised numbers"
         raise OperandError(f"marlin_24 needs s4 or s8 with f16 scales, by recipe channel or group, not {content}")
     if quantised.block not in (64, quantised.codes.shape[1]):
         raise OperandError(f"marlin_24 needs a scale per row or per 64 stored values, not per {quantised.block}")
     if options.scale_layout not in (None, "marlin_24"):
-        raise OperandError(f"marlin_24 needs its own layout of scales, not {options.scale_layout}")
+        raise OperandError(f"marlin_24 needs the scale layout marlin_24, not {options.scale_layout}")
 
 
 def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str, options: PackingOptions) -> None:
@@ -204,7 +204,7 @@ def read_compressed(
     except Error as error:
         raise FileError(f"{path}: {error}") from None
     except (KeyError, ValueError, ArithmeticError) as error:
-        raise FileError(f"{path}: the text metadata is not understood ({error})") from None
+        raise FileError(f"{path}: the text metadata is invalid ({error})") from None
 
 
 def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
@@ -214,7 +214,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
     if len(prefixes) != 1:
         raise FileError(
             f"{file.path} holds {len(prefixes)} matrices with a tensor {keys[0]!r}"
-            + (f", of {', '.join(repr(one.removesuffix('.')) for one in prefixes[:5])}: name one" if prefixes else "")
+            + (f": {', '.join(repr(one.removesuffix('.')) for one in prefixes[:5])}; name one" if prefixes else "")
         )
     return prefixes[0]
 

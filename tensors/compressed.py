@@ -71,9 +71,9 @@ class SparsityError(Error):
     Attributes
     ----------
     granularity : Granularity
-        The structure.
+        Requested sparsity structure.
     total, chunks : int
-        Number of chunks with too many non-zero units, and of all chunks.
+        Number of chunks with too many non-zero units, and number of all chunks.
     first : tuple of Crowded
         The first chunks with too many non-zero units, at most ten.
     """
@@ -124,7 +124,7 @@ def structure(granularity: Granularity) -> tuple[int, int, int]:
 
 
 def natural_rule(granularity: Granularity) -> str:
-    """Return the metadata rule that allows the most nibbles for a granularity: ``tf32`` or ``plain``."""
+    """Return the metadata rule that defines the most nibbles for a granularity: ``tf32`` for 1:2, else ``plain``."""
     return "tf32" if granularity.stored == 1 else "plain"
 
 

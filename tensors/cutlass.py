@@ -59,14 +59,14 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 
 
 def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word. Rows are already reordered.
+    """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word, whose rows are already reordered.
 
     Parameters
     ----------
     row : ndarray of int, shape (rows, 1)
-        Reordered row of every row.
+        Index of each row after the reordering.
     column : ndarray of int, shape (1, columns)
-        Column of every word; their number is even.
+        Column of each word. The number of columns is even.
 
     Returns
     -------
@@ -98,7 +98,11 @@ class Atom:
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return an atom from memory strides of the digits of the row (8, 2, rest) and of the column (half, 2, rest)."""
+    """Return an atom whose memory address is the sum of strides times mixed-radix digits of row and column.
+
+    The digits of a row are row % 8, row // 8 % 2 and row // 16. The digits of a column are column % half,
+    column // half % 2 and column // (2 half).
+    """
     m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
     m0, m1, m2, k0, k1, k2 = strides
     logical = m % 8 * m0 + m // 8 % 2 * m1 + m // 16 * m2 + k % half * k0 + k // half % 2 * k1 + k // (2 * half) * k2
@@ -121,7 +125,7 @@ def atom_sm90(bits: int, tile_k: int) -> Atom:
     Raises
     ------
     OperandError
-        There is no such atom.
+        CUTLASS has no atom for this element width or this K tile.
 
     Notes
     -----

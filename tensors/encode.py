@@ -58,7 +58,7 @@ def encode(values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_ro
     largest, beyond = _largest_codes(fmt)
     over = codes > largest
     if not saturate and beyond is None:
-        _refuse(over, values, fmt, first_row, "has neither infinity nor NaN for what is beyond its range")
+        _refuse(over, values, fmt, first_row, "has neither infinity nor NaN for a value beyond its range")
     codes[over] = largest if saturate or beyond is None else beyond
     quiet = (1 << fmt.fraction_bits) - 1 if fmt.specials is Specials.NAN else 1 << max(fmt.fraction_bits - 1, 0)
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
@@ -96,7 +96,7 @@ def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np
         # `base` is even, so even codes have even significands and rint() rounds ties to the even
         # code. A carry out of the significand increments the exponent.
         return base + np.rint(significands).astype(np.int64)
-    # A format without fraction bits has no even neighbour. IEEE 754 takes the larger one.
+    # In a format without fraction bits no significand is even. IEEE 754 then rounds a tie to the larger number.
     return base + (significands >= 1.5)
 
 

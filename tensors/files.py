@@ -24,7 +24,7 @@ __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matri
 #: Suffixes of files that can be read and written. Files with suffix ``.npy`` or ``.pt`` can only be read.
 SUFFIXES = (".safetensors", ".npz")
 
-_NO_WHOLE = "is no whole {} file"
+_INCOMPLETE = "is not a complete {} file"
 #: Name of the numpy or ``ml_dtypes`` type by element type of safetensors.
 _SAFETENSORS_TYPES = {
     "F64": "float64",
@@ -126,7 +126,7 @@ def open_tensors(path: Path) -> TensorFile:
 
 
 def _open_npy(path: Path) -> TensorFile:
-    return TensorFile(path, ("",), {}, lambda _: _native(path, read_array(path, _NO_WHOLE.format(path.suffix))))
+    return TensorFile(path, ("",), {}, lambda _: _native(path, read_array(path, _INCOMPLETE.format(path.suffix))))
 
 
 def _native(path: Path, array: NDArray) -> NDArray:
@@ -140,7 +140,7 @@ def _native(path: Path, array: NDArray) -> NDArray:
 
 
 def _open_npz(path: Path) -> TensorFile:
-    refusal = _NO_WHOLE.format(path.suffix)
+    refusal = _INCOMPLETE.format(path.suffix)
 
     def member(name: str) -> NDArray:
         with read_arrays(path, refusal) as archive:
@@ -156,7 +156,7 @@ def _open_npz(path: Path) -> TensorFile:
             metadata = {str(key): str(value) for key, value in text.items()}
             types = dict(json.loads(metadata.pop(_TYPES, "{}")))
         except (ValueError, TypeError, RecursionError):
-            raise FileError(f"{path}: the member {_METADATA} is not a JSON object") from None
+            raise FileError(f"{path}: the member {_METADATA} does not hold a JSON object") from None
     else:
         types = {}
 
@@ -174,13 +174,13 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # A pipe raises an error here. The library would wait for its data.
+    with opened(path):  # Raises an error for a pipe, on which safe_open() would wait for data.
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except safetensors.SafetensorError as error:
-        raise FileError(f"{path} is no whole .safetensors file ({error})") from None
+        raise FileError(f"{path} is not a complete .safetensors file ({error})") from None
     # safetensors has checked the header and the size of the data. Mapping keeps large tensors out of memory.
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -276,12 +276,12 @@ def check_output(path: Path) -> None:
     Raises
     ------
     FileError
-        Its suffix is not in :data:`SUFFIXES`, its folder does not exist, or a package is not installed.
+        The suffix of the file is not in :data:`SUFFIXES`, its folder does not exist, or a package is not installed.
     """
     if path.suffix not in SUFFIXES:
         raise FileError(f"{path} must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise FileError(f"{path} cannot be written ({path.parent} is no folder)")
+        raise FileError(f"{path} cannot be written ({path.parent} is not a folder)")
     if path.suffix == ".safetensors":
         needed("safetensors")
 

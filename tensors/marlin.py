@@ -26,8 +26,8 @@ __all__ = [
 _ROWS, _STORED = 64, 16
 #: Number of chunks per 16-bit metadata word.
 _WORD = 4
-#: Order in memory of the address digits of :func:`_sizes`, by element width. The last digit is in the low bits of a
-#: word.
+#: Digits of :func:`_sizes` in the order in which they form a memory address, by element width. The last digit is in the
+#: low bits of a word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
     8: ("step", "block", "group", "quad", "row", "half", "low", "high"),
@@ -35,7 +35,7 @@ _ORDERS = {
 
 
 def _sizes(rows: int, stored: int) -> dict[str, int]:
-    """Return the mixed-radix digits of row n and of stored column k, each with the number of values that it can have.
+    """Return the mixed-radix digits of row n and of stored column k, each with its radix.
 
     n = 64 * block + 8 * group + 4 * half + row, and k = 16 * step + 8 * high + 2 * quad + low. Lane 4 * group + quad of
     a warp holds the element.
@@ -119,7 +119,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
     Raises
     ------
     OperandError
-        The arrays are not those of such a weight.
+        The types or shapes of the arrays are not those of marlin_24.
     """
     bits = marlin_bits(packed, meta)
     rows, columns = meta.shape[1] // 2, len(meta) * _STORED
@@ -133,7 +133,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return the weight row whose scale is at each of 64 memory positions. One scale per row keeps the order."""
+    """Return the weight row whose scale is at each of 64 memory positions. With one group, scales are not permuted."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 
@@ -157,8 +157,8 @@ def to_marlin_scales(scales: NDArray) -> NDArray:
 
     Notes
     -----
-    compressed-tensors 0.10.2 leaves two groups (K = 256) in order, because it compares the group with K / 2. vLLM's own
-    packing and its kernel permute them; so does this function.
+    compressed-tensors 0.10.2 does not permute the scales of two groups (K = 256), because it compares the group size
+    with K / 2. vLLM's own packing and vLLM's kernel permute them, and this function does the same.
     """
     rows, groups = scales.shape
     if scales.dtype.itemsize != 2 or rows % _ROWS:

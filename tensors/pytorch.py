@@ -1,8 +1,8 @@
 """PyTorch tensors of a running program, and tensors loaded safely from ``.pt`` files.
 
-A ``.pt`` file is an archive with a pickle and the bytes of every storage. It is checked before PyTorch reads it
-(weights only). Its size must match its headers, and its pickle may only name the classes of tensors and of dictionaries
-of tensors. A file with any other name is refused, whatever PyTorch would do with it.
+A ``.pt`` file is an archive with a pickle and the bytes of every storage. This module checks the file before PyTorch
+loads it with ``weights_only``: its size must match its headers, and its pickle may name only the classes of tensors and
+of dictionaries of tensors. A pickle that names anything else is rejected, even if PyTorch would accept it.
 """
 
 import pickletools
@@ -122,8 +122,8 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
     Raises
     ------
     OperandError
-        The tensor is compressed only along the other axis, the shapes of its parts do not match, or it is one of
-        cuSPARSELt without its GPU.
+        The tensor is compressed only along the other axis, or the shapes of its parts do not match. cuSPARSELt
+        compressed the tensor, and its GPU is not present.
     """
     if any("CUSPARSELT" in kind.__name__ for kind in type(tensor).__mro__):
         dense = _expanded_by_cusparselt(name, tensor)
@@ -155,7 +155,7 @@ def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
-            raise TypeError  # Without the GPU of the tensor, PyTorch would multiply by an identity matrix of this size.
+            raise TypeError  # Without the GPU, to_dense() would multiply the tensor by a large identity matrix.
         dense = tensor.to_dense()
     except (AttributeError, TypeError, RuntimeError):
         raise OperandError(
@@ -182,7 +182,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     Raises
     ------
     FileError
-        It is not such a file, is truncated, or holds an object other than tensors; or PyTorch is not installed.
+        The file is not a ``.pt`` file, is truncated, or holds other objects than tensors; or PyTorch is not installed.
     """
     with opened(path) as file:
         try:
@@ -198,7 +198,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         except (FileError, OSError):
             raise
         except Exception as error:  # A damaged file can raise any error of the modules zip, pickle and PyTorch.
-            raise FileError(f"{path} is no whole .pt file ({reason_of(error)})") from None
+            raise FileError(f"{path} is not a complete .pt file ({reason_of(error)})") from None
     if not tensors:
         raise FileError(f"{path} holds no tensor, but {type(loaded).__name__}")
     return tensors
@@ -216,12 +216,15 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
         return [tensor]
     parts = [part for name in _PARTS if (part := getattr(tensor, name, None)) is not None]
     if not parts or any(type(part) is not torch.Tensor for part in parts):
-        raise ValueError("a semi-structured tensor lacks its values")
+        raise ValueError("a semi-structured tensor has no values")
     return parts
 
 
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
-    """Raise an error if a ``.pt`` archive is too short or its pickle creates more than tensors. Return its sizes."""
+    """Raise an error if a ``.pt`` archive is too short or its pickle creates other objects than tensors.
+
+    Return the sizes of the members of the archive in bytes, and 0.
+    """
     file.seek(0)
     if not zipfile.is_zipfile(file):
         raise ValueError("the file is not a zip archive, which PyTorch writes since version 1.6")
@@ -240,8 +243,8 @@ def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
             raise ValueError(f"the pickle has the opcode {opcode.name}, which is not accepted")
         if opcode.name == "GLOBAL" and not _is_of_tensors(str(argument)):
             raise FileError(
-                f"{path} holds an object that is no tensor, {'.'.join(str(argument).split())}: objects are not loaded; "
-                "torch.save(model.state_dict(), ...) writes tensors alone"
+                f"{path} holds an object that is not a tensor, {'.'.join(str(argument).split())}: such objects are not "
+                "loaded; torch.save(model.state_dict(), ...) writes only tensors"
             )
     return {0, *(member.file_size for member in members)}
 

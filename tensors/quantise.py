@@ -34,7 +34,7 @@ RECIPES: dict[str, Recipe] = {
     for record in (
         Recipe(
             "plain",
-            "a cast; integers are divided by one scale, the largest magnitude over the largest code",
+            "a cast to floats; for integers, all elements are divided by one scale, largest magnitude / largest code",
             (),
             None,
             None,
@@ -42,7 +42,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "mx",
-            "blocks of 32 with a scale 2**(floor(log2(largest magnitude)) - largest exponent of the format)",
+            "blocks of 32 elements with scale 2**(floor(log2(largest magnitude)) - largest exponent of the format)",
             ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"),
             32,
             "ue8m0",
@@ -50,8 +50,8 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "nvfp4",
-            "blocks of 16 with a scale of largest magnitude / 6 / tensor scale, the tensor scale being the largest "
-            "magnitude of all / (6 * 448)",
+            "blocks of 16 elements with scale largest magnitude / 6 / tensor scale; the tensor scale is the largest "
+            "magnitude of the matrix / (6 * 448)",
             ("e2m1",),
             16,
             "ue4m3",
@@ -59,7 +59,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "group",
-            "blocks of 64 stored values, 128 columns of 2:4, with a scale of largest magnitude / 7.5, or 127.5 for s8",
+            "blocks of 64 stored values (128 columns of 2:4) with scale largest magnitude / 7.5, or / 127.5 for s8",
             ("s8", "s4"),
             64,
             "f16",
@@ -67,7 +67,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "channel",
-            "rows with a scale of largest magnitude / 7.5, or 127.5 for s8",
+            "one scale per row: largest magnitude / 7.5, or / 127.5 for s8",
             ("s8", "s4"),
             None,
             "f16",
@@ -230,7 +230,7 @@ def _container_bits(fmt: Format) -> int:
     return next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
 
 
-#: Type of a function that returns the codes of block scales from the largest magnitudes of the blocks.
+#: Type of a function that returns the codes of block scales, given the largest magnitude of each block.
 Scaler = Callable[[NDArray[np.float64]], NDArray]
 
 

@@ -46,7 +46,7 @@ class PackingOptions:
 
 @dataclass(frozen=True)
 class SoftwareFormat:
-    """A software format."""
+    """Memory format in which one software stores compressed matrices: array names, pack and unpack functions."""
 
     name: str  #: Name of the format, a key in :data:`SOFTWARE_FORMATS`
     meaning: str
@@ -59,7 +59,7 @@ class SoftwareFormat:
     source: str  #: Document or source file that defines the layout
     scales: str = "scales"  #: Name of the array that holds the block scales
     scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
-    #: Function ``implied(arrays)``: returns the text metadata that follows from the arrays of a file by other software.
+    #: Function ``implied(arrays)``: derives the text metadata from the arrays, for files of other software without it.
     implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 
 
@@ -234,7 +234,7 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     def tiles(matrix: NDArray) -> NDArray:
         return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
 
-    # A tf32 element is a float32 in memory and in registers. Only an unpacked e2m1 is shifted within its byte.
+    # A tf32 element is a float32 in memory and in registers. Only an e2m1 in a byte is shifted within its byte.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.to_registers(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
@@ -282,7 +282,7 @@ def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
     if (bad := equal & (pairs != 0).any(-1)).any():
         row, chunk = (int(part) for part in np.argwhere(bad)[0])
         raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), "plain")
-    # The bitmask has no order and always has two bits set per chunk: an empty chunk keeps elements 0 and 1.
+    # A bitmask cannot express the order of two indices and has two bits set per chunk. Empty chunks keep elements 0, 1.
     i0, i1 = np.where(equal, 0, i0), np.where(equal, 1, i1)
     values = np.where((i0 > i1)[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
     kept = (np.arange(4) == i0[..., None]) | (np.arange(4) == i1[..., None])
@@ -355,7 +355,7 @@ SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
     for record in (
         SoftwareFormat(
             "natural",
-            "row-major values, and nibbles one in a byte",
+            "row-major values, and one metadata nibble per byte",
             _VALUES,
             _pack_natural,
             _unpack_natural,
@@ -402,7 +402,7 @@ SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
         ),
         SoftwareFormat(
             "tilelang",
-            "TileLang: row-major metadata in words of 16 bits, 32 with elements of 8 and 4 bits",
+            "TileLang: row-major metadata in 16-bit words, or in 32-bit words with elements of 8 or 4 bits",
             _VALUES,
             _pack_tilelang,
             _unpack_tilelang,

@@ -64,7 +64,7 @@ PRODUCERS: dict[str, Producer] = {
             (0b0100, 0b0100, 0b1000, 0b1100),
             0b0100,
             clears=False,
-            source="compressed-tensors, sparse-24-bitmask: the two largest magnitudes, here the lower index first",
+            source="compressed-tensors, sparse-24-bitmask: two largest magnitudes; among equal ones the lower index",
         ),
     )
 }
@@ -72,7 +72,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a table of nibbles by the set of non-zero units (bit u for unit u), or 0 if the set is too large."""
+    """Return a table of nibbles; bit u of an index tells whether unit u is non-zero. Sets of too many units give 0."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -152,7 +152,7 @@ def _check_shape(matrix: NDArray, granularity: Granularity) -> None:
 def _check_comparable(magnitudes: NDArray[np.float64], rows: slice) -> None:
     missing = np.isnan(magnitudes)
     if missing.any():
-        raise OperandError("NaN has no magnitude to prune by: row {}, column {}".format(*place(missing, rows)))
+        raise OperandError("pruning cannot order a NaN by magnitude: row {}, column {}".format(*place(missing, rows)))
 
 
 def sparsify(

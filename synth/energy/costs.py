@@ -21,7 +21,7 @@ class Activity:
     """Toggle counts of the nets of a netlist."""
 
     cycles: int  #: Simulated cycles
-    toggles: Mapping[Bit, int]  #: By net
+    toggles: Mapping[Bit, int]  #: Toggle count of each net
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ def costs_of(
 ) -> Costs:
     """Return the energy per toggle of every net of a netlist.
 
-    * Charging: a toggle of a net takes C V^2 / 2, where C is the capacitance of the pins of the net. It is counted in
-      the stage of the net's driver. Wires have no capacitance.
+    * Charging: a toggle of a net takes C V^2 / 2, where C is the capacitance of the pins of the net. This energy is
+      counted in the stage of the net's driver. Wires have no capacitance.
     * Internal energy: a toggle of an output takes the mean over rise and fall, and over all inputs to which the library
-      relates it. The tables are evaluated at the load of the output and at the transition times of the inputs. These
-      are the longest over all paths; at ports they are zero.
+      relates the output. The tables are evaluated at the load of the output and at the longest transition times of the
+      inputs over all paths. The transition times of ports are zero.
 
-    `stages` has the stage of each cell, and `inside` the netlists of the boxes, by module: their input pins load the
-    nets outside. For the netlist of a box, `outside` is the capacitance in pF that each output charges outside; the
-    pins of its inputs are counted where these are driven. The energy of the nets of the clock is counted in the stages
-    of the cells that they reach.
+    `stages` has the stage of each cell, and `inside` the netlists of the boxes, by module. The input pins of a box load
+    the nets of `netlist`. If `netlist` is itself the netlist of a box, `outside` is the capacitance in pF that each of
+    its outputs charges outside the box, and the charging of its input nets is omitted, because it is counted in the
+    netlist outside. The energy of the clock nets is counted in the stages of the cells that they reach.
     """
     electrical = cells.electrical
     loads = net_loads(netlist, electrical, inside)

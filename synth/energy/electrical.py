@@ -55,7 +55,7 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 class ElectricalPin:
     """Electrical data of one pin of a library cell: energies and transition times."""
 
-    capacitance: float  #: In pF
+    capacitance: float  #: Capacitance in pF
     #: Energy in pJ of a rise and of a fall of the pin, by related input pin. The empty name means no related pin.
     energies: tuple[tuple[str, Mapping[str, Table]], ...]
     #: Transition times of a rise and of a fall of an output pin, by related input pin.
@@ -64,9 +64,9 @@ class ElectricalPin:
 
 @dataclass(frozen=True)
 class ElectricalCell:
-    """A cell."""
+    """Electrical data of one library cell: pins, leakage and, for a register, its data and clock pin."""
 
-    pins: Mapping[str, ElectricalPin]  #: By name
+    pins: Mapping[str, ElectricalPin]  #: Pins of the cell, by name
     leakage: float  #: Leakage power of the cell, in the library's unit of leakage power
     #: Names of a register's data pin and clock pin. Both are empty for other cells.
     data: str = ""
@@ -80,10 +80,10 @@ class ElectricalCell:
 class ElectricalLibrary:
     """Electrical data of a cell library."""
 
-    name: str  #: File name
+    name: str  #: Name of the liberty file
     voltage: float  #: Supply voltage in V
     leakage_nanowatts: float  #: Size of the library's unit of leakage power, in nW
-    cells: Mapping[str, ElectricalCell]  #: By name
+    cells: Mapping[str, ElectricalCell]  #: Cells of the library, by name
     unit: str = "fJ"  #: Unit of the energies in reports
     scale: float = 1000.0  #: Factor that converts energies in the library's tables to energies in reports
     digits: int = 0  #: Number of decimal places of energies in reports
@@ -119,7 +119,7 @@ class ElectricalLibrary:
             raise Error(f"{library.name} has no energies: no cell has a group internal_power")
         unit = re.fullmatch(r"([\d.]+)([munp]?)W", root.values.get("leakage_power_unit", "1nW"))
         if not unit:
-            raise Error(f"{library.name} has leakage in {root.values['leakage_power_unit']}, not in a unit of power")
+            raise Error(f"{library.name} has the leakage unit {root.values['leakage_power_unit']}, not a unit of power")
         if "nom_voltage" not in root.values:
             raise Error(f"{library.name} does not state its nominal voltage")
         nanowatts = finite(unit[1]) * {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}[unit[2]]

@@ -31,10 +31,10 @@ _MAPPED = "mapped.json"
 def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
     """Return the netlist of a row (a metadata decoder and a dot-product unit), mapped to library cells.
 
-    It includes the registers at its cuts, but not those in front of it. A library with empty text stands for static
-    CMOS gates. With `by_module` each module is mapped separately, so that every cell has a stage; otherwise the flat
-    netlist is mapped, as by ``sptc area``. Raise an `Error` if the library lacks a cell, and a `BackendError` if Yosys
-    is not installed or fails.
+    The netlist includes the registers at the pipeline cuts, but no registers in front of the row. A library with empty
+    text stands for static CMOS gates. With `by_module` each module is mapped separately, so that every cell has a
+    stage; otherwise the flat netlist is mapped, as by ``sptc area``. Raise an `Error` if the library lacks a cell, and
+    a `BackendError` if Yosys is not installed or fails.
     """
     return _mapped(_netlist(config), library, by_module=by_module)
 
@@ -71,7 +71,7 @@ def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Seque
 
 
 def _netlist(config: CoreConfig) -> Netlist:
-    """Return the RTLIL of a row whose enable input is one. Without enable logic, no register is in a loop."""
+    """Return the RTLIL of a row whose enable input is constant one, so that no register has a feedback loop."""
     m = Module()
     m.submodules.row = row = Row(replace(config, rows=1, columns=1))
     step = Signal(row_step_layout(config), name="step")

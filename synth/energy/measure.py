@@ -115,10 +115,10 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. Reports show `name` for its operands.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. `name` names the operands in reports.
 
-        The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
-        :func:`~sptc.synth.energy.operands.streamed`.
+        Each tile of the operands is a chain of instructions along K, see :mod:`sptc.synth.energy.operands`; errors are
+        those of :func:`~sptc.synth.energy.operands.streamed`.
         """
         steps = streamed(self.config, instruction, arch, operands, self.compute)
         activity, stages = self.taken(instruction, steps)
@@ -156,9 +156,9 @@ def _streams_of(steps: int) -> int:
 
 
 def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
-    """Split a stream of steps, shape (steps, words), into parallel streams. The first steps are repeated to fill them.
+    """Split a stream of steps, shape (steps, words), into parallel streams of equal length.
 
-    Every stream has some cycles more than the pipeline needs to fill.
+    Steps are repeated to fill the streams. Every stream is longer than the latency of the pipeline.
     """
     streams = _streams_of(len(steps))
     cycles = max(-(-len(steps) // streams), latency + _LEAST_COUNTED)

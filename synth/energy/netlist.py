@@ -25,15 +25,12 @@ class CellLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Read one module of a Yosys JSON netlist. `boxes` are the names of modules with netlists of their own.
-
-        Raise an `Error` if a cell is neither in the library nor a box.
-        """
+        """Add the electrical data of a library's liberty text. Errors are those of :meth:`.ElectricalLibrary.of`."""
         return cls(library, ElectricalLibrary.of(library))
 
     @cached_property
     def functions(self) -> Mapping[tuple[str, str], str]:
-        """Return the logic function of each cell output in liberty syntax, by (cell, output)."""
+        """Logic function of each cell output in liberty syntax; the keys are pairs (cell name, output pin)."""
         return {(cell.name, pin): function for cell in self.library.cells for pin, function in cell.outputs}
 
     def is_register(self, kind: str) -> bool:

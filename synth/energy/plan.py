@@ -55,8 +55,8 @@ class Plan:
     def of(cls, netlist: MappedNetlist, cells: CellLibrary, *, glitches: bool = False) -> "Plan":
         """Plan the simulation of a netlist. Gates have a delay of one time unit with `glitches`, otherwise none.
 
-        Errors are those of :func:`~sptc.synth.energy.netlist.levels_of`, and an `Error` if the data of a register is
-        not an input pin.
+        Errors are those of :func:`~sptc.synth.energy.netlist.levels_of`, and an `Error` if the library has a register
+        whose next state is not an input pin.
         """
         levels = levels_of(netlist, cells)
         registers: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
@@ -68,7 +68,7 @@ class Plan:
                     if cell.clock:
                         if cell.data not in pins:
                             raise Error(
-                                f"{cells.library.name} has a register with the data {cell.data}, not an input pin"
+                                f"{cells.library.name} has a register whose data {cell.data!r} is not an input pin"
                             )
                         registers[function, cell.states].append((pins[cell.data], net))
                     else:
@@ -117,7 +117,7 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        """Number of rows that are assigned."""
+        """Number of rows that are already assigned to nets."""
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
@@ -128,7 +128,7 @@ class _Rows:
         return slice(first, self.count)
 
     def places(self, nets: Iterable[Bit]) -> Places:
-        """Return the rows of nets."""
+        """Return the simulation rows of these nets."""
         return np.array([self.of[net] for net in nets], np.intp)
 
 

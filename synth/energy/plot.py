@@ -18,13 +18,13 @@ __all__ = ["plot"]
 
 
 def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Draw the energy by stage as bars in SVG. If operands have several shares of zeros, add a plot against them.
+    """Draw the energy by stage as bars in SVG. If several shares of zeros were measured, also plot energy against them.
 
     Errors are those of :func:`~sptc.infra.figures.picture`.
     """
-    scale, amount = 1e-3, "energy of a kept product [pJ]"
+    scale, amount = 1e-3, "energy per kept product [pJ]"
     if not cells.library.text:
-        scale, amount = 1.0, "gate equivalents that switch, of a kept product"
+        scale, amount = 1.0, "switched gate equivalents per kept product"
     lines: dict[Instruction, list[tuple[float, float]]] = defaultdict(list)
     for result in results:
         if (share := share_of_zeros(result.operands)) is not None:

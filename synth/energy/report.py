@@ -71,8 +71,8 @@ def _against_dense(results: Sequence[Measured]) -> list[str]:
         if result.instruction.sparse and (twin := dense.get(_key(result))) and twin.total:
             ratio, name = result.total / twin.total, result.instruction.a.name
             lines.append(
-                f"{name}, {result.operands}: a kept product takes {_changed(ratio)} than the dense instruction's, "
-                f"and a logical one {_changed(ratio / 2)}"
+                f"{name}, {result.operands}: energy per kept product {_changed(ratio)} than for the dense instruction, "
+                f"per kept or skipped product {_changed(ratio / 2)}"
             )
     return ["", *lines] if lines else []
 

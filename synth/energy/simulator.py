@@ -32,10 +32,10 @@ def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
 class Simulator:
     """Simulates a netlist of library cells and counts the toggles of its nets.
 
-    A cycle is :meth:`begin`, a :meth:`put` for each input that changes, and :meth:`settle`. Registers begin at zero and
-    load their data in every cycle. If the gates of the plan have delays, all toggles of their outputs until the netlist
-    settles are counted. Otherwise a net toggles at most once per cycle. A net has a number of 64-bit words, with 64
-    streams each; `cycles` counts the cycles of all streams together.
+    For each cycle, call :meth:`begin`, :meth:`put` for each changed input, and :meth:`settle`. Registers begin at zero
+    and load their data in every cycle. If the gates of the plan have delays, all toggles of their outputs until the
+    netlist settles are counted. Otherwise a net toggles at most once per cycle. The values of a net are stored in
+    64-bit words, each for 64 streams; `cycles` counts the cycles of all streams together.
     """
 
     def __init__(self, plan: Plan, words: int) -> None:

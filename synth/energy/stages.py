@@ -30,9 +30,9 @@ _INSIDE_MULTIPLY = {
 def stage_of(cell: str, *, of_warp: bool = False) -> str:
     """Return the stage of a combinational cell, which is one of :data:`STAGES`.
 
-    If the netlist was mapped module by module, Yosys ``flatten`` has put the module names before that of the cell.
-    `of_warp` says that the cell is in the logic around the units of a warp. Cells between the stages, and all cells of
-    a flat netlist, are :data:`LOGIC`.
+    If the netlist was mapped module by module, Yosys ``flatten`` has put the module names in front of the cell name.
+    With `of_warp`, the cell is in the logic around the units of a warp. Cells between the stages, and all cells of a
+    flat netlist, are :data:`LOGIC`.
     """
     match = _PLACES.match(cell)
     places = re.sub(r"[\\]", "", match[1]).rstrip(".").split(".") if match else []

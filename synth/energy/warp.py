@@ -84,7 +84,7 @@ class MappedWarp:
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
-        """Return the number of instructions at the start whose toggles are not counted, because the pipeline fills."""
+        """Return the number of first instructions whose toggles are not counted, because the pipeline is not full."""
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
@@ -94,11 +94,11 @@ class MappedWarp:
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` with 16 rows whose formats the units support. Reports show `name` for its operands.
+        """Measure an ``mma`` with 16 rows whose formats the units support. `name` is the operands' name in reports.
 
-        The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
-        streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few
-        tiles.
+        Each tile of the operands is a chain of instructions along K, see :mod:`sptc.synth.energy.operands`; tiles that
+        do not fill all streams are left out. Raise an `Error` if the results of warp and golden model differ, or there
+        are too few tiles.
         """
         items = [*_items(self.config, instruction, arch, operands)]
         uncounted = self._uncounted(instruction)
@@ -167,12 +167,12 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert nets of one box, with streams for all boxes, to nets of all boxes in order."""
+    """Reorder values of one box's nets, with a word of streams per box, to values of the nets of all boxes in order."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert nets of all boxes in order to nets of one box, with streams for all boxes."""
+    """Reorder values of the nets of all boxes to values of one box's nets, with a word of streams per box."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 

@@ -188,7 +188,7 @@ def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "precious"
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(FileError, match=rf"cannot hold the state of a work \({name} is no plain file\)$"):
+    with pytest.raises(FileError, match=rf"cannot hold the state of a work \({name} is not a plain file\)$"):
         Journal(folder, "work")
 
 

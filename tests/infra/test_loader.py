@@ -178,7 +178,7 @@ def test_damaged_libraries_are_made_anew(
         path = built("thing.so", written(whole))
         path.unlink()  # this process has mapped the file, so truncation would crash it
         path.write_bytes(spoilt)
-        with pytest.raises(BackendError, match=r"cannot be loaded \(it is truncated, or for another kind of machine"):
+        with pytest.raises(BackendError, match=r"cannot be loaded \(it is truncated, or for another CPU architecture"):
             load_library(path)
         assert capsys.readouterr().err == ""
         assert number_of(built("thing.so", written(whole))) == 1

@@ -75,7 +75,7 @@ def test_abc_takes_more_processor_time_than_its_limit(tmp_path: Path) -> None:
 def test_a_script_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPTC_TOOL_GIB", "0.5")
     monkeypatch.setattr("sptc.infra.yosys._PROGRAM", "bytearray(1 << 30)")
-    sentence = r"^Yosys ran out of memory: it may take 0\.5 GiB, and SPTC_TOOL_GIB sets another limit$"
+    sentence = r"^Yosys ran out of memory: the limit is 0\.5 GiB, and SPTC_TOOL_GIB sets another limit$"
     with pytest.raises(BackendError, match=sentence):
         run_yosys(tmp_path, "")
     monkeypatch.setenv("SPTC_TOOL_GIB", "-1")

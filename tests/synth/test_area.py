@@ -144,7 +144,7 @@ def test_a_format_that_cannot_be_left_out(least: CoreConfig) -> None:
     measurement = survey(replace(least, formats=("s8",), sparse=False), Recipe(), jobs=1, closer=("format",))
     (share,) = measurement.formats
     assert (share.without, share.amounts) == (None, {})
-    assert "\nnot without s8: formats must be a tuple of at least one format, not ()\n" in table(measurement)
+    assert "\nno unit without s8: formats must be a tuple of at least one format, not ()\n" in table(measurement)
 
 
 @pytest.mark.regression

@@ -84,7 +84,7 @@ def test_comments_without_an_end(library: Library) -> None:
     hours.
     """
     assert plain("a /* b\n */ /* " + "/* " * (1 << 20)) == "a  \n /* " + "/* " * (1 << 20)
-    with pytest.raises(FileError, match=r"^x is not a liberty file: line \d+ is no statement$"):
+    with pytest.raises(FileError, match=r"^x is not a liberty file: line \d+ is not a statement$"):
         parsed(plain(f"{library.text} /* more"), "x")
 
 
@@ -128,7 +128,7 @@ def test_energy_tables_and_libraries_without_them() -> None:
         ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
-        ('"1nW"', '"1hp"', "has leakage in 1hp, not in a unit of power"),
+        ('"1nW"', '"1hp"', "has the leakage unit 1hp, not a unit of power"),
         ("nom_voltage : 2.0;", "", "does not state its nominal voltage"),
     ):
         with pytest.raises(Error, match=f"^power.lib {message}$"):
@@ -171,7 +171,7 @@ def test_hostile_text(library: Library, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"^.*deep\.lib is not a liberty file that holds cells$"):
         Library.read(path)
     path.write_text(library.text.replace("area : 4;", "area 4;"))
-    with pytest.raises(FileError, match=r"^.*deep\.lib is not a liberty file: line \d+ is no statement$"):
+    with pytest.raises(FileError, match=r"^.*deep\.lib is not a liberty file: line \d+ is not a statement$"):
         Library.read(path)
     pins = "".join(f"pin (A{i}) {{ direction : input; }}" for i in range(3000))
     path.write_text(library.text.replace("cell (BUF) {", f"cell (WIDE) {{ area : 1; {pins} }} cell (BUF) {{"))

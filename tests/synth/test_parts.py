@@ -86,8 +86,9 @@ def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sptc.synth.parts.black_box_of_unit", lambda config, unit: "")
     by_name = {part.name: part for part in warpgroup_parts(TINY)}
     assert {name: part.count for name, part in by_name.items()} == {
-        "unit": 4, "groups, waits and flags": 1, "instruction slots": 1, "fetch of operands": 1, "panels or mma": 2,
-        "registers to operands, results to registers": 2, "control of an array": 2, "decoder of a row": 2,
+        "unit": 4, "wgmma groups, waits and flags": 1, "instruction slots": 1, "fetch of operands": 1,
+        "panels or mma": 2, "registers to operands, results to registers": 2, "control of an array": 2,
+        "decoder of a row": 2,
     }  # fmt: skip
     assert by_name["unit"].netlist is None
     for part in by_name.values():

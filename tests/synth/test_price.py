@@ -191,4 +191,4 @@ def test_orders_of_the_ports(library: Library, tmp_path: Path) -> None:
     assert values["points"][1]["unit"]["scatter_percent"]["area"] == [*dense.scatter["area"]]
     plot_sweep(points_of_grid, recipe, tmp_path / "sweep.svg")
     text = (tmp_path / "sweep.svg").read_text()
-    assert all(word in text for word in ("s8, sparse", "s8, dense", "medians and ends of 3 port orders"))
+    assert all(word in text for word in ("s8, sparse", "s8, dense", "medians and ranges of 3 port orders"))

@@ -51,12 +51,12 @@ def test_files_that_are_cut_short_or_noise(suffix: str, tmp_path: Path, rng: np.
     data = whole.read_bytes()
     for length in {0, 1, 7, 8, 40, len(data) // 2, len(data) - 1, *rng.integers(0, len(data), 10).tolist()}:
         part.write_bytes(data[:length])
-        with pytest.raises(FileError, match=rf"part{suffix} is no whole {suffix} file \(.+\)$") as caught:
+        with pytest.raises(FileError, match=rf"part{suffix} is not a complete {suffix} file \(.+\)$") as caught:
             read_matrix(part)
         assert "\n" not in str(caught.value)
     for _ in range(20):
         part.write_bytes(rng.bytes(200))
-        with pytest.raises(FileError, match="is no whole"):
+        with pytest.raises(FileError, match="is not a complete"):
             read_matrix(part)
 
 
@@ -72,7 +72,7 @@ def test_types_of_elements(tmp_path: Path) -> None:
         (np.ones((2, 2), bool), "must hold floats or integers, not bool"),
         (np.ones((2, 2, 2)), r"must have two axes, not shape \(2, 2, 2\)"),
         (np.ones((2, 2), ml_dtypes.bfloat16), "does not state the type of its elements of 2 bytes"),
-        (np.array([[{}]], object), "is no whole .npy file"),
+        (np.array([[{}]], object), "is not a complete .npy file"),
     ):
         np.save(path, array, allow_pickle=True)
         with pytest.raises(FileError, match=message):
@@ -89,7 +89,7 @@ def test_types_of_elements(tmp_path: Path) -> None:
 def test_a_missing_package_and_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileError, match=r"x\.npy must end in \.safetensors or \.npz"):
         check_output(tmp_path / "x.npy")
-    with pytest.raises(FileError, match=r"none is no folder"):
+    with pytest.raises(FileError, match=r"none is not a folder"):
         write_tensors(tmp_path / "none" / "x.npz", {}, {})
     (tmp_path / "x.npz").mkdir()
     with pytest.raises(FileError, match="cannot be written"):
@@ -105,11 +105,11 @@ def test_a_missing_package_and_where_nothing_can_be_written(tmp_path: Path, monk
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, x=np.ones((2, 2)), __metadata__=np.array("[1]"))
-    with pytest.raises(FileError, match="__metadata__ is not a JSON object"):
+    with pytest.raises(FileError, match="__metadata__ does not hold a JSON object"):
         open_tensors(path)
     np.save(tmp_path / "x.npy", np.ones((2, 2)))
     (tmp_path / "x.npy").rename(path)
-    with pytest.raises(FileError, match=r"x\.npz is no whole \.npz file"):
+    with pytest.raises(FileError, match=r"x\.npz is not a complete \.npz file"):
         read_matrix(path)
     for name, message in (
         ("missing.npy", r"missing\.npy cannot be read \(No such file"),
