@@ -50,7 +50,8 @@ def add_parser(commands: Commands) -> None:
     switch(parser, "--by-stage", "also measure each stage of the unit", dest="stage")
     switch(parser, "--warpgroup", "also measure the parts of a warpgroup: four arrays and their operand fetch")
     switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")
-    add(parser, "combinational", note="; do not measure the array")
+    text = "replace the pipeline registers of the unit by wires; do not measure the array"
+    add(parser, "combinational", help=text)
     switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
     add(parser, "orders")
     add(parser, "plot", help="draw the area of the stages or of the array parts (extra: area)")

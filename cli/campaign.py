@@ -77,7 +77,7 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
         "--shards", type=integer(1), metavar="N", help="stop after N shards, including those of earlier runs"
     )
     limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
-    add(parser, "tiles", default=DEFAULT_TILES, note=" per shard (default %(default)s)")
+    add(parser, "tiles", default=DEFAULT_TILES, help="number of random tiles per shard (default %(default)s)")
     add(parser, "seed", note=" (default: random, and printed)")
     parser.add_argument(
         "--state",
@@ -190,7 +190,7 @@ class _Run:
     def _contradicted(self) -> list[str]:
         """Return the names of coverage bins that were hit although they are declared unreachable.
 
-        Such a hit is a failure even where all shards agree.
+        A hit of an unreachable bin fails the campaign even if no shard has a mismatch.
         """
         groups = self.record.coverage or ()
         return [f"{group.configuration} {group.name}: {name}" for group in groups for name in group.contradicted(3)]
@@ -257,12 +257,12 @@ class _Run:
         }
         reproduced = reproducer(shard, pool)
         if reproduced is None:
-            return description | {"note": "the shard agrees now; begin another campaign"}
+            return description | {"note": "the shard has no mismatch when it is run again; begin another campaign"}
         try:
             write(path, reproduced.file)
         except FileError as error:
             print(f"{' '.join(self.command)}: {error}", file=sys.stderr)
-            return description | {"note": "its reproducer is not written"}
+            return description | {"note": "the register file that reproduces the mismatch is not written"}
         first, fmt = reproduced.mismatch, shard.instruction.d
         for name, code in (("computed", first.computed), ("expected", first.expected)):
             description[name] = str(code) if first.is_flag else f"0x{code:0{fmt.bits // 4}x}"
@@ -275,7 +275,7 @@ class _Run:
             differ = f"{totals.mismatches:,} of {totals.outputs:,} outputs differ"
             yield Check(preset, pair, "\n".join([differ, *self._mismatch_as_text()]) if totals.mismatches else "")
         for name in self._contradicted():
-            yield Check("coverage", name, "was reached, but is declared unreachable")
+            yield Check("coverage", name, "the bin was hit, but is declared unreachable")
 
     def _as_json(self, interrupted: bool) -> str:
         record = self.record
@@ -294,11 +294,11 @@ class _Run:
         return json.dumps(result, indent=1)
 
     def _print(self) -> None:
-        """Print the verdict, what differs, and on request the table of all pairs of formats."""
+        """Print the verdict, the first mismatch, unreachable bins that were hit, and on request the table of pairs."""
         contradicted = self._contradicted()
         print_verdict(self._verdict(len(contradicted)), not (self.record.failed or contradicted))
-        lines = self._mismatch_as_text() + [f"reached, but declared unreachable: {name}" for name in contradicted]
-        if lines := lines + [self._table()] * self.options.verbose:
+        lines = [f"coverage bin hit, but declared unreachable: {name}" for name in contradicted]
+        if lines := self._mismatch_as_text() + lines + [self._table()] * self.options.verbose:
             print("\n".join(lines))
 
     def _verdict(self, contradicted: int) -> str:
@@ -310,7 +310,7 @@ class _Run:
         shards = f"{counted(total.shards, 'shard')} and {counted(len(pairs), 'pair')} of formats"
         if names := sorted(f"{preset}: {pair}" for (preset, pair), one in pairs.items() if one.mismatches):
             return f"{total.mismatches:,} of {counted(total.outputs, 'output')} of {shards} differ, in {listed(names)}"
-        reached = f", but {counted(contradicted, 'coverage bin')} declared unreachable reached" if contradicted else ""
+        reached = f", but {counted(contradicted, 'unreachable coverage bin')} hit" if contradicted else ""
         return f"all {counted(total.outputs, 'output')} of {shards} equal{reached}: {speed}"
 
     def _table(self) -> str:

@@ -20,7 +20,7 @@ def add_parser(commands: Commands) -> None:
         'bash: eval "$(sptc completion bash)" in ~/.bashrc; zsh: write it to a file _sptc in a folder of $fpath; '
         "fish: write it to ~/.config/fish/completions/sptc.fish.",
     )
-    command.add_argument("shell", choices=_SHELLS, help="shell that reads the script")
+    command.add_argument("shell", choices=_SHELLS, help="shell for which the script is written")
     command.set_defaults(execute=_execute)
 
 

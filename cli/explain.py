@@ -72,7 +72,7 @@ def add_parser(commands: Commands) -> None:
         help="explain this metadata nibble instead of an instruction, e.g. 0b0110 or 6",
     )
     add(parser, "svg", help="draw the layouts (extra: area)")
-    add(parser, "json", note="; it lists every element")
+    add(parser, "json", help="print one JSON object with every element, and nothing else")
     parser.set_defaults(execute=_execute)
 
 

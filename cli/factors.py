@@ -68,8 +68,8 @@ def add_transpose(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -
 
 def add_format(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", note: str) -> None:
     """Add the option for the element format of A and B."""
-    words = f" of A and B, or both, such as e4m3,e5m2{note}"
-    add(parser, "format", note=words, choices=None, type=_formats, metavar="FORMAT")
+    text = f"number format of A and B, or one format for each, such as e4m3,e5m2{note}"
+    add(parser, "format", help=text, choices=None, type=_formats, metavar="FORMAT")
 
 
 def _formats(word: str) -> str:
@@ -100,7 +100,7 @@ def factors(options: argparse.Namespace, names: str = "ab") -> dict[str, Any]:
     for name in names:
         found[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")
         if name == "b" and options.transpose_b and isinstance(found[name], np.ndarray):
-            found[name] = found[name].T  # compressed matrices, also compressed B, are stored along K
+            found[name] = found[name].T  # a compressed B is stored as N x K already
     return found
 
 

@@ -106,7 +106,7 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
         metavar=("M", "N", "K"),
         help="generate random matrices, A pruned, instead of reading files",
     )
-    add(parser, "seed", default=0, note=" of --random (default %(default)s)")
+    add(parser, "seed", default=0, help="seed of the random numbers of --random (default %(default)s)")
     add(parser.add_mutually_exclusive_group(), "prune", "check")
     add(parser, "producer", default="pytorch", note=" (default %(default)s)")
     add(parser, "nan", default="error", note=" (default %(default)s)")
@@ -116,8 +116,8 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
 def _add_way(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("method of summation")
     operation = group.add_mutually_exclusive_group()
-    add_format(operation, " (default: those of their types, or f16)")
-    add(operation, "instruction", note=" (default: the one that a library would use)")
+    add_format(operation, " (default: the formats of the data types of A and B, or f16)")
+    add(operation, "instruction", note=" (default: the instruction that a library would use)")
     group.add_argument(
         "--scales",
         choices=("ue8m0", "ue4m3"),

@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc gpu`` to the command line."""
     parser = commands.add_parser(
         "gpu",
-        help="compare an NVIDIA GPU with the golden model, or record it",
+        help="compare an NVIDIA GPU with the golden model, or record its results",
         description="Run sparse and dense mma and wgmma on the NVIDIA GPU of this machine (extra: cuda).",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
     )
     record.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to, created if missing")
     add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all of the GPU)")
-    add(record, "tiles", default=64, note=" per instruction (default %(default)s)")
+    add(record, "tiles", default=64, help="number of random tiles per instruction (default %(default)s)")
     switch(record, "--least", "draw floats near the smallest exponent instead of random bits")
     add(record, "seed", default=0, note=" (default %(default)s)")
     record.set_defaults(execute=_record)
@@ -82,7 +82,7 @@ def _add_measurements(actions: Commands) -> None:
         "cycles",
         help="count the cycles that instructions take",
         description="Repeat instructions on one SM and count the cycles from one instruction to the next. Loops "
-        "differ in the number of warps, in whether groups overlap, in the location of A (registers or "
+        "differ in the number of warps, in the overlap of wgmma groups, in the location of A (registers or "
         "shared memory) and in the swizzle. Further loops run wgmma and mma together. Operands are zero. "
         "For emulated instructions, operands are computed again before each instruction.",
     )
@@ -91,7 +91,7 @@ def _add_measurements(actions: Commands) -> None:
         "instruction",
         nargs="+",
         default=[],
-        help="instructions to measure (default: one of every kind of the GPU)",
+        help="instructions to measure (default: one of every kind that the GPU has)",
     )
     add(cycles, "output", required=True, metavar="FILE.csv")
     cycles.set_defaults(execute=_cycles)
@@ -128,7 +128,7 @@ def _info(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     if options.record:
         require_writable(options.record)
-    # The process that forks the workers must not open the GPU, so a separate process queries it.
+    # The process that forks the workers must not open the GPU, so a separate process queries the GPU.
     with local_pool(1) as pool:
         [gpu] = chain.from_iterable(pool.run(device, [()]))
     if not options.json:

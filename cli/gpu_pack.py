@@ -38,7 +38,8 @@ def add_actions(actions: Commands) -> None:
         help="compare the results of a script of `sptc gpu pack` with the model",
         description="Compare the results that a script of `sptc gpu pack` wrote with the model. A row is one "
         "instruction with one sparsity selector. If a row differs, name the neighbours of the model that "
-        "give its results. Exit status 0: every row is as modelled. 1: a row differs or was not run.",
+        "give its results: models that are wrong in one parameter or rule. Exit status 0: every row equals the model. "
+        "1: a row differs or was not run.",
     )
     judge.add_argument(
         "results", type=Path, metavar="RESULTS.json", help="file of results that the script of `sptc gpu pack` wrote"
@@ -92,8 +93,8 @@ def _judge(options: argparse.Namespace) -> int:
     ]
     for key, counts in rules.items():
         lines.append(
-            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows as built, {counts['alternative']} with the "
-            f"alternative, {counts['neither']} with neither"
+            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows agree with the rule as built, "
+            f"{counts['alternative']} with its alternative, {counts['neither']} with neither"
         )
     return print_result(options, values, "\n".join(lines), good=right == len(judged))
 
@@ -109,13 +110,13 @@ def _verdict(row: RowJudgement) -> str:
     if row.as_modelled:
         return "as modelled"
     if row.judgement is None:
-        return "differs; the words were left out"
+        return "differs; the file does not contain the results of this row"
     if row.explained_by:
         return f"as with {', and as with '.join(row.explained_by)}"
     judgement = row.judgement
     return (
-        f"{judgement.differing} of {judgement.outputs} outputs differ, and {judgement.beside} words beside D; nearest: "
-        f"{judgement.nearest or 'the right model'}, which gives {judgement.explained}"
+        f"{judgement.differing} of {judgement.outputs} outputs differ, and {judgement.beside} words outside D; nearest "
+        f"model: {judgement.nearest or 'the right model'}, which gives {judgement.explained} outputs"
     )
 
 

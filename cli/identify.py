@@ -66,10 +66,10 @@ def add_parser(commands: Commands) -> None:
         "diagnose",
         help="find the fault that explains a wrong matrix product",
         description="Search for the method of summation that gives every bit of Y = A B. If none does, search for a "
-        "fault: outputs in other places, operands read from other places or of another type, wrong metadata or scales, "
-        "slices of K that are missing or added twice, accumulators that are not cleared or not kept, and results that "
-        "are rounded otherwise. Print the verdict and a map of the outputs that differ. A fault explains a product "
-        "only if it gives every bit. Exit status 0: the product is correct or explained. 1: it is not.",
+        "fault: outputs at wrong positions, operands read from wrong positions or as another type, wrong metadata or "
+        "scales, slices of K that are missing or added twice, accumulators that are not cleared or not kept, and wrong "
+        "rounding of results. Print the verdict and a map of the outputs that differ. A fault explains a product "
+        "only if it gives every bit. Exit status 0: the product is correct or a fault explains it. 1: no fault does.",
     )
     _add_search_options(parser)
     add(parser, "svg", help="draw the map of the outputs that differ (extra: area)")
@@ -81,10 +81,10 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for a product, its factors, and known properties of its kernel."""
     add_matrices(parser, "aby")
     add_transpose(parser)
-    add_format(parser, " (default: those of their types)")
+    add_format(parser, " (default: the formats of their data types)")
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
-    add(parser, "instruction", help="try only this instruction (default: all of the format)")
+    add(parser, "instruction", help="try only this instruction (default: all instructions of the format)")
     switch(parser, "--dense", "for a dense A only: try dense instructions")
     add(parser, "prune")
     add(parser, "nan", default="error", note=" (default %(default)s)")

@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
     switch(sparsity, "--dense", "for a dense A only: list dense instructions")
     form = parser.add_mutually_exclusive_group()
     switch(form, "--markdown", "print a Markdown table")
-    add(form, "json", note="; it lists every instruction in full")
+    add(form, "json", help="print one JSON object with every instruction, and nothing else")
     parser.set_defaults(execute=_execute)
 
 

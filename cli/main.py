@@ -123,12 +123,12 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str, *, titles: Mapping[str, str], **words: Any) -> None:
         super().__init__(prog, **words)
         self._titles = titles
-        self._action_max_length = 4 + len("instructions")  # so that each command takes one line
+        self._action_max_length = 4 + len("instructions")  # the longest command; each command takes one line
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
         if isinstance(action, argparse._SubParsersAction):
-            return text.partition("\n\n")[2]  # without a heading of its own
+            return text.partition("\n\n")[2]  # drop the heading COMMAND
         title = self._titles.get(action.dest)
         return f"\n  {title}:\n{text}" if title else text
 
@@ -182,9 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
-        this program, 130 interrupted, 141 the reader of standard output has left.
+        this program, 130 interrupted, 141 the reader of standard output closed the pipe.
     """
-    if sys.stdout is None:  # otherwise an opened file would get descriptor 1
+    if sys.stdout is None:  # the next file to be opened would get descriptor 1 and be overwritten
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -243,7 +243,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
             if path.resolve() in outputs:
                 raise Error(f"{flag(outputs[path.resolve()])} and {flag(name)} name the same file {path}")
             outputs[path.resolve()] = name
-        if isinstance(path, Path) and name != "output":  # which can be a folder
+        if isinstance(path, Path) and name != "output":  # --output can name a folder
             require_writable(path)
     if any(getattr(options, name, None) for name in ("plot", "svg")):
         from ..infra.figures import check_plotting
@@ -260,7 +260,8 @@ def _defect(command: str, error: Exception, words: Sequence[str]) -> int:
     """Report an unexpected error in one sentence, or with a traceback if ``--debug`` is given."""
     if _DEBUG in words:
         raise error
-    return _failed(command, f"a defect of sptc: {type(error).__name__}: {error}; `sptc {_DEBUG} ...` says where", 70)
+    message = f"a defect of sptc: {type(error).__name__}: {error}; `sptc {_DEBUG} ...` prints the traceback"
+    return _failed(command, message, 70)
 
 
 def _discard_output() -> None:

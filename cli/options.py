@@ -92,7 +92,7 @@ def positive(word: str) -> float:
 
 
 def split(word: str) -> int | tuple[int, ...]:
-    """Parse a number of slices of K, or a comma-separated list with the number of K tiles in each slice."""
+    """Parse ``--split-k``: the number of slices of K, or a comma-separated list of the K tiles in each slice."""
     first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
     return (first, *others) if others else first
 
@@ -152,7 +152,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     # Datapaths
     "preset": {"choices": PRESETS, "help": "preset of the datapath; `sptc presets` lists all"},
     "formats": {"type": words, "metavar": "LIST", "help": "comma-separated element formats, e.g. f16,e4m3"},
-    "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below 2**E"},
+    "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below the largest exponent"},
     "fp8_alignment": {
         "type": integer(0),
         "metavar": "F",
@@ -161,7 +161,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "products": {"type": integer(1), "metavar": "N", "help": "number of kept products that are added in one step"},
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
     "top": {"help": "module of the datapath"},
-    "mux": {"choices": MUXES, "help": "operand multiplexers of the units"},
+    "mux": {"choices": MUXES, "help": "implementation of the operand multiplexers of the units"},
     "cuts": {
         "type": _cuts,
         "metavar": "LIST",

@@ -156,7 +156,7 @@ class _Recorder:
             self.record.write(self._path)
 
     def finish(self) -> None:
-        """Remove proofs that no property needs from the record, provided that all proofs of this run succeeded."""
+        """Drop the recorded proofs that are not part of this run, provided that all proofs of this run succeeded."""
         from ..formal.record import Record, source_digest
 
         if not self._missing:

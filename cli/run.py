@@ -28,18 +28,18 @@ def add_parser(commands: Commands) -> None:
         help="replay register files and compare with the recorded results",
         description="Replay register files on the hardware and on the golden model. Compare the results with each "
         "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200 and, "
-        "unless the back end is a GPU or --arch is given, dot products of seven GPUs and single words of a B200 that "
-        "others recorded. The table lists cycles as interval/latency of one instruction: for wgmma with A in "
+        "unless the back end is a GPU or --arch is given, dot products of seven GPUs and single result words of a "
+        "B200 that others recorded. The table lists cycles as interval/latency of one instruction: for wgmma with A in "
         "registers, then with A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has "
         "simulated_cycles: the cycles of all tiles in the simulated hardware, from the first instruction accepted to "
         "the last result.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     add(parser, "backend", choices=BACKENDS, default="rtl", note=" (default %(default)s)")
-    add(parser, "arch", note=" (default: that of each file)")
+    add(parser, "arch", note=" (default: the architecture named in each file)")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="treatment of undefined metadata nibbles")
     parser.add_argument("--limit", type=integer(1), metavar="N", help="replay at most N random tiles of each file")
-    add(parser, "seed", default=0, note=" of --limit (default %(default)s)")
+    add(parser, "seed", default=0, help="seed of the random choice of tiles for --limit (default %(default)s)")
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
     )

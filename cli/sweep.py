@@ -21,7 +21,7 @@ def add_parser(commands: Commands) -> None:
         "kept products per cycle. With a liberty file, also list kept products per nanosecond. The axes of the grid "
         "are the options with several values.",
     )
-    add(parser, "formats", nargs="+", default=[PRESETS["hopper"].formats], note=" (default: those of hopper)")
+    add(parser, "formats", nargs="+", default=[PRESETS["hopper"].formats], note=" (default: formats of preset hopper)")
     for name, value in (
         ("alignment", CoreConfig.alignment_bits),
         ("step_bytes", CoreConfig.step_bytes),

@@ -50,7 +50,7 @@ def add_parser(commands: Commands) -> None:
         "--result-bytes",
         type=integer(1),
         metavar="N",
-        help="with --product: bytes per element of the result in memory (default: those of the accumulator)",
+        help="with --product: bytes per element of the result in memory (default: size of the accumulator type)",
     )
     add(parser, "json", help="print one JSON list of all instructions and nothing else")
     add(parser, "svg", help="draw the rate of wgmma over N, and its limits (extra: area)")

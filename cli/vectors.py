@@ -120,7 +120,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
 
 
 def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
-    """Return the first of some options that the user gave, as written on the command line; empty if none was given."""
+    """Return the first of these options that is on the command line, e.g. ``--pack``; an empty text if none is."""
     spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment"}
     present = [name for name in names if getattr(options, name) not in (None, False, [])]
     return spellings.get(present[0], flag(present[0])) if present else ""

@@ -37,7 +37,7 @@ class Link:
     c: int
     products: float | int  #: Exact sum of the products of the instruction, rounded once to a float
     d: int
-    wanted: bool  #: Whether the result, stored as an output, would give the expected code of Y
+    wanted: bool  #: Whether storing this result, after epilogue and rounding, gives the expected code of Y
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +77,11 @@ class OutputChain:
             c, d = (f"{as_code(code, i.d.bits)} ({_number(as_number(code, i.d))})" for code in (link.c, link.d))
             rows.append((str(link.slice), str(link.instruction), c, _number(link.products), d))
         widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
-        lines = [f"the last {len(shown)} of its {len(self.links)} instructions:" if shown[-1] is self.links[-1] else
-                 f"instructions of its {len(self.links)}, up to where the wanted value would come from:"]  # fmt: skip
+        total = len(self.links)
+        if shown[-1] is self.links[-1]:
+            lines = [f"the last {len(shown)} of the {total} instructions of this output:"]
+        else:
+            lines = [f"{len(shown)} of the {total} instructions, up to the one that gives the wanted value:"]
         marks = ["", *(" <- wanted" if link.wanted else "" for link in shown)]
         for row, mark in zip(rows, marks, strict=True):
             lines.append("  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) + mark)
@@ -89,7 +92,7 @@ class OutputChain:
         codes = self.miss.got, self.miss.wanted
         values = decode_codes(np.array(codes, np.uint32), FORMATS[way.result]).tolist()
         stored, expected = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
-        after = "" if self.miss.output.epilogue.is_empty else ", before what is done to it"
+        after = "" if self.miss.output.epilogue.is_empty else ", before the epilogue"
         lines.append(f"  stored {stored}, wanted {expected}; exact sum of all products {_number(self.exact)}{after}")
         return "\n".join(lines)
 
@@ -97,7 +100,7 @@ class OutputChain:
 def chain_of(miss: Miss) -> OutputChain:
     """Recompute the first differing output with the golden model, instruction by instruction.
 
-    `miss` is the nearest way, from :func:`sptc.identify`.
+    `miss` has the output and the best matching method of summation, from :func:`sptc.identify`.
     """
     output = miss.output
     chains = Chains(output.factors, output.way.arch, backend("golden"))

@@ -26,17 +26,17 @@ def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         lines.append(
             f"{row['file']}: {row['instruction']} on {row['arch']}, {row['cases']} cases of "
-            f"{row['candidates']} candidates, tells {len(row['told_apart'])} neighbours apart"
+            f"{row['candidates']} candidates, distinguishes {len(row['told_apart'])} neighbours"
         )
         if len(rows) == 1:
-            lines += [f"  {name}: cannot differ, since {reason}" for name, reason in row["same"].items()]
+            lines += [f"  {name}: cannot give other results, since {reason}" for name, reason in row["same"].items()]
         lines += [f"  {name}: {sentence}" for name, sentence in row["missed"].items()]
-        lines += [f"  the same results: {'; '.join(names)}" for names in row["alike"]]
+        lines += [f"  neighbours with equal results: {'; '.join(names)}" for names in row["alike"]]
     total = packs_total(rows)
     pairs = total["told_apart"] + total["missed"]
     lines.append(
         f"total: {total['packs']} packs, {total['cases']} cases; {total['told_apart']} of {pairs} pairs of instruction "
-        f"and neighbour told apart; {total['same']} that cannot differ"
+        f"and neighbour distinguished; {total['same']} pairs cannot differ"
     )
     return "\n".join(lines)
 
@@ -73,18 +73,18 @@ def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | Non
     """Return the comparison of results with a pack as text; `place` is ``first`` of a :func:`judgement_as_dict`."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
-        return f"all {outputs} outputs of {title} are right; {len(pack.told_apart)} neighbours would have shown"
+        return f"all {outputs} outputs of {title} are right; the pack rules out {len(pack.told_apart)} neighbours"
     lines = [f"{judgement.differing} of {outputs} outputs of {title} differ"]
     if judgement.beside:
-        lines.append(f"{judgement.beside} words of tensor memory beside D differ")
+        lines.append(f"{judgement.beside} words of tensor memory outside D differ")
     if place:
         lines.append(
             f"first: case {place['case']}, row {place['row']}, column {place['column']}: wanted {place['wanted']} "
             f"({place['wanted_number']}), got {place['got']} ({place['got_number']})"
         )
         if judgement.explained_by:
-            lines.append(f"these are the results with {', as well as with '.join(judgement.explained_by)}")
+            lines.append(f"the results are those of a model with {', or with '.join(judgement.explained_by)}")
         else:
             nearest = judgement.nearest or "the right model"
-            lines.append(f"nearest: {nearest}, which gives {judgement.explained} of {outputs} outputs")
+            lines.append(f"nearest model: {nearest}, which gives {judgement.explained} of {outputs} outputs")
     return "\n".join(lines)

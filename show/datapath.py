@@ -27,8 +27,8 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
     grid, top = 250.0, 170.0
     width, height = grid + len(columns) * _PITCH_X + 20, top + len(rows) * _PITCH_Y + 60
     units = config.rows * config.columns
-    words = f"{config.rows} x {config.columns} units, a tile a cycle, latency {config.latency} cycles; "
-    words += "a result that is not taken stops the whole pipeline"
+    words = f"{config.rows} x {config.columns} units, one tile per cycle, latency {config.latency} cycles; "
+    words += "a result not accepted stalls the whole pipeline"
     picture = Diagram(max(width, 640), height, f"core of {config.name}", words, theme)
     picture.heading(_LEFT, f"core of {config.name}", words)
     bits = 8 * config.step_bytes
@@ -42,8 +42,8 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
             if row is not None and column is not None:
                 at = (grid + across * _PITCH_X, y, *_UNIT)
                 picture.box(at, [f"unit {row}, {column}", f"{config.slots} slots"], "exact")
-    words = f"in: C of {units} outputs, {32 * units} bits; out: D of these"
-    words += f", and flags of {config.chunks} chunks of each row" if config.sparse else ""
+    words = f"input: C of {units} outputs, {32 * units} bits; output: D of these {units} outputs"
+    words += f", and flags of {config.chunks} chunks per row" if config.sparse else ""
     picture.text(_LEFT, height - 24, words, size=12, anchor="start", kind="quiet")
     return picture
 
@@ -82,7 +82,7 @@ def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
     """Draw a warp: registers, the multiplexer that selects operands of the array, the array, and the results."""
     config.require_warp()
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
-    words += "cycles a step of K"
+    words += "cycles per step of K"
     picture = Diagram(900, 300, f"warp of {config.name}", words, theme)
     picture.heading(_LEFT, f"warp of {config.name}", words)
     for place, (name, count) in enumerate((("A", 4), ("B", 4), ("C", 4), ("metadata", 1))):
@@ -101,17 +101,17 @@ def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
         picture.arrow((695, 222), (695, 276), head=False)
         picture.arrow((695, 276), (315, 276), head=False)
         picture.arrow((315, 276), (315, 260))
-        picture.text(505, 288, "the second step of K goes on from the first", size=10, kind="quiet")
+        picture.text(505, 288, "the second step of K starts from the results of the first", size=10, kind="quiet")
     return picture
 
 
 def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a warpgroup: its four tensor cores."""
+    """Draw a warpgroup: its four tensor cores, the fetch of operands, and the instruction slots."""
     config.require_warp()
     top, pitch, height = 96.0, 84.0, 64.0
     bottom = top + WARPS * pitch
-    words = f"{WARPS} arrays of {config.rows} x {config.columns} units; a panel of eight columns of B takes each "
-    words += f"{config.warp_blocks} cycles"
+    words = f"{WARPS} arrays of {config.rows} x {config.columns} units; each array multiplies a panel of eight "
+    words += f"columns of B in {config.warp_blocks} cycles"
     picture = Diagram(900, bottom + 80, f"warpgroup of {config.name}", words, theme)
     picture.heading(_LEFT, f"warpgroup of {config.name}", words)
     _boxes_of_fetch(picture, top, bottom)
@@ -138,44 +138,44 @@ def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
 
 def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
     """Draw the operand supply of a warpgroup: shared memory, its single port, and the stored instructions with A."""
-    picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
+    picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes per cycle"], "operand")
     picture.arrow((_LEFT + 130, top + 70), (210, top + 70))
-    picture.box((210, top, 210, 140), ["operand fetch", "a core matrix a cycle, B first", "two panels of B"], "logic")
+    picture.box((210, top, 210, 140), ["operand fetch", "a core matrix per cycle, B first", "two panels of B"], "logic")
     picture.text(440, top + 58, "B", size=10, kind="quiet")
     words = ["instructions", f"A of {WARPS} x {LANES} lanes x {REGISTERS}", "metadata, descriptors", "commit, wait"]
     picture.box((_LEFT, bottom - 120, 156, 120), words, "operand", size=10)
     picture.arrow((_LEFT + 156, bottom - 60), (210, bottom - 60))
     picture.box(
         (210, bottom - 120, 210, 120),
-        ["two instructions held", "while one multiplies,", "A of the next arrives"],
+        ["two instruction slots", "while one multiplies,", "A of the next is fetched"],
         "logic",
     )
     picture.arrow((315, top + 140), (315, bottom - 120))
-    picture.text(323, (top + bottom + 20) / 2, "A, if it is in memory", size=10, anchor="start", kind="quiet")
+    picture.text(323, (top + bottom + 20) / 2, "A, if in shared memory", size=10, anchor="start", kind="quiet")
 
 
 def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
     """Draw the tensor cores of a CTA: tensor memory and shared memory, the logic that reads them, and eight arrays."""
     config.require_warp()
-    words = f"{ARRAYS} arrays of {config.rows} x {config.columns} units; a panel of eight columns of B takes each "
-    words += f"{config.warp_blocks} cycles"
+    words = f"{ARRAYS} arrays of {config.rows} x {config.columns} units; each array multiplies a panel of eight "
+    words += f"columns of B in {config.warp_blocks} cycles"
     picture = Diagram(980, 500, f"tcgen05 of {config.name}", words, theme)
     picture.heading(_LEFT, f"tcgen05 of {config.name}", words)
     box, arrow, text = picture.box, picture.arrow, picture.text
-    box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
+    box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes per cycle"], "operand")
     box((_LEFT, 226, 140, 110), ["tensor memory", f"{TENSOR_LANES} lanes", f"x {_TENSOR_COLUMNS} columns"], "operand")
     box((_LEFT, 376, 140, 80), ["commands", "multiply, commit", "two instructions"], "operand")
     arrow((_LEFT + 140, 141), (210, 141))
-    box((210, 96, 190, 90), ["operand fetch", "a core matrix a cycle,", "B first"], "logic")
+    box((210, 96, 190, 90), ["operand fetch", "a core matrix per cycle,", "B first"], "logic")
     arrow((_LEFT + 140, 266), (210, 266))
-    box((210, 226, 190, 80), ["tensor operands", "a column a cycle: metadata,", "block scales, A"], "logic")
+    box((210, 226, 190, 80), ["tensor operands", "one column per cycle:", "metadata, block scales, A"], "logic")
     arrow((_LEFT + 140, 416), (210, 416))
-    box((210, 376, 190, 80), ["instruction slots", "while one multiplies,", "operands of the next arrive"], "logic")
+    box((210, 376, 190, 80), ["instruction slots", "while one multiplies, the", "next fetches its operands"], "logic")
     arrow((400, 120), (680, 120))
-    text(540, 110, "B, a panel for all arrays", size=10, kind="quiet")
+    text(540, 110, "one panel of B for all arrays", size=10, kind="quiet")
     arrow((400, 160), (450, 200))
     arrow((400, 250), (450, 230))
-    box((450, 186, 160, 60), ["stored A", f"{ARRAYS} x {WARP_ROWS} rows, two"], "logic", size=10)
+    box((450, 186, 160, 60), ["stored A", f"{ARRAYS} x {WARP_ROWS} rows, twice"], "logic", size=10)
     arrow((610, 216), (680, 216))
     arrow((400, 290), (450, 296))
     box((450, 266, 160, 60), ["stored words", "metadata, block scales"], "logic", size=10)
@@ -194,9 +194,8 @@ def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
         words_of_array = [f"array {array}", lanes, f"{config.rows} x {config.columns} units"]
         box((690, 96.0 + 92 * place, 170, 72), words_of_array, "exact")
     text(775, 316, "...", size=16)
-    text(
-        640, 486, "of a pair of CTAs each takes the other's panels of B in turn", size=10, anchor="start", kind="quiet"
-    )
+    pair = "in a pair of CTAs, the two CTAs provide panels of B alternately"
+    text(640, 486, pair, size=10, anchor="start", kind="quiet")
     return picture
 
 

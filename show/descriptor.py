@@ -65,7 +65,7 @@ class ExplainedDescriptor:
             lines.append(f"  {'  '.join(cells)}{f'  <- {row[4]}' if row[4] else ''}".rstrip())
         lines += self.notes
         problems = self.every_problem
-        wrong = ["wrong:", *(f"  {text}" for text in problems)] if problems else ["nothing is wrong with it"]
+        wrong = ["wrong:", *(f"  {text}" for text in problems)] if problems else ["the descriptor has no errors"]
         return "\n".join([*lines, *wrong])
 
 
@@ -122,7 +122,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             notes += lines
     title = f"shared-memory matrix descriptor of {subject.name if subject else family}"
     if not rest:
-        title += " (bits 48:46 say which)"
+        title += " (family from bits 48:46)"
     return ExplainedDescriptor(
         value=value, bits=64, title=title, fields=fields, notes=tuple(notes), problems=tuple(problems)
     )
@@ -138,7 +138,7 @@ def _tile_problems(subject: Subject, operand: str, tile: SharedTile) -> list[str
     problems = [*tile.problems(shape)]
     other = replace(d, leading_offset=d.stride_offset, stride_offset=d.leading_offset)
     if problems and not [*SharedTile(other, tile.major).problems(shape)]:
-        problems.append("with LBO and SBO exchanged it would fit")
+        problems.append("the tile would fit with LBO and SBO exchanged")
     return problems
 
 
@@ -151,7 +151,8 @@ def _instruction(value: int, rest: str) -> ExplainedDescriptor:
             raise InstructionError(f"only tcgen05.mma has an instruction descriptor, not {rest.split()[0]}")
         opcode = parse_opcode(rest.partition(" ")[0])
         try:
-            notes.append(f"reads {decode_instruction_descriptor(opcode, value).instruction.shape_and_types}")
+            i = decode_instruction_descriptor(opcode, value).instruction
+            notes.append(f"shape and types: {i.shape_and_types}")
         except OperandError as error:
             problems.append(str(error))
     else:
@@ -164,11 +165,11 @@ def _instruction(value: int, rest: str) -> ExplainedDescriptor:
             notes.append(f"accepted by {len(accepted)} opcodes{more}")
             notes += [f"  {one!s:{width}}  {shape}" for one, shape in accepted[:_MOST_READINGS]]
         else:
-            problems.append("no tcgen05.mma accepts it; name one behind the number to see why")
+            problems.append("no tcgen05.mma accepts the descriptor; for the reason, append an opcode to the number")
     return ExplainedDescriptor(
         value=value,
         bits=32,
-        title=f"instruction descriptor, read for {opcode}",
+        title=f"instruction descriptor, decoded for {opcode}",
         fields=instruction_fields(value, opcode),
         notes=tuple(notes),
         problems=tuple(problems),

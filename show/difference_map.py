@@ -29,7 +29,7 @@ _LABELLED = 8
 class DifferenceMap:
     """Map of the differing outputs of a product, divided into cells; rows and columns per cell are powers of two."""
 
-    differing: NDArray[np.bool_]  #: Shape (M, N)
+    differing: NDArray[np.bool_]  #: Whether each output differs, shape (M, N)
 
     def _cells(self, most: tuple[int, int]) -> tuple[NDArray[np.intp], tuple[int, int]]:
         """Return the level of each cell (0: no output differs; 3: all differ), and the rows and columns per cell."""

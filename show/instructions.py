@@ -31,8 +31,8 @@ class _Row:
     name: str
     shapes: str
     types: str
-    #: Instructions of the table row, with their opcodes if ``tcgen05``; all have the same architectures and sparsity.
-    #: One M and N stands for all, because evidence does not depend on M and N.
+    #: Instructions of the table row, with their opcodes if ``tcgen05``. All have the same architectures and sparsity.
+    #: Only one M and N is included, because the evidence does not depend on M and N.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions in PTX syntax
 
@@ -52,7 +52,7 @@ EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in 
 
 
 def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
-    """Yield instructions and their names, those of ``tcgen05`` with shape and types in brackets; `n` lists all N."""
+    """Yield opcode, instruction and JSON entry. A ``tcgen05`` name has shape and types in brackets; `n` lists all N."""
     for row in VARIANTS:
         for i in instructions_of(row):
             yield None, i, {"instruction": str(i)}

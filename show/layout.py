@@ -70,7 +70,7 @@ class Layout:
     operand: str | None = None
     choice: Choice = field(default_factory=Choice)
     tiles: Mapping[str, SharedTile] = field(default_factory=dict)  #: Tiles of ``a`` and ``b`` in shared memory
-    pasted: PastedInstruction | None = None  #: The line of PTX as the user wrote it, with the roles of its operands
+    pasted: PastedInstruction | None = None  #: Line of PTX that the user gave, with the roles of its operands
 
     @cached_property
     def placements(self) -> Placements:
@@ -292,10 +292,10 @@ def _read_line(text: str) -> PastedInstruction | None:
     elif opcode and not line.shape_and_types:
         notes.append(
             f"shape and types are in the register idesc; the layout is that of {i.shape_and_types}. "
-            "Append others in brackets to the opcode."
+            "Append another shape and other types in brackets to the opcode."
         )
     elif not opcode and i.sparse and selector is None:
-        notes.append("the selector of the line is no constant; the layout is that of f = 0")
+        notes.append("the selector of the line is not a constant; the layout is that of f = 0")
     return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
 
 
@@ -309,7 +309,7 @@ def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[
         if role.role in ("a-desc", "b-desc") and role.value is not None:
             for field in shared_fields(role.value, family):
                 if field.problem:
-                    yield f"{role.role} {role.text}: the field {field.name} is wrong; it {field.problem}"
+                    yield f"{role.role} {role.text}: the field {field.name} is wrong: {field.problem}"
 
 
 def _shortened(text: str) -> str:

@@ -72,7 +72,7 @@ def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) 
     """
     shown = [place for place in found.operands if not place.operand.startswith("scale")]
     if not shown:
-        raise OperandError(f"there is nothing to draw: {'; '.join(found.unknown.values()) or 'scales have no picture'}")
+        raise OperandError(f"no operand can be drawn: {'; '.join(found.unknown.values()) or 'scales have no picture'}")
     panels = [_panel(place, i, selector) for place in shown]
     width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * (panel.rows[0][-1].last + 1) for panel in panels))
     height = _TITLE_HEIGHT + sum(panel.height for panel in panels)
@@ -109,7 +109,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
         ]
         for row in range(rows)
     ]
-    # A register of a sparse A covers twice the k range of a register of B. Equal k ranges must have equal widths.
+    # A register of a sparse A covers twice the k range of a register of B. Equal k ranges are drawn with equal widths.
     logical = {"k": 1, "stored": 2, "chunk": i.granularity.logical if i.granularity else 1}.get(across, 0)
     scale = logical * _WORD_WIDTH * i.container_bits / 32 if logical else _WORD_WIDTH / per_word
     headers: list[list[tuple[float, float, str]]] = []

@@ -112,7 +112,7 @@ def _heading(i: Instruction, selector: int) -> list[str]:
             f"valid selectors f: {' '.join(map(str, range(i.sparsity_selectors)))}; shown is f = {selector}",
         ]
     if i.scale_size and i.scale_format:
-        lines.append(f"{i.scale_size} block scales of {i.scale_format.name} a row of A and a column of B")
+        lines.append(f"{i.scale_size} block scales of {i.scale_format.name} per row of A and per column of B")
     return lines
 
 
@@ -225,7 +225,7 @@ def _numerics(i: Instruction, numbers: dict[str, Any]) -> list[str]:
     lines = [f"Numerics on {arch}{f', those of {same}' if same != arch else ''}: {', '.join(words)}"]
     text = _METHODS[Method(numbers["method"])]
     if not numbers["native"] and numbers["method"] == Method.INTEGER.value:
-        text = f"runs as two 8-bit instructions over even and odd elements; {text}"
+        text = f"emulated by two 8-bit instructions, for even and for odd elements; {text}"
     lines += _wrapped(text)
     step = numbers["products_per_addition"]
     values = [f"L = {step} products per addition ({numbers['additions']} x {min(step, i.stored_k)} for K = {i.k})"]

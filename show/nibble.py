@@ -21,7 +21,7 @@ _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
 #: Nibbles that CuTeDSL writes for an empty chunk and for one nonzero at element 0, 1, 2 or 3, from its source code.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: Nibble, content of the chunk of four, and software, for cases that the tables of single nonzeros lack.
+#: Nibble, content of the chunk of four elements, and software, for cases other than one nonzero or none in 2:4.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
@@ -29,7 +29,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield nibble, content of the chunk and software for chunks of four with one nonzero element or none."""
+    """Yield nibble, content of the chunk and software, for 2:4 chunks with one nonzero element or none."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
@@ -87,7 +87,7 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
     delivered = reachable(value, rule, mux)
     words = []
     for number, (index, slot) in enumerate(zip((i0, i1), slots, strict=True)):
-        verb = "reads" if delivered[slot] else f"gives slot {slot} zero, unable to read"
+        verb = "reads" if delivered[slot] else f"gives slot {slot} zero, since it cannot read"
         words.append(f"mux {number} {verb} unit {index}" + (f" for slot {slot}" if delivered[slot] else ""))
     return f"{'slots swap; ' if swaps else ''}{'; '.join(words)}"
 
@@ -111,7 +111,7 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
     ``rules`` has one entry for each rule and granularity, with ``legal``, ``selects`` and ``multiplexers`` by kind of
     mux. ``swapped`` is the nibble that the assembler writes in place of a plain one for 3:1 multiplexers, or None.
     Rules and multiplexers are those of :mod:`sptc.isa.metadata`. The nibbles that producers write
-    (:data:`sptc.tensors.sparsify.PRODUCERS`) were read off their sources.
+    (:data:`sptc.tensors.sparsify.PRODUCERS`) are taken from their source code.
     """
     rules = []
     for (rule, granularity), users in _users().items():
@@ -143,8 +143,9 @@ def nibble_text(value: int) -> str:
     description = nibble_as_dict(value)
     i0, i1 = description["indices"]
     lines = [
-        f"nibble {value:#06b} (0x{value:X}): i0 = {i0} (bits 1:0) is the unit of slot 0, i1 = {i1} (bits 3:2) of 1",
-        "c is the chunk, a unit a quarter of its B: an element (2:4), a pair (4:8, pair-wise) or half an element (1:2)",
+        f"nibble {value:#06b} (0x{value:X}): i0 = {i0} (bits 1:0) is the unit of slot 0, i1 = {i1} (bits 3:2) is "
+        "that of slot 1",
+        "c: chunk index; unit: quarter of a chunk's B: element (2:4), pair (4:8, pair-wise) or half an element (1:2)",
         "",
         f"{'rule':8} {'A is':5} {'legal':6} selects",
     ]
@@ -165,8 +166,8 @@ def nibble_text(value: int) -> str:
     if description["swapped"] is not None:
         swapped = f"{description['swapped']:#06b}"
         lines.append(
-            f"  plain {value:#06b} of f16, bf16, s8 and u8 becomes {swapped} in the assembler, its elements swapped"
+            f"  the assembler replaces plain {value:#06b} of f16, bf16, s8 and u8 by {swapped} and swaps the elements"
         )
     lines += ["", "written by"]
     lines += [f"  {entry['chunk']}: {entry['software']}" for entry in description["producers"]]
-    return "\n".join(lines if description["producers"] else [*lines, "  none of the producers known"])
+    return "\n".join(lines if description["producers"] else [*lines, "  no known software"])

@@ -37,7 +37,7 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
-    """Return the cycles of an instruction, as a dict by location of A if the files have both locations."""
+    """Return the cycles of an instruction, as a dict by location of A if A is in both locations in the files."""
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
@@ -106,7 +106,7 @@ def outcomes_table(outcomes: Sequence[Outcome], files: int) -> str:
         f"{row['evidence']}"
         for row in rows
     ]
-    flags = f", {total['flags']} flags of metadata" if total["flags"] else ""
+    flags = f", {total['flags']} metadata flags" if total["flags"] else ""
     lines.append(
         f"{'total':{width}}  {'':6}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
         f"{len(rows)} instructions, {files} files{flags}"
@@ -125,7 +125,7 @@ def mismatch_text(first: Mapping[str, object] | None, limit: int | None) -> str:
     line = f"row {first['row']}" if "row" in first else f"tensor memory of CTA {first['cta']}, lane {first['lane']}"
     return (
         f"first mismatch: {first['instruction']}, {first['file']}, "
-        f"case {first['case']}{' of those drawn' if limit else ''}, {line}, {place}: "
+        f"case {first['case']}{' of the random tiles' if limit else ''}, {line}, {place}: "
         f"computed {first['computed']} ({first['computed_number']}), "
         f"{first['reference']} {first['expected']} ({first['expected_number']})"
     )

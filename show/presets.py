@@ -44,7 +44,7 @@ def figures_table(config: CoreConfig) -> str:
         outputs = f"{WARP_ROWS} x {WARP_COLUMNS} outputs, {2 * WARP_SEGMENT_BYTES} bytes of A a row"
         rows += [
             (f"cycles of {outputs}", config.warp_interval(steps)),
-            ("latency of these in a warp, cycles", config.warp_latency(steps)),
+            ("latency of the outputs in a warp, cycles", config.warp_latency(steps)),
         ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)

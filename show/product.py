@@ -61,16 +61,16 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
     if changes := report["numerics"]:
         lines.append(f"other numerics: {', '.join(f'{name} {value}' for name, value in changes.items())}")
     if report["scale"] != 1:
-        lines.append(f"one unit of the sums is worth {report['scale']:.9g}: the matrices were divided by scales")
+        lines.append(f"the matrices were divided by scales: multiply the sums by {report['scale']:.9g}")
     kept = f"{report['kept_products']} of {report['dense_products']} products kept"
     lines.append(f"{kept}, {report['instructions']} instructions")
     if report["cycles"]:
         lines.append(f"{report['cycles']} cycles of the array, multipliers {100 * report['utilisation']:.1f} % used")
     lines.append(f"{'error against float64':38} {'largest':>10} {'mean':>10} {'mean of product':>16}")
     meanings = {
-        "arithmetic": "of the operands as computed with",
+        "arithmetic": "of the rounded and pruned operands",
         "whole": "of A and B as given",
-        "dense": "of the same, with A dense",
+        "dense": "of A and B as given, with A dense",
     }
     for name, values in report["errors"].items():
         mean, product = (values[key] / report["outputs"] for key in ("total", "total_reference"))

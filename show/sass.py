@@ -12,8 +12,8 @@ __all__ = ["MachineInstruction", "machine_instruction"]
 #: Maximum number of PTX instructions to print if several match.
 _LISTED = 40
 _MEMORY = (
-    "the name says neither shape, types nor sparsity: they are in the instruction descriptor, idesc; a block-scaled "
-    "kind has one tensor-memory operand more, behind idesc"
+    "the name does not contain shape, types and sparsity, which are in the instruction descriptor idesc; a "
+    "block-scaled kind has another tensor-memory operand after idesc"
 )
 
 
@@ -22,7 +22,7 @@ class MachineInstruction:
     """Name of a SASS instruction, with the PTX instructions that compile to this SASS instruction."""
 
     name: str  #: SASS name as the user wrote it
-    implemented: tuple[Implementation, ...]  #: Never empty
+    implemented: tuple[Implementation, ...]  #: PTX instructions that compile to this name, at least one
 
     def as_dict(self) -> dict[str, object]:
         """Return the SASS name and its PTX instructions as JSON data."""
@@ -30,16 +30,16 @@ class MachineInstruction:
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(one.sass for one in self.implemented))
-        lines = [self.name] if names == [self.name] else [f"{self.name}: {len(names)} names have these words"]
+        lines = [self.name] if names == [self.name] else [f"{self.name}: {len(names)} SASS names contain these words"]
         if len(names) == 1 != (names == [self.name]):
             lines = [f"{self.name}, spelled {names[0]}"]
         for sass in names if len(names) <= _LISTED else names[:_LISTED]:
             same = [one for one in self.implemented if one.sass == sass]
             lines += [f"{sass}:"] if len(names) > 1 else []
             lines += _listed("implements", [one for one in same if one.count == 1])
-            lines += _listed("two of it, with other instructions, emulate", [one for one in same if one.count > 1])
+            lines += _listed("two of these, with other instructions, emulate", [one for one in same if one.count > 1])
         if len(names) > _LISTED:
-            lines.append(f"and {len(names) - _LISTED} more names; add words")
+            lines.append(f"and {len(names) - _LISTED} more names; add words to select fewer")
         lines += [_MEMORY] if self.name.startswith("UTC") else []
         return "\n".join([*lines, SOURCE])
 

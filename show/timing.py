@@ -33,7 +33,7 @@ class Row:
     instruction: Instruction
     a_from: str  #: Location of A, a key of the timing laws such as ``registers`` or ``shared``
     timing: Timing  #: Interval and latency in cycles, and the limiting resource
-    arch: str  #: Target
+    arch: str  #: Target of the instruction, such as ``sm_90a``
 
     def as_dict(self) -> dict[str, object]:
         """Return the timing as JSON values."""
@@ -132,7 +132,7 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
         )
     if len(instructions) > 1:
         gain = timings[1].cycles / timings[0].cycles
-        lines.append(f"the sparse product takes {gain:.2f} times less; estimated, by the law and three fitted figures")
+        lines.append(f"the sparse product is {gain:.2f} times as fast; estimated by the law and three fitted figures")
     return "\n".join(lines)
 
 
@@ -163,7 +163,7 @@ def plot_rates(path: Path) -> None:
         for resource, marker in _MARKERS.items():
             axes.plot([], [], marker, color="gray", label=f"bound by {resource.value}")
         axes.set_xlabel("columns N of wgmma.mma_async, f16")
-        axes.set_ylabel("kept MAC a cycle of a tensor core")
+        axes.set_ylabel("kept MACs per cycle and tensor core")
         axes.set_xlim(0, _COLUMNS[-1] + 8)
         axes.set_ylim(0)
         axes.legend(frameon=False)

@@ -81,7 +81,7 @@ class UnitDrawing(Stages):
         rows = len(self.lanes) + 1 + bool(self.widths.groups) + self.widths.floating
         bottom = _place(rows) - _GAP
         words = f"{config.slots} product slots and an accumulator, summed exactly and rounded once; "
-        words += f"latency {config.latency} cycles, one step a cycle"
+        words += f"latency {config.latency} cycles, one step per cycle"
         super().__init__(f"unit of {config.name}", words, bottom + 34, theme)
         self.draw_cuts(config, bottom)
         self._draw_operands()
@@ -117,7 +117,7 @@ class UnitDrawing(Stages):
     def _draw_multiplexers(self, height: float) -> None:
         config, (left, width) = self.config, HEADS["select"]
         if not config.sparse:
-            self.text(left + width / 2, _TOP + height / 2 - 9, "low half, as it is", kind="quiet")
+            self.text(left + width / 2, _TOP + height / 2 - 9, "low half of B, unchanged", kind="quiet")
             return
         parts, unit_bits = 2 if config.interleaved else 1, 16 if config.always_wide else 8
         nibbles = len(list(selects_layout(config)))

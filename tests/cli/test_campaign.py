@@ -152,7 +152,7 @@ def test_a_mismatch_in_a_state_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert path.exists()
     assert records(tmp_path) == kept
     monkeypatch.undo()
-    assert "the shard agrees now" in cli.text(*SMALL, "--state", tmp_path, status=1)
+    assert "the shard has no mismatch when it is run again" in cli.text(*SMALL, "--state", tmp_path, status=1)
 
 
 @pytest.mark.usefixtures("faulty")

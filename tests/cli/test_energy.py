@@ -62,9 +62,9 @@ def test_a_table_json_and_csv(words: list[str], cli: CommandLine) -> None:
     assert of_normal == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
     printed = cli.text(*words, SPARSE, DENSE)
     assert f"{rows[1]['total']:.0f}" in printed
-    assert "without wires, without glitches" in printed
+    assert "leakage and wires are not; without glitches" in printed
     ratio = rows[1]["total"] / rows[3]["total"]
-    assert f"s8, normal: a kept product takes {100 * (ratio - 1):.1f} % more than the dense " in printed
+    assert f"s8, normal: energy per kept product {100 * (ratio - 1):.1f} % more than for the dense " in printed
 
 
 def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
@@ -131,8 +131,8 @@ def test_glitches_a_warp_and_a_unit_without_registers(words: list[str], cli: Com
     of_warp = ["--rows", "16", "--columns", "8", "--cuts", "multiply,round", "--top", "warp"]
     assert "warp registers" in cli.text(*words, DENSE, *of_warp)
     printed = cli.text(*words, SPARSE, DENSE, "--cuts", "none", "--what-if")
-    assert "s8, normal: a kept product takes" in printed
-    assert "s8, zeros: a kept product takes" not in printed
+    assert "s8, normal: energy per kept product" in printed
+    assert "s8, zeros: energy per kept product" not in printed
 
 
 @pytest.mark.regression
@@ -152,5 +152,5 @@ def test_what_if_and_a_picture(words: list[str], cli: CommandLine) -> None:
     saved = [1 - row["what_if"][held] / row["total"] for row in (normal, mostly_zeros)]
     assert saved[1] > 0.05 > saved[0] >= 0
     drawn = Path("energy.svg").read_text(encoding="utf-8")
-    for text in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy of a kept product"):
+    for text in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy per kept product"):
         assert text in drawn

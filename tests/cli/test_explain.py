@@ -137,7 +137,7 @@ def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     assert len(text) == 5
     found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
-    assert "QGMMA: 512 names have these words" in cli.text("QGMMA")
+    assert "QGMMA: 512 SASS names contain these words" in cli.text("QGMMA")
     cli.refuses("HGMMA.64x64x16.F32", "--arch", "sm_80", message="executes no modelled instruction of sm_80")
     cli.refuses("HMMA", "--selector", 1, message="a name of SASS can be combined only with --arch and --json")
 
@@ -201,10 +201,10 @@ def test_pictures_of_tiles(cli: CommandLine) -> None:
 
 def test_descriptors(cli: CommandLine) -> None:
     text = cli.text("0x4000004000010000")
-    assert text.startswith("0x4000004000010000: shared-memory matrix descriptor of wgmma (bits 48:46 say which)\n")
+    assert text.startswith("0x4000004000010000: shared-memory matrix descriptor of wgmma (family from bits 48:46)\n")
     assert "\n  45:32  stride byte offset   0x40  1024 bytes\n" in text
     assert "\n  63:62  swizzle              0x1   128B\n" in text
-    assert text.endswith("nothing is wrong with it\n")
+    assert text.endswith("the descriptor has no errors\n")
     assert "of tcgen05" in cli.text("0x4000_4040_0001_0000ULL")
     f16, fp8 = (f"wgmma.mma_async.sp.sync.aligned.m64n64k{types}" for types in ("32.f32.f16.f16", "64.f32.e4m3.e4m3"))
     assert "A, MN-major: fits" in cli.text("0x4000004000010000", f16)
@@ -219,7 +219,7 @@ def test_descriptors(cli: CommandLine) -> None:
         (("0x0000000100080000", f16, "--major", "k", "--operand", "a"),
          f"A, K-major: 840 of 1024 {share.format('A')}"),
         (("0x0000000800200000", f16, "--major", "k", "--operand", "b"),
-         f"B, K-major: 768 of 2048 {share.format('B')}", "B, K-major: with LBO and SBO exchanged it would fit"),
+         f"B, K-major: 768 of 2048 {share.format('B')}", "B, K-major: the tile would fit with LBO and SBO exchanged"),
     ):  # fmt: skip
         assert cli.json(*words)["problems"] == problems, words
     cli.refuses("0x1" + 16 * "0", message="a shared-memory descriptor has 64 bits, not 65")
@@ -229,7 +229,7 @@ def test_descriptors(cli: CommandLine) -> None:
     assert "accepted by 6 opcodes\n" in text
     assert "\n  22:17  N                   0x8  64\n" in text
     report = cli.json("0x8100014", TCGEN05)
-    expected = ("0x08100014", ["reads m128n64k32.f32.f16.f16"], [])
+    expected = ("0x08100014", ["shape and types: m128n64k32.f32.f16.f16"], [])
     assert (report["descriptor"], report["notes"], report["problems"]) == expected
     text = cli.text("0x88100010", TCGEN05)
     assert "0x0  dense A     <- must be 1 for '.sp'" in text
@@ -311,14 +311,14 @@ def test_nibbles(cli: CommandLine) -> None:
         (0b0110, "ordered  2:4   no "),
         (0b0110, "tcgen05  4:8   yes    stored 0,1 <- k 8c+4,5, stored 2,3 <- k 8c+2,3"),
         (0b0110, f"tf32     1:2   no     stored 0 <- {tf32}"),
-        (0b0110, "none of the producers known"),
+        (0b0110, "no known software"),
         (0b0011, "  plain      slots swap; mux 0 reads unit 0 for slot 1; mux 1 reads unit 3 for slot 0"),
-        (0b0011, "mux 0 gives slot 0 zero, unable to read unit 3"),
-        (0b0011, "plain 0b0011 of f16, bf16, s8 and u8 becomes 0b1100 in the assembler"),
+        (0b0011, "mux 0 gives slot 0 zero, since it cannot read unit 3"),
+        (0b0011, "the assembler replaces plain 0b0011 of f16, bf16, s8 and u8 by 0b1100 and swaps the elements"),
         (0b0100, "tf32     1:2   yes    stored 0 <- k 2c+0"),
         (0b1110, "tf32     1:2   yes    stored 0 <- k 2c+1"),
         (0b0000, "no nonzero, both stored values 0; and padding of K: CUTLASS compressor"),
-        (0b0000, "mux 1 gives slot 1 zero, unable to read unit 0"),
+        (0b0000, "mux 1 gives slot 1 zero, since it cannot read unit 0"),
         (0b1110, "only element 3: PyTorch and vLLM (CUTLASS path); CuTeDSL sparse_utils"),
         (0b1100, "only element 3, stored in slot 1 behind a 0: CUTLASS compressor"),
         (0b1001, "nonzeros at elements 1 and 2: PyTorch"),
@@ -344,7 +344,7 @@ def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         ([F16, "--row", 16, "--lane", 1], "no operand has an element at row 16 and lane 1"),
         ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),
         (["m16n8k32", "f17"], "f17"),
-        ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
+        ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "no operand can be drawn: scales have no picture"),
     ):
         cli.refuses(*words, message=message)
     if importlib.util.find_spec("matplotlib"):

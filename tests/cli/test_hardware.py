@@ -89,7 +89,10 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
 
 
 def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
-    of_outputs = {"cycles of 16 x 8 outputs, 32 bytes of A a row": "8", "latency of these in a warp, cycles": "14"}
+    of_outputs = {
+        "cycles of 16 x 8 outputs, 32 bytes of A a row": "8",
+        "latency of the outputs in a warp, cycles": "14",
+    }
     for more, expected in (
         ([], {"products of e4m3 a cycle": "32", "bits of the sum": "39"} | of_outputs),
         (["--dense"], {"name": "hopper", "metadata nibbles a cycle": "0"}),

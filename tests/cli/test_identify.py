@@ -79,7 +79,7 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
     wrong[3, 4] ^= 1
     saved(y=wrong)
     text, found = chain(cli)
-    assert "the last 8 of its 8 instructions:\n" in text
+    assert "the last 8 of the 8 instructions of this output:\n" in text
     assert f"stored 0x{y.view(np.uint32)[3, 4]:x} (" in text
     assert f"wanted 0x{wrong[3, 4]:x} (" in text
     assert [link["instruction"] for link in found["shown"]] == [*range(8)]
@@ -105,11 +105,11 @@ def test_where_the_wanted_value_would_come_from(product: dict[str, np.ndarray], 
     y[5] = sptc.gemm(a[5:6, :320], b[:320], format="e4m3", alpha=2.0)
     saved(y=y)
     text, found = chain(cli, "--alpha", 2)
-    assert "instructions of its 8, up to where the wanted value would come from:\n" in text
+    assert "5 of the 8 instructions, up to the one that gives the wanted value:\n" in text
     assert found["shown"][-1]["instruction"] == 4
     assert found["shown"][-1]["wanted"]
     assert text.count(" <- wanted\n") == sum(link["wanted"] for link in found["shown"])
-    assert ", before what is done to it" in text
+    assert ", before the epilogue" in text
 
 
 def test_the_chain_of_stream_k_and_of_integers(cli: CommandLine, rng: Random) -> None:

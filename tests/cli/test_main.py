@@ -152,7 +152,7 @@ def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkey
 
 def test_too_little_memory_and_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little memory gives one sentence and status 2, a defect gives status 70, and --debug shows the traceback."""
-    defect = "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` says where"
+    defect = "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` prints the traceback"
     for error, status, message in (
         (MemoryError(), 2, "there is not enough memory"),
         (MemoryError("Unable to allocate 2 GiB"), 2, "there is not enough memory (Unable to allocate 2 GiB)"),

@@ -21,9 +21,10 @@ PAIR = "tcgen05.mma.sp.cta_group::2.kind::i8 (m128n32k64.satfinite.s32.s8.s8)"
 
 def test_packs(cli: CommandLine) -> None:
     text = cli.text(F16, "--arch", "sm_90", "-o", "one.npz")
-    assert "tells 13 neighbours apart" in text
-    assert "L = 32: cannot differ, since the 16 products of a sum fit into one step of either length" in text
-    assert "13 of 13 pairs of instruction and neighbour told apart; 4 that cannot differ" in text
+    assert "distinguishes 13 neighbours" in text
+    reason = "the 16 products of a sum fit into one step of either length"
+    assert f"L = 32: cannot give other results, since {reason}" in text
+    assert "13 of 13 pairs of instruction and neighbour distinguished; 4 pairs cannot differ" in text
     assert [*Path().iterdir()] == [Path("one.npz")]
     folder = Path("new/packs")
     report = cli.json(F16, PAIR, F16, "-o", folder, "--jobs", 2)
@@ -106,7 +107,7 @@ def test_right_results_and_results_like_none(pack: Path, judge: CommandLine) -> 
     lines = judge.text(pack, "d.npz", status=1).splitlines()
     assert lines[0] == f"1 of 768 outputs of {F16} on sm_90 differ"
     assert lines[1].startswith("first: case 0, row 0, column 7: wanted 0x")
-    assert lines[2] == "nearest: the right model, which gives 767 of 768 outputs"
+    assert lines[2] == "nearest model: the right model, which gives 767 of 768 outputs"
 
 
 def test_results_of_a_neighbour(pack: Path, judge: CommandLine) -> None:
@@ -117,9 +118,9 @@ def test_results_of_a_neighbour(pack: Path, judge: CommandLine) -> None:
         assert report["first"]["wanted"] != report["first"]["got"]
         output, errors = judge.streams(*words, "--github", "--junit", "junit.xml", status=1)
         assert output == report["verdict"] + "\n"
-        assert output.splitlines()[-1] == f"these are the results with {name}"
+        assert output.splitlines()[-1] == f"the results are those of a model with {name}"
         assert "::error title=sptc judge" in errors
-        assert f"these are the results with {name}" in Path("junit.xml").read_text("utf-8")
+        assert f"the results are those of a model with {name}" in Path("junit.xml").read_text("utf-8")
 
 
 def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:

@@ -34,7 +34,7 @@ FP8 = SAMPLE["mma.m16n8k32.f32.e4m3.e4m3.f32"]
 ANY_NIBBLE = SAMPLE["mma.sp-ordered.m16n8k32.f32.f16.f16.f32.selector0.every-nibble"]
 TOTAL = re.compile(
     r"^total +(?P<tiles>\d+) +(?P<outputs>\d+) +(?P<mismatches>\d+)  (\d+) instructions, (\d+) files"
-    r"(?:, \d+ flags of metadata)?$"
+    r"(?:, \d+ metadata flags)?$"
 )
 
 

@@ -109,14 +109,15 @@ def test_texts_of_an_array_and_of_a_warpgroup() -> None:
     words = words_of(datapath(config, "core").svg())
     assert {"unit 0, 0", "unit 7, 1", "B, column 1", "A, row 7", "..."} <= {*words}
     assert "unit 7, 2" not in words
-    assert "in: C of 16 outputs, 512 bits; out: D of these, and flags of 16 chunks of each row" in words
+    assert "input: C of 16 outputs, 512 bits; output: D of these 16 outputs, and flags of 16 chunks per row" in words
     words = words_of(datapath(config, "warpgroup").svg())
-    assert "4 arrays of 8 x 2 units; a panel of eight columns of B takes each 8 cycles" in words
+    assert "4 arrays of 8 x 2 units; each array multiplies a panel of eight columns of B in 8 cycles" in words
     assert {"tensor core 3", "rows 48 to 63"} <= {*words}
     words = words_of(datapath(config, "tcgen05").svg())
-    assert "8 arrays of 8 x 2 units; a panel of eight columns of B takes each 8 cycles" in words
+    assert "8 arrays of 8 x 2 units; each array multiplies a panel of eight columns of B in 8 cycles" in words
     assert {"array 7", "lanes 112 to 127"} <= {*words}
-    second_step = "the second step of K goes on from the first" in words_of(datapath("tiny", "warp").svg())
+    words = words_of(datapath("tiny", "warp").svg())
+    second_step = "the second step of K starts from the results of the first" in words
     assert second_step == (PRESETS["tiny"].step_bytes == 16)
 
 
