@@ -68,7 +68,7 @@ def test_a_product(cli: CommandLine) -> None:
     assert sparse.split()[0] == TEXT
     assert dense.split()[0] == "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
     assert int(dense.split()[1]) > int(sparse.split()[1])
-    assert gain.startswith("the sparse product takes 1.")
+    assert gain.startswith("the sparse product is 1.")
     rows = cli.json(*words, "--tile", "64x128", "--result-bytes", "2")
     assert [row["waves"] for row in rows] == [16, 16]
     assert rows[0]["storing"] == round(4096 * 4096 * 2 / 2180)
