@@ -26,7 +26,7 @@ from tqdm import tqdm
 PUBLISHED = {
     "Vortex TFR, f16 x4 + f32": (4, 55.8, 14.6),
     "Vortex TFR, f16 x8 + f32": (8, 53.2, 15.3),
-    "Vortex TFR, nine dense formats, of f16": (4, 143.0, 18.9),
+    "Vortex TFR with nine dense formats, products of f16": (4, 143.0, 18.9),
     "Vortex, s8 x4 + s32": (4, 19.3, 5.6),
     "fpnew SDOTP, f16 x2 + f32, correctly rounded": (2, 90.7, 26.6),
 }

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["findings"]
 
-#: Maximum size of a page in bytes, without pictures, and of the pages that may be larger.
+#: Maximum size of an HTML page in bytes, and the larger limits of single pages. Pictures are not counted.
 _LARGEST, _LARGEST_OF = 500_000, {"playground.html": 1_500_000}
 #: Minimum contrast ratio of text for WCAG level AA.
 _CONTRAST = 4.5
@@ -88,7 +88,7 @@ def findings(site: Path) -> Iterator[str]:
             yield f"{name}: has {page.headings.count(1)} headings of level 1 instead of one"
         for before, after in zip(page.headings, page.headings[1:], strict=False):
             if after > before + 1:
-                yield f"{name}: a heading of level {after} below one of level {before}"
+                yield f"{name}: a heading of level {after} follows a heading of level {before}"
         yield from (f"{name}: link {link} has no target" for link in page.links if not _leads(link, path, site))
     yield from _contrasts(site)
 
@@ -106,7 +106,7 @@ def _leads(link: str, path: Path, site: Path) -> bool:
 
 
 def _contrasts(site: Path) -> Iterator[str]:
-    """Yield a sentence for each colour pair of the theme, light or dark, with too little contrast."""
+    """Yield a sentence for each text colour that contrasts too little with the background, in light and dark theme."""
     style = "\n".join(path.read_text(encoding="utf-8") for path in (site / "_static" / "styles").glob("furo*.css"))
     schemes = [block for block in re.findall(r"\{([^{}]*)\}", style) if f"{_BACKGROUND}:" in block]
     if len(schemes) < 2:

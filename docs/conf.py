@@ -15,7 +15,7 @@ author = project_copyright = "the authors of sptc"
 release = version = sptc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["requirements.txt"]
-nb_execution_mode = "off"  # Notebooks are stored with their outputs, and a test compares the outputs with a new run.
+nb_execution_mode = "off"  # Sphinx need not execute notebooks: they are stored with outputs, which a test compares.
 html_theme = "furo"
 html_title = "sptc"
 pygments_dark_style = "monokai"
@@ -30,7 +30,7 @@ napoleon_use_rtype = False
 autodoc_typehints = "none"
 highlight_language = "none"
 nitpicky = False
-suppress_warnings = ["ref.python"]  # `shape` in a documented type must not become a link to an attribute.
+suppress_warnings = ["ref.python"]  # the word `shape` in a documented type must not link to an attribute
 
 
 def setup(app: Any) -> None:

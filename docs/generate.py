@@ -52,7 +52,7 @@ def _wide(formatter: type) -> Callable[[str], argparse.HelpFormatter]:
 
 
 def _ports(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each preset and top, with every field of every port."""
+    """Yield a page for each preset and top-level module, with every field of every port."""
     names = []
     for preset in PRESETS:
         for top in TOPS:

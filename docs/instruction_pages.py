@@ -28,7 +28,7 @@ class Form:
 
     @property
     def name(self) -> str:
-        """First words of the instruction in PTX, without qualifiers: ``mma.sp``."""
+        """First words of the instruction in PTX, without qualifiers, such as ``mma.sp``."""
         if self.opcode:
             return str(self.opcode).split(".cta_group")[0]
         words = {"mma": "mma", "wgmma": "wgmma.mma_async"}[self.instruction.family]
@@ -51,13 +51,13 @@ class Form:
 
 
 def every_form() -> Iterator[Form]:
-    """Yield every instruction, those of `tcgen05` once for each opcode."""
+    """Yield every `mma` and `wgmma`, and every pair of a `tcgen05` instruction and an opcode that executes it."""
     yield from map(Form, every_instruction())
     yield from (Form(i, opcode) for opcode in every_opcode() for i in instructions_of(opcode))
 
 
 def layouts() -> dict[str, list[Form]]:
-    """Return the instructions by operand layout: for `wgmma` and `tcgen05`, only those with the smallest N."""
+    """Return the instructions by operand layout, those of `wgmma` and `tcgen05` only with the smallest N."""
     result: dict[str, list[Form]] = defaultdict(list)
     for form in every_form():
         i, opcode = form.instruction, form.opcode
@@ -67,7 +67,7 @@ def layouts() -> dict[str, list[Form]]:
 
 
 def levels(forms: Iterable[Form], arch: str) -> str:
-    """Return the evidence labels of instructions on an architecture, with their numbers if the labels differ."""
+    """Return the evidence labels of instructions on an architecture, with counts of instructions if labels differ."""
     counts = Counter(form.level(arch) for form in forms)
     counted = [(level.value, counts[level]) for level in Evidence if level in counts]
     return ", ".join(word if len(counted) == 1 else f"{word} {count}" for word, count in counted) or "-"
@@ -101,7 +101,7 @@ def instruction_pages(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _rank(name: str) -> tuple[int, bool]:
-    """Return the sort key of an instruction in the index: by family, sparse before dense."""
+    """Return the sort key that orders the index by family, with sparse instructions before dense ones."""
     families = ("mma", "wgmma", "tcgen05")
     return families.index(name.split(".")[0]), not name.endswith(".sp")
 
@@ -112,7 +112,7 @@ def _shape(i: Instruction) -> str:
 
 
 def _types(members: Sequence[Form], separator: str = "/") -> str:
-    """Return the element types of instructions as text. Within a layout, A and B have the same set of types."""
+    """Return the element types of A and D as text; B has the same set of types as A within a layout."""
     names_of = ({getattr(form.instruction, one).name for form in members} for one in "ad")
     a, d = (separator.join(name for name in FORMATS if name in names) for names in names_of)
     scales = dict.fromkeys(
@@ -134,7 +134,7 @@ def _columns(members: Iterable[Form]) -> list[str]:
 
 
 def _section(groups: Sequence[Sequence[Form]]) -> str:
-    """Return the table of the layouts of an instruction."""
+    """Return the table of all layouts of an instruction, with types, sparsity and evidence labels."""
     columns = _columns(form for members in groups for form in members)
     rows = (
         (

@@ -59,7 +59,7 @@ def numerics_page(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _instructions(forms: Sequence[Form]) -> str:
-    """Return the families and types of instructions with equal numerics. B has the same types as A."""
+    """Return the families of instructions with equal numerics, and the types of A and D; B has the types of A."""
     names: dict[str, list[Form]] = defaultdict(list)
     for form in forms:
         names[_family(form)].append(form)
@@ -77,7 +77,7 @@ def _levels(forms: Sequence[Form], arch: str) -> str:
 
 
 def _family(form: Form) -> str:
-    """Return the family of an instruction, with its kind if it has block scales."""
+    """Return the family of an instruction, with its PTX ``.kind`` if it has block scales."""
     i = form.instruction
     return f"{i.family} .kind::{i.kind}" if i.scale_format else i.family
 

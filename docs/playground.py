@@ -48,7 +48,7 @@ _OPTIONS = (
 
 
 def instructions() -> dict[str, Instruction]:
-    """Return one instruction for each combination of properties other than M and N, which do not affect an output."""
+    """Return one instruction for each combination of properties except M and N, as these do not change one output."""
     texts = [(str(i), i) for i in every_instruction()]
     texts += [(f"{o} ({i.shape_and_types})", i) for o in every_opcode() for i in instructions_of(o)]
     first: dict[Instruction, tuple[str, Instruction]] = {}
@@ -142,7 +142,7 @@ def page(emcc: str) -> str:
 
 
 def write(path: Path) -> None:
-    """Write the playground, or, without emcc, a page with one sentence that states why the playground is missing."""
+    """Write the playground, or, without emcc, a page that states in one sentence why the playground is missing."""
     emcc = shutil.which("emcc")
     if not emcc:
         print(LEFT_OUT, file=sys.stderr)

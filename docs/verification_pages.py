@@ -1,4 +1,4 @@
-"""Pages of the verification: comparisons with GPUs, proofs, tests and faults, and the numbers of all of them."""
+"""Pages about the verification: comparisons with GPUs, proofs, tests, faults, and an index with their totals."""
 
 import gzip
 import json
@@ -15,11 +15,11 @@ from sptc.sim.benches.settings import TOPS
 __all__ = ["figures", "verification_pages"]
 
 _VERDICTS = ("faults", "killed", "equivalent", "told apart", "undecided")
-#: Meaning of the parts of the hardware in which faults are injected.
+#: Parts of the hardware in which faults are injected, each with a description.
 _PARTS = {
     "components": "components of a dot-product unit, each by itself",
-    "row": "row of dot-product units",
-    "core": "array of rows",
+    "row": "one dot-product unit with its metadata decoder",
+    "core": "array of dot-product units with stream ports",
     "warp": "tensor core with the registers of a warp",
     "warpgroup": "four tensor cores with shared memory, for `wgmma`",
     "tcgen05": "control of the tensor cores of a CTA, for `tcgen05.mma`",
@@ -40,7 +40,7 @@ def _campaigns() -> list[Any]:
 
 
 def _faults() -> list[Any]:
-    """Return the records of injected faults, without those of hardware parts that no longer exist."""
+    """Return a record of injected faults for each datapath and existing part of the hardware."""
     return [top for top in _record("benchmarks", "faults.json") if top["top"] in TOPS]
 
 
@@ -49,7 +49,7 @@ def _fault_sums() -> dict[str, int]:
 
 
 def figures(folder: str) -> list[tuple[str, str, str]]:
-    """Return the numbers of the verification, each with a description and a link to its page in a folder."""
+    """Return the totals of the verification, each with a description and a link to a page in `folder`."""
     totals = [record["total"] for record in _campaigns()]
     outputs, wrong = (sum(total[name] for total in totals) for name in ("outputs", "mismatches"))
     gpus = ", ".join(dict.fromkeys(record["gpu"] for record in _campaigns()))
@@ -77,7 +77,7 @@ def figures(folder: str) -> list[tuple[str, str, str]]:
 
 
 def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield pages: numbers, proved properties, results of the last regression, and tests that find planted faults."""
+    """Yield the file name and text of each page about the verification, of its index, and of a table of totals."""
     yield "proofs.md", _proofs()
     yield "regression.md", _regression()
     yield "planted.md", _planted()
@@ -132,7 +132,7 @@ def _regression() -> str:
     )
     return (
         "# Results of the regression\n\n"
-        f"The record contains {len(done)} of {len(_record('tests', 'regression.json'))} test files: "
+        f"The record of the regression contains {len(done)} of {len(_record('tests', 'regression.json'))} test files: "
         f"{sum(e['passed'] for e in done)} tests passed, in {sum(e['seconds'] for e in done) / 60:.0f} minutes of one "
         "core. The table gives the result of each file when it last passed, possibly with other sources; "
         f"`make regression` tests the present sources.\n\n{rows}\n"
@@ -149,7 +149,7 @@ def _planted() -> str:
 
 
 def _injected() -> str:
-    """Return the page of injected faults, without those of hardware parts that no longer exist."""
+    """Return the page of injected faults; parts of the hardware that no longer exist are omitted."""
     tops, sums = _faults(), _fault_sums()
     missing = [part for part in TOPS if part not in {top["top"] for top in tops}]
     changing = sums["faults"] - sums["equivalent"]
@@ -160,8 +160,8 @@ def _injected() -> str:
         f"The vectors of the benches detect {sums['killed']:,} of the other {changing:,} faults (*killed*), which is "
         f"{sums['killed'] / changing:.2%}. For {sums['told apart']:,} faults, only the prover finds a difference "
         f"(*told apart*), and {sums['undecided']:,} faults are *undecided*, since the prover ran out of time.\n\n"
-        "A row of the second table gives the faults of one part of one datapath, with the date and the seed of the "
-        "draw. After a change of a part or of its vectors, new faults are drawn for this part."
+        "A row of the second table gives the faults in one part of the hardware of one datapath, with the date and the "
+        "seed of the draw. After a change of a part or of its vectors, new faults are drawn for this part."
         + (f" Faults in {' and '.join(f'`{part}`' for part in missing)} are not recorded yet." if missing else "")
         + "\n\n"
         + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS if part not in missing))

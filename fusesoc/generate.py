@@ -49,7 +49,7 @@ def _read(path: Path) -> tuple[str, object]:
 
 
 def _names(parameters: object) -> tuple[str, str]:
-    """Return the requested names of preset and top. ``sptc verilog`` checks that they exist."""
+    """Return the requested names of preset and top-level module. ``sptc verilog`` checks that they exist."""
     if not isinstance(parameters, dict):
         _fail(f"parameters must map names to values, not be {parameters!r}")
     from sptc.infra.escapes import NAME

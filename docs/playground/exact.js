@@ -16,7 +16,7 @@ function truncated(m, e) {
   return m < 0n ? -kept : kept;
 }
 
-/** Rounds m * 2**e to a format with that many fraction bits; returns the magnitude as {q, last}: q times 2**last. */
+/** Rounds m * 2**e to `fractionBits` fraction bits; returns the magnitude q * 2**last as {q, last}. */
 function rounded(m, e, fractionBits, leastExponent, toNearest) {
   const last = Math.max(m === 0n ? leastExponent : bitLength(m) - 1 + e, leastExponent) - fractionBits;
   const down = BigInt(Math.max(last - e, 0));

@@ -32,7 +32,7 @@ class Library {
 
   /**
    * Returns D of one output, as a code. Operands are those of trace(); element and result sizes are in bits. Throws an
-   * error with the message of the library if it refuses the instruction.
+   * error with the message of the library if the library rejects the instruction.
    */
   multiply(text, arch, k, operands, elementBits, resultBits) {
     const allocated = [], { c } = this;

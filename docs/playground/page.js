@@ -73,7 +73,7 @@ function fill(i, name) {
 /** Returns the operands in the form that trace() takes: c is one code instead of an array. */
 const computed = (operands) => ({ ...operands, c: operands.c[0] });
 
-// ---- the state in the address
+// ---- instruction and operands in the page's address
 
 function toFragment({ i, arch, operands }) {
   const words = new URLSearchParams({ i: i.text, arch });
@@ -269,7 +269,7 @@ function drawStep(step, number, count) {
 
 // ---- computing
 
-/** Computes the output by libsptc and by trace(), and draws both. */
+/** Computes D by libsptc and by trace(), and shows both results. */
 function compute() {
   const { i, arch } = state, operands = computed(state.operands), format = CATALOGUE.formats[i.d];
   const traced = trace(CATALOGUE, i, arch, operands);
@@ -279,7 +279,7 @@ function compute() {
   const isSame = d === traced.d;
   get("verdict").className = isSame ? "good" : "bad";
   get("verdict").textContent = isSame ? "The steps below, which the page computes separately, give the same bits."
-    : `The steps below give ${withCode(traced.d, format)}. The page has a fault: please report its address.`;
+    : `The steps below give ${withCode(traced.d, format)}. The page has a fault: please report its URL.`;
   const steps = traced.steps.map((step, number) => drawStep(step, number, traced.steps.length));
   if (traced.added !== null) {
     const sum = `C ${withCode(traced.added, format)} is added under IEEE rules, rounded to nearest even: `;
@@ -298,7 +298,7 @@ function show(next) {
   compute();
 }
 
-/** Shows the state of the address, or the first instruction with random operands. */
+/** Shows the instruction and operands of the page's address, or a default instruction with random operands. */
 function start() {
   const i = CATALOGUE.instructions.find((each) => each.text === FIRST.text);
   show(fromFragment(location.hash) ?? { i, arch: FIRST.arch, operands: fill(i, "numbers of many sizes") });

@@ -2,7 +2,7 @@
 // meanings of sptc.verify.trace. The page compares the result with that of libsptc, which is computed separately.
 "use strict";
 
-/** Products that share a block scale in the method "grouped", and the exponent of the smallest normal f16. */
+/** Number of products that share a block scale (method "grouped"), and exponent of the smallest normal f16. */
 const GROUP = 16, LEAST_F16 = -14;
 
 /** Returns {chunk, nibble, selected, b} for each stored element of A: `selected` is a row of B, and `b` its code. */
@@ -52,7 +52,7 @@ function widened(factor) {
   return { ...factor, exponent: Math.max(bitLength(factor.m) - 1 + factor.e, LEAST_F16) };
 }
 
-/** Returns the NaN or infinity of a factor, or the sign of a finite factor. Products of classes follow IEEE rules. */
+/** Returns NaN, an infinity, or the sign of a finite factor, so that products of these values follow IEEE rules. */
 const classOf = (factor) => factor.special ?? Math.sign(factor.number);
 
 function multiplied(element, chosen, instruction, formats, operands, isEmulated) {

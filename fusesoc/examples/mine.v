@@ -1,5 +1,6 @@
-// Example design: computes eight sparse f16 products per cycle and adds them to an f32. It instantiates a row of preset
-// `ampere` with a constant control word. `sptc ports --preset ampere --top row` prints the fields of a step.
+// Example design: computes eight sparse f16 products per cycle and adds them to an f32. It instantiates the top-level
+// module `row` (a dot-product unit with its metadata decoder) of preset `ampere`, with a constant control word.
+// `sptc ports --preset ampere --top row` prints the fields of a step.
 module mine (
     input  wire         clk,
     input  wire         rst,

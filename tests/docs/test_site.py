@@ -151,7 +151,7 @@ def test_problems_that_the_check_finds(tmp_path: Path) -> None:
         ("anchor", '<a href="#nowhere">x</a>', "link #nowhere has no target"),
         ("picture", '<img src="picture.svg">', "picture picture.svg has no alternative text"),
         ("script", '<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
-        ("level", "<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
+        ("level", "<h3>Too deep</h3>", "a heading of level 3 follows a heading of level 1"),
         ("titles", "<h1>Another</h1>", "has 2 headings of level 1"),
         ("size", "<p>" + 500_000 * "x" + "</p>", "bytes"),
     ):
