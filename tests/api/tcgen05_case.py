@@ -2,8 +2,8 @@
 the package's maps.
 
 Sections are of PTX ISA 9.7.16: shared-memory descriptor 4.1, instruction descriptor 4.2, packing 10.4, data path
-layouts 10.5, block scales 10.7, sparse matrices 10.8. Where the manual has only a figure, the layout is that of
-CUTLASS's fragments (metadata, copies of A, scales of layout B).
+layouts 10.5, block scales 10.7, sparse matrices 10.8. Of the metadata, the copies of A, and the scales in layout B,
+the manual has only figures; their addresses here follow CUTLASS's fragments.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ F16, F16_2 = f"{SP}.kind::f16", f"{SP2}.kind::f16"
 MXF8 = f"{SP}.kind::mxf8f6f4.block_scale"
 NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
 
-#: First column of each operand in tensor memory. D may take 256 columns.
+#: First column of each operand in tensor memory. D, which may take 256 of the 512 columns, gets the upper half.
 AT = SimpleNamespace(d=256, a=3, e=40, scale_a=60, scale_b=90)
 #: For each swizzle mode: bytes in a row of the pattern, bytes in an atom, and the code in the descriptor.
 PATTERNS = {
@@ -57,7 +57,7 @@ class Case:
     c: NDArray  # C, shape (m, n)
     nibbles: NDArray[np.uint8] | None
     scale_a: NDArray[np.uint8] | None
-    scale_b: NDArray[np.uint8] | None  # shape (CTAs, n, scales along K)
+    scale_b: NDArray[np.uint8] | None  # block scales of B, shape (CTAs, n, scales along K)
     d: TensorMap
     ctas: int
 
@@ -99,7 +99,7 @@ def place_shared(
     period = 4 if atom == 32 else 8
     mn, k = np.indices(matrix.shape)
     inner, outer = (mn, k) if transposed else (k, mn)
-    rows_step = period * width + 16 * (swizzle == "none")  # unswizzled rows need no alignment and get a gap
+    rows_step = period * width + 16 * (swizzle == "none")  # unswizzled groups of rows need no alignment: leave a gap
     units_step = (outer.max() // period + 1) * rows_step
     unit = inner // per_unit
     addresses = start + outer % period * width + outer // period * rows_step
@@ -118,7 +118,10 @@ def place_shared(
 
 
 class Manual:
-    """Addresses of operands in a CTA's tensor memory, from the PTX manual. An operand on 64 lanes starts at `lane`."""
+    """Addresses of operands in a CTA's tensor memory, from the PTX manual.
+
+    Operands that use only half of the lanes start at `lane`.
+    """
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -131,7 +134,7 @@ class Manual:
         else:
             layout = "A" if i.m == 256 else "C" if opcode.sparse else "B"
         self.layout = layout
-        #: Number of parts of N that are stacked along the lanes.
+        #: Number of parts into which the columns of D are split. Each part lies on its own lanes.
         self.parts = {"B": 2, "E": 2, "G": 4}.get(layout, 1)
         self.copies = tuple(self.rows * part for part in range(self.parts))
 
@@ -140,7 +143,7 @@ class Manual:
         return self.lane + 32 * (row // 16) + row % 16 if self.layout in "CF" else row
 
     def d(self, base: int) -> TensorMap:
-        """Map of D. Elements of 16 bits use the low half of a word (10.4.1)."""
+        """Return the addresses of D. Elements of 16 bits use the low half of a word (10.4.1)."""
         i = self.instruction
         row, column = np.indices((self.rows, i.n))
         width = i.n // self.parts
@@ -148,8 +151,8 @@ class Manual:
         return TensorMap(lanes, base + column % width, np.zeros_like(row), i.d.bits)
 
     def metadata(self, base: int) -> TensorMap:
-        """Map of the metadata (10.8): a nibble for two tf32, eight 4-bit or four other logical elements, copied for
-        each part of N.
+        """Return the addresses of the metadata (10.8): a nibble for two tf32, eight packed 4-bit or four other logical
+        elements of A. Each part of N has a copy of all nibbles.
         """
         i = self.instruction
         row, chunk = np.indices((self.rows, i.k // {"tf32": 2, "mxf4": 8, "mxf4nvf4": 8}.get(i.kind, 4)))
@@ -162,13 +165,13 @@ class Manual:
         return TensorMap(self.lanes(line), column, low, 4, self.copies)
 
     def a(self, base: int) -> TensorMap:
-        """Map of A in tensor memory. Words are packed from the lowest bits (10.4.3, 10.4.5)."""
+        """Return the addresses of A. Its elements fill each word from the lowest bits (10.4.3, 10.4.5)."""
         bits = self.instruction.container_bits
         row, k = np.indices((self.rows, self.instruction.stored_k))
         return TensorMap(self.lanes(row), base + k * bits // 32, k * bits % 32, bits, self.copies)
 
     def scales(self, name: str, base: int) -> TensorMap:
-        """Map of block scales: one byte each, for all rows of a CTA's A or all columns of B (10.7)."""
+        """Return the addresses of the block scales of a CTA's A or of B (10.7). A scale has one byte."""
         lines, parts = (self.rows, 1) if name == "a" else (self.instruction.n, self.parts)
         line, scale = np.indices((lines, self.instruction.scale_size or 0))
         per_part = lines // parts
@@ -195,7 +198,7 @@ def cut(rows: NDArray, ctas: int) -> NDArray:
 
 
 def is_padded(i: Instruction, fmt: Format) -> bool:
-    """Return whether elements are padded in shared memory, without use of :meth:`Instruction.padded_unit`."""
+    """Return whether elements are padded in shared memory, independently of :meth:`Instruction.padded_unit`."""
     return fmt.bits < 8 and "mxf4" not in i.kind
 
 
@@ -211,7 +214,7 @@ def instruction_for(opcode: Opcode, attributes: dict[str, object]) -> Instructio
 def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> InstructionDescriptor:
     """Return an instruction descriptor with the given options. Selector and scale IDs are random unless given.
 
-    The IDs of A and B differ wherever there is a choice.
+    The scale IDs of A and B differ if the instruction allows more than one ID.
     """
     ids = rng.permutation(range(0, 4, i.scale_size or 4))
     drawn = {"sparsity_selector": int(rng.integers(i.sparsity_selectors))}
@@ -220,7 +223,7 @@ def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> Inst
 
 
 def containers(i: Instruction, codes: NDArray, fmt: Format, negated: bool) -> NDArray:
-    """Return codes, with inverted signs if `negated`, in the containers of the golden model."""
+    """Return codes of A or B in the containers of the golden model, with inverted signs if `negated`."""
     flipped = codes ^ (1 << fmt.bits + fmt.ignored_low_bits - 1 if negated else 0)
     return (flipped << 2 * (is_padded(i, fmt) and fmt.bits == 4)).astype(CONTAINERS[i.container_bits])
 
@@ -247,9 +250,9 @@ def case(
     """Build a case with an instruction of the given shape and types, random operands, and random bits around the
     operands.
 
-    `options` are fields of the instruction descriptor, and `lane`, at which operands in tensor memory start.
-    `attributes` select the first instruction that has them all, or contain one as `instruction`. Raises
-    :class:`sptc.OperandError` if no public source states where the operands are.
+    `options` are fields of the instruction descriptor, and `lane`, the first lane of the operands in tensor memory.
+    The instruction is `attributes["instruction"]`, or the first that has all `attributes`. Raises
+    :class:`sptc.OperandError` if no public source states where the operands lie in tensor memory.
     """
     opcode = parse_opcode(text)
     i = attributes.pop("instruction", None) or instruction_for(opcode, attributes)

@@ -1,4 +1,4 @@
-"""``ldmatrix`` and ``stmatrix`` on memory images: rows at random addresses, rejected operands, recordings."""
+"""``ldmatrix`` and ``stmatrix`` on memory images: random row addresses, rejected operands, and results of a GPU."""
 
 from importlib import resources
 

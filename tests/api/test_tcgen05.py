@@ -59,7 +59,7 @@ def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_shape(kind: str, rng: Random) -> None:
-    """Every opcode and M, with the largest N and with a random N, and with A in shared memory or in tensor memory."""
+    """Test every opcode and M, with the largest N and a random N, and with A in shared memory and in tensor memory."""
     for opcode in (opcode for opcode in every_opcode() if opcode.kind == kind):
         for m in opcode.rows:
             for a_in in ("shared", "tensor"):
@@ -81,7 +81,8 @@ def test_a_million_outputs(kind: str, rng: Random) -> None:
 @pytest.mark.parametrize("head", [WS, DENSE_WS])
 def test_zero_columns(head: str, m: int, rng: Random) -> None:
     given = case(f"{head}.kind::f16", rng, m=m, n=128)
-    mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48  # column mask: skip span 3, use span 4
+    # A mask that, if bit 39 is set, sets 3 columns of B to zero and keeps 4, in turn.
+    mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48
     np.testing.assert_array_equal(given.run(zero_column_mask=mask), given.expected())
     zero = decode_column_mask(mask | 1 << 39, m, 128, 0, "the mask").zero
     assert 40 < zero.sum() < 64
@@ -108,7 +109,7 @@ def test_columns_are_shifted(rng: Random) -> None:
 
 
 def test_negation_of_spliced_halves(rng: Random) -> None:
-    """If an undefined nibble joins halves of two tf32, negation applies to the product, as measured for ``wgmma``."""
+    """Negation inverts the product's sign, as measured for ``wgmma``, even if a nibble joins halves of two tf32."""
     given = case(f"{SP}.kind::tf32", rng, n=64, any_nibble=True, options={"negate_b": True})
     np.testing.assert_array_equal(given.run(metadata="silicon"), given.expected())
     flipped = given.b ^ np.uint32(1 << 31)

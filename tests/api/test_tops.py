@@ -85,8 +85,8 @@ def test_wgmma_on_images_of_any_size(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [F16, F16_2, NVF4, f"{DENSE}.kind::i8"])
 def test_tensor_memory(text: str, rng: Random) -> None:
-    """All of tensor memory is compared, with and without the old D. The flags of every panel are compared with the
-    metadata rule.
+    """All of tensor memory is compared, if the product is added to the old D and if not. The metadata flags of every
+    panel of 8 columns are compared with the metadata rule.
     """
     for add in (True, False):
         made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
@@ -123,7 +123,7 @@ class GoldenCores:
 
 @pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])
 def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of two cases, with and without the old D. Tensor memory, D, metadata flags and cycles are compared."""
+    """Tensor memory, D, metadata flags and cycles of a batch of two are compared, with the old D added and without."""
     made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
     monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
     pair = made.ctas == 2
@@ -194,7 +194,7 @@ def test_what_a_top_does_not_execute(rng: Random) -> None:
 
 
 def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: int = 1) -> MatrixOperands:
-    """Return random operands of `shape[0]` products with D of `shape[1:]`, with `steps` instructions along K."""
+    """Return random operands of ``shape[0]`` products. D has shape ``shape[1:]``, and K has `steps` instructions."""
     (batch, m, n), container = shape, CONTAINERS[i.container_bits]
     a = random_codes(i.a, "mid", (batch, m, steps * i.stored_k), rng) << i.low_bit(i.a)
     b = random_codes(i.b, "mid", (batch, steps * i.k, n), rng) << i.low_bit(i.b)
@@ -210,7 +210,7 @@ def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: in
 
 
 def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
-    """Stand-in for a top-level module: computes by the golden model, takes a cycle per tile, and flags odd nibbles."""
+    """Stand-in for a top-level module: the golden model, with a cycle per tile, and flags for nibbles of odd value."""
     gathered = gather_warp(instruction, operands)
     flags: tuple[StepFlags, ...] = ()
     if gathered.nibbles is not None:
@@ -220,7 +220,7 @@ def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) ->
 
 @pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_90"), (SHORT, "sm_90"), (SCALED, "sm_120")])
 def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
-    """Several matrices with partial tiles and several instructions along K: sparse, dense and block-scaled."""
+    """Test products that end in partial tiles and take two instructions along K: sparse, dense and block-scaled."""
     i = parse(text)
     operands = matrices(i, (2, 2 * i.m - 3, i.n + 5), rng, steps=2)
     product = multiply_held(on_registers, i, arch, operands)

@@ -195,7 +195,7 @@ def test_strict_takes_the_defined_nibbles_alone(text: str, legal: set[int], rng:
         assert taken == legal, place
 
 
-# Row 9 is the second row of group 1: lanes 4 to 7, bits 31:16 for 16-bit types, odd lanes for 8-bit and 4-bit types.
+# Metadata of row 9, the second row of group 1: lanes 4 to 7; 16-bit types: bits 31:16; 8-bit, 4-bit types: odd lanes.
 PLACES = [
     (PLAIN, 1, (5, 7, 20, 0b0101), "plain", "two different indices"),
     (ORDERED, 0, (5, 5, 20, 0b0001), "ordered", "increasing indices"),

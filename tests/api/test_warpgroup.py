@@ -58,8 +58,8 @@ REFUSALS = [
 
 
 def test_an_operand_that_does_not_fit(rng: Random) -> None:
-    """Further errors: metadata of a dense form or none of a sparse form, and transposition or negation of other types
-    than those of 16 bits or floats.
+    """Operands of a wrong type or value are rejected, as are metadata of a dense instruction, missing metadata of a
+    sparse one, transposition of types that do not have 16 bits, and negation of integers.
     """
     for name, change, words in REFUSALS:
         operands = prepared(WGMMA, 3, rng)
@@ -82,7 +82,7 @@ def test_an_operand_that_does_not_fit(rng: Random) -> None:
 
 @pytest.mark.parametrize("backend", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
 def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
-    """The immediate operands have the effect of inverted signs of A or B, and of an old D of zero."""
+    """-1 in `imm_scale_a` or `imm_scale_b` acts as inverted signs of A or B, and `scale_d` False as an old D of 0."""
     operands = prepared(WGMMA, 3, rng)
     minus_a = operands | {"a": operands["a"] ^ np.uint32(0x80008000)}
     minus_b = operands | {"smem": operands["smem"] ^ np.tile(np.array([0, 0x80], np.uint8), 256)}
@@ -137,7 +137,7 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
 
 
 def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
-    """Chunks of zeros with nibble 0x0, as software writes them, are also recognised in shared memory."""
+    """Also for A in shared memory, the software policy accepts nibble 0x0 only if its chunk has only zeros."""
     operands = prepared(WGMMA, 2, rng)
     operands["smem"] = rng.integers(1, 256, (2, 4096), dtype=np.uint8)
     operands |= {"a": encode_descriptor(2048, 128, 256), "e": operands["e"] & ~np.uint32(0xF0)}

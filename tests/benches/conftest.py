@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def collect() -> Iterator[None]:
-    """Free components that were never elaborated before the test ends, because it ignores the warnings about them."""
+    """Free never-elaborated components while the test runs, because only its filter ignores the warnings about them."""
     yield
     gc.collect()
 

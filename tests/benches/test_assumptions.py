@@ -81,7 +81,7 @@ def test_vectors_of_components_may_come(rng: Random) -> None:
     vectors = [[int(columns[port.name][number]) for port in inputs] for number in range(100)]
     assert kept(design, [port.value for port in inputs], vectors)
     names = [port.name for port in inputs]
-    codes = {}  # an unused code for each port that takes codes of element formats or of results, by index of the port
+    codes = {}  # by index of a port that takes codes of element formats or of results: a code without a meaning
     for name, bench in benches.items():
         codes |= {names.index(f"{name}__{port}"): len(TINY.elements) for port in bench.codes}
         if isinstance(bench.component, RoundStage):
@@ -106,7 +106,7 @@ class Wire(wiring.Component):
         return m
 
 
-#: Runs of a stream: reset, valid, payload and ready in each cycle; whether the run is permitted; its name.
+#: Runs of a stream: (reset, valid, payload, ready) of each cycle, whether the assumptions permit the run, and its name.
 RUNS = [
     ([(0, 1, 5, 1), (0, 1, 6, 1), (0, 0, 0, 1)], True, "taken"),
     ([(0, 1, 5, 0), (0, 1, 5, 0), (0, 1, 5, 1), (0, 0, 0, 0)], True, "waits"),

@@ -1,6 +1,6 @@
-"""Benches in cocotb: every component, the unit, the core and the warp are compared with the golden model.
+"""Benches in cocotb: components, a row of dot-product units, core and warp are compared with the golden model.
 
-These tests belong to the regression. The quick tier compares the components without a bench
+These tests run only in the regression. The quick tier of the tests compares the components without cocotb
 (``rtl/test_components.py``).
 """
 
@@ -20,7 +20,7 @@ from sptc.sim.coverage.code import CodeCoverage
 from sptc.sim.coverage.groups import Coverage
 from sptc.sim.coverage.steps import StepCoverage
 
-#: Vectors of each component, steps of a row, tiles of a core, and instructions of a warp in a run.
+#: Number of inputs in a run: vectors of each component, steps of a row, tiles of a core, instructions of a warp.
 ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
     *("metadata", "mux8", "mux16", "select"),
@@ -59,8 +59,8 @@ def test_on_icarus(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: str) -> None:
-    """Each run draws half of the datapaths. Cores and warps are drawn from two presets; others differ mostly in
-    the bytes per step.
+    """Half of the datapaths, drawn at random, are tested: of all for components and rows, of two presets for cores and
+    warps. The other presets differ from these two mostly in the bytes per step.
     """
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
@@ -81,7 +81,7 @@ def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, 
 
 @pytest.mark.regression
 def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bins of steps from both tests of the bench, and the line coverage of Verilator, appear in one report."""
+    """One report shows the coverage of steps, from both tests of the bench, and the line coverage of Verilator."""
     built = bench("tiny", "row", 1500, code_coverage=True)
     path = tmp_path / "coverage.json"
     assert built.run(COVERAGE_SEED, settings=Settings("tiny", "row", 1500, str(path))) == []

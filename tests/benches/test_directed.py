@@ -1,4 +1,4 @@
-"""Stored test vectors precede random ones in component benches, in blocks of steps, and in directed tiles."""
+"""Stored vectors come first, and random ones follow: in benches of components, blocks of steps, directed tiles."""
 
 from functools import cache
 from itertools import islice

@@ -129,7 +129,7 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.bench
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
-    """Most faults are detected. At most one other is not proved to change no output. Without a fault, nothing fails."""
+    """The fault-free design passes. Most faults are detected; all others but at most one provably change nothing."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
     write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
     of_top = regression(settings, 12, seed, tmp_path)
@@ -150,7 +150,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.bench
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
-    """Without a fault, nothing fails. Most faults are detected, and a detected fault is not proved equivalent."""
+    """The fault-free design passes. Most faults are detected, and a detected fault is not proved to change nothing."""
     settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))
     echoing_program(TCGEN05_ARRAY, 24, np.random.default_rng(seed)).write(tmp_path / "jobs")
     of_top = regression(settings, 24, seed, tmp_path)
@@ -196,7 +196,7 @@ def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
 @pytest.mark.parametrize(
     ("command", "same"),
     [
-        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the inputs of the multiplier stay the same
+        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the fault does not change the multiplier's inputs
         ("inv -module bench -cell $4 -port Y -portbit 0", True),  # the multiplier does not read bit 0
         ("inv -module bench -cell $4 -port Y -portbit 5", False),
     ],
@@ -239,9 +239,7 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that inverts a bit if the lowest bit is one has no effect, because the lowest bit of an even number is
-    zero.
-    """
+    """The fault inverts a bit of ``2 << held`` if the lowest bit of this number is one, which never happens."""
     code, held, result, m = Signal(2, name="code"), Signal(2), Signal(5, name="result"), Module()
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Const(2, 2) << held)
@@ -272,7 +270,7 @@ def test_a_proof_of_a_cone_leaves_its_inputs_free(
 @pytest.mark.regression
 @pytest.mark.parametrize("top", [top for top in ITEMS if top != "row"])
 def test_a_detected_fault_is_not_equivalent(injected: Callable, top: str) -> None:
-    """At least one proof attempt on a detected fault ends in time, with a counterexample (rows: test_pipelines.py)."""
+    """The first proof of a detected fault that ends in time gives a counterexample. For rows, see test_pipelines.py."""
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
     verdicts = (settled(TOP, fault, folder, 60) for fault in killed[:: max(1, len(killed) // 8)])
@@ -295,7 +293,7 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
-    """Return the outputs of :data:`ABSORBED` by Yosys, a line for each selected fault: all `a` with three `b`."""
+    """Return the outputs of :data:`ABSORBED` in Yosys for all `a` and three `b`: a text for each selected fault."""
     every = product(selected, range(16), (0, 6, 9))
     evaluated = "".join(f"eval -set a {a} -set b {b} {select} -show y\n" for select, a, b in every)
     result = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")
@@ -332,7 +330,7 @@ def test_shares_follow_areas(areas: list[int], count: int, shares: list[int]) ->
 
 
 def test_areas_of_components(tmp_path: Path) -> None:
-    """Areas in transistors, for four bits: six per bit of an AND, two of an inverter, and six of an OR."""
+    """The area of a component is its number of transistors: six per bit of an AND or an OR, and two of an inverter."""
     ands, whole = Module(), Module()
     a, b, y, anded = (Signal(4, name=name) for name in ("a", "b", "y", "anded"))
     ands.d.comb += anded.eq(a & b)

@@ -9,7 +9,7 @@ from sptc.rtl.fetch import PANEL_ROWS
 from sptc.rtl.tensor_memory import TENSOR_LANES
 from sptc.sim.benches.memories import ColumnMemory, SharedMemory
 
-#: Number of cycles without a read, enough for noise at every port.
+#: Number of cycles without a read. In each, a memory model drives random data on some ports, so all ports get some.
 MANY = 300
 
 

@@ -67,7 +67,7 @@ RESULTS = """<testsuites><testsuite><testcase name="right"/>
 
 
 def test_failures_of_a_run(tmp_path: Path) -> None:
-    """The simulator writes failures, no results file, or results without a test."""
+    """Failures in the results file are returned. A missing file, or a file without a matching test, is an error."""
     written: list[str] = []
     runner: Any = SimpleNamespace(test=lambda results_xml, **_: [Path(results_xml).write_text(w) for w in written])
     bench = Bench(Settings("tiny", "row", 1), tmp_path, runner, writes_waves=False)

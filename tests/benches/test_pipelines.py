@@ -18,7 +18,7 @@ from sptc.sim.faults.equivalence import Pipeline, Verdict, settled
 from sptc.sim.faults.mutants import FLAT, REST, Fault, mutated
 from sptc.sim.faults.regressions import faulty_row
 
-#: Codes 0 to 2 are used. With code 2, the second operand is zero.
+#: Pipeline with control codes 0 to 2. With code 2, the second factor of its multiplier is zero.
 PIPELINE = Pipeline("enable", "code", tuple({0: code & 1, 1: code >> 1} for code in range(3)))
 
 
@@ -103,7 +103,7 @@ def of_case(folder: Path, mode: str, code: int) -> Fault:
     [
         ("const0", 0, Verdict.TOLD_APART),
         ("const0", 1, Verdict.TOLD_APART),
-        ("const0", 2, Verdict.EQUIVALENT),  # the selected case multiplies by zero
+        ("const0", 2, Verdict.EQUIVALENT),  # code 2 multiplies by zero, also with the fault
     ],
 )
 def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, verdict: Verdict) -> None:

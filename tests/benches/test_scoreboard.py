@@ -52,8 +52,8 @@ def test_what_is_under_way() -> None:
     ("message", "cycles"),
     [
         ("no item is in flight", [cycle(result=0x100)]),
-        ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # result given twice
-        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # an item sent before the reset
+        ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # a second result
+        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # the reset discards the item
         ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # item 0 is lost
         ("withdrawn", [cycle(taken=True), cycle(result=0x100, ready=False), cycle()]),
         ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),

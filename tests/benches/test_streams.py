@@ -38,7 +38,7 @@ def cycle(ready: bool, reset: bool = False, valid: bool = True) -> Cycle:
 
 
 def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence[bool]) -> list[tuple[Inputs, int]]:
-    """Return the inputs and the payload that the driver sets in each cycle. `ready` is that of stream `i`, by cycle."""
+    """Return the inputs and payload that the driver sets in each cycle. `ready` is the ready of stream `i` by cycle."""
     driver = StreamDriver(top, items(), chain(pattern, repeat(GAP)), lambda _: None)
     results = []
     for is_ready in ready:
@@ -90,8 +90,8 @@ def test_draining_and_reactions_override_the_pattern(top: Any) -> None:
 
 
 def test_rare_events_are_forced(rng: np.random.Generator) -> None:
-    """In one of twenty cycles, a stall ends with transfers at both streams. If resets are enabled, one of fifty cycles
-    with a transfer or a result is followed by a reset.
+    """One in twenty cycles with a stalled result is followed by a cycle that permits transfers at both streams. If
+    resets are enabled, one in fifty cycles with a transfer or a result is followed by a reset.
     """
     waits = Cycle(False, False, False, True, False, 0)
     enters, leaves = Cycle(False, True, True, False, False, 0), Cycle(False, False, False, True, True, 0)

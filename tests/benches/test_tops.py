@@ -64,7 +64,7 @@ def run(bench: Callable, top: Top, folder: Path, seed: int, coverage: str = "", 
 
 
 def test_every_form_of_wgmma_meets_every_stall(bench: Callable, seed: int, tmp_path: Path) -> None:
-    """Some coverage bins are hit once in hundreds of instructions. Coverage is accumulated over at most eight runs."""
+    """Since some coverage bins need hundreds of instructions, up to eight runs add coverage until no bin is missing."""
     path = tmp_path / "coverage.json"
     for further in range(8):
         assert run(bench, WARPGROUP, tmp_path, seed + further, str(path), ITEMS_AT_LENGTH) == []
@@ -76,7 +76,7 @@ def test_every_form_of_wgmma_meets_every_stall(bench: Callable, seed: int, tmp_p
 
 @pytest.mark.bench
 def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path) -> None:
-    """A simulated cycle takes 30 ms, so the test does not reach all stalls. It checks that no illegal bin is hit."""
+    """A simulated cycle takes 30 ms, too long to require all coverage bins of stalls. No illegal bin may be hit."""
     path = tmp_path / "coverage.json"
     assert run(bench, CTA, tmp_path, seed, str(path)) == []
     coverage = Coverage.read(path)

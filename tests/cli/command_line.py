@@ -31,14 +31,14 @@ class CommandLine:
         self.capsys, self.command = capsys, command
 
     def status(self, *words: object) -> object:
-        """Return the exit status of a call, also if the argument parser exits. The captured output stays unread."""
+        """Return the exit status of a call, also if the argument parser exits. The caller can still read the output."""
         try:
             return main([*self.command.split(), *map(str, words)])
         except SystemExit as end:
             return end.code
 
     def streams(self, *words: object, status: int = 0) -> tuple[str, str]:
-        """Return the standard output of a call, and its standard error without the line about the first build."""
+        """Return standard output and standard error of a call, without the line that announces the build of a model."""
         self.capsys.readouterr()
         left = self.status(*words)
         output, errors = self.capsys.readouterr()
@@ -72,7 +72,7 @@ class CommandLine:
 
 
 def complaints(errors: str) -> str:
-    """Return standard error without the line about the first build, which is missing if the cache has the model."""
+    """Return standard error without the line that announces the build of a model that is not yet in the cache."""
     return re.sub(r"^sptc: building .*\n", "", errors)
 
 
@@ -93,7 +93,7 @@ def on_a_terminal(*words: object) -> tuple[bytes, str]:
         try:
             while part := os.read(control, 1 << 16):
                 shown += part
-        except OSError:  # Linux reports that the other end is closed
+        except OSError:  # how Linux reports that the process has closed the terminal
             pass
         os.close(control)
         assert process.wait(600) == 0
@@ -109,7 +109,7 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
     started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet)]
     try:
         deadline = time.monotonic() + 600
-        while not where.exists() or not where.read_text().endswith("}"):  # workers read the complete file
+        while not where.exists() or not where.read_text().endswith("}"):  # wait until the file is complete
             assert time.monotonic() < deadline, "the scheduler does not start, or this machine is too slow"
             time.sleep(0.1)
         one = ["--scheduler-file", str(where), "--no-nanny", "--nthreads", "2"]

@@ -23,7 +23,7 @@ DENSE = "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
 
 @pytest.fixture(scope="module", autouse=True)
 def _mapped_once() -> Iterator[None]:
-    """Map each datapath once for each library, since most tests differ only in operands."""
+    """Map each datapath to gates only once per library, since most tests differ only in operands."""
     netlists: dict[tuple[CoreConfig, bool, bool], MappedNetlist] = {}
 
     def mapped(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
@@ -124,7 +124,7 @@ def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLin
 
 @pytest.mark.regression
 def test_glitches_a_warp_and_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
-    """A unit without registers takes no energy if all operands are zero, so no ratio to it is printed."""
+    """A unit without registers takes no energy if all operands are zero, so no ratio to this energy is printed."""
     printed = cli.text(*words, SPARSE, "--glitches")
     assert "with glitches of gates that have one unit of delay" in printed
     assert f"{SPARSE}, normal: glitches add " in printed

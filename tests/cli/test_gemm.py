@@ -277,7 +277,7 @@ def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, mon
     torch = pytest.importorskip("torch")
     a, b = (torch.from_numpy(matrices[name]).bfloat16() for name in "ab")
     torch.save({"w": a, "epoch": 3, "other": {"w": b}}, "state.pt")
-    torch.save(b.T, "b.pt")  # not contiguous
+    torch.save(b.T, "b.pt")  # a tensor that is not contiguous
     found, report = gemm(cli, "--a-tensor", "w", "--transpose-b", a="state.pt", b="b.pt")
     np.testing.assert_array_equal(found, sptc.gemm(a, b, backend="native"))
     assert report["errors"]["whole"] == report["errors"]["arithmetic"]
@@ -319,8 +319,8 @@ def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> 
 
 
 def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product that is interrupted after its first block gives the bytes of a whole run. Another product is
-    rejected.
+    """A product that is interrupted after its first block is completed by the same command. A command with another
+    way of summation or epilogue is rejected.
     """
     words = ["--a", "a.npy", "--b", "b.npy", "--output", "d.npy", "--backend", "golden", "--jobs", "1"]
     words += ["--split-k", "2,6", "--promote", "4", "--scale-b", "scale_b.npy", "--relu", "--result", "bf16"]

@@ -77,7 +77,7 @@ def test_verilog_is_printed_and_structures_are_written(
 
 
 def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
-    """A configuration file, options, and changes of a preset give the same datapath. --json prints such a file."""
+    """A configuration file as --json prints it, options, and changes of a preset can give the same datapath."""
     words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
     text = cli.text("config", *words, "--json")
     expected = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
@@ -110,7 +110,7 @@ def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
 def test_verilog_is_without_warnings_and_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
-    """Verilator gives no warning: the header turns off those that Amaranth's output causes. Names need no escape."""
+    """The Verilog file turns off warnings that Amaranth's output causes in Verilator. Module names need no escape."""
     cli.text(*TINY, "tiny.v")
     assert lint(tmp_path, "--top-module", "sptc_tiny_core", "tiny.v") == (0, "")
     monkeypatch.setitem(PRESETS, "very-tiny", replace(PRESETS["tiny"], name="very-tiny"))

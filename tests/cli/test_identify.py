@@ -73,7 +73,7 @@ def chain(cli: CommandLine, *more: object) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.regression
 def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """Each instruction of the chain starts from the previous result. The sum of all slices is the result of the way."""
+    """Each instruction starts from the previous result in its slice of K. All slices add up to the output."""
     a, b, y = product.values()
     wrong = y.view(np.uint32).copy()
     wrong[3, 4] ^= 1

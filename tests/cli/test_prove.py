@@ -82,7 +82,7 @@ def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) 
 
 
 def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
-    """Properties of warps do not apply to rows of 8 bytes per step, nor those of negation to integers."""
+    """Properties of warps do not apply to a datapath of 8 bytes per step, nor properties of negation to integers."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]

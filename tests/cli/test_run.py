@@ -70,7 +70,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     assert {row[4] for row in cells} == {"0"}
     elsewhere = {(arch, "recorded elsewhere") for arch in ELSEWHERE}
     words = {("sm_100", "spot-checked elsewhere"), ("sm_100", "modelled")}
-    # Evidence is the last word or the last two. Count from the end, since cycles may take two words as well.
+    # Evidence, the last column, has one or two words. It is found from the end, since cycles may have two words, too.
     evidence = {(row[1], " ".join(row[-1 - (row[-1] == "elsewhere") :])) for row in cells}
     assert evidence == {("sm_90", "recorded")} | elsewhere | words
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -199,7 +199,7 @@ def test_metadata_policy_and_a_file_without_d(cli: CommandLine) -> None:
     cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=message)
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
     equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
-    assert cli.text("file.npz").splitlines()[0] == equal  # compared with the golden model
+    assert cli.text("file.npz").splitlines()[0] == equal  # without a recorded D, the golden model's is expected
     assert cli.text("file.npz", "--backend", "golden").startswith("no output was compared: ")
 
 

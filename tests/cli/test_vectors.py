@@ -140,7 +140,7 @@ def test_steps_of_a_unit(cli: CommandLine) -> None:
     (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
     (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
-    assert manifest["configuration"]["name"] == "hopper"  # the preset of the architecture by default
+    assert manifest["configuration"]["name"] == "hopper"  # default: the preset of the instruction's architecture
     cli.text(F32, "--level", "unit", "--format", "hex", "--seed", 4, "-o", ".")
     lines = Path("step.hex").read_text().splitlines()
     comments = [line for line in lines if line.startswith("//")]
@@ -194,7 +194,7 @@ def test_a_simulator_takes_the_bench(tmp_path: Path) -> None:
 
 
 def begins_with_a_gap(seed: int) -> bool:
-    """Return whether the testbench with this seed starts with a gap: simulate one step of its random generator."""
+    """Return whether the testbench sends no step in its first cycle, by the first number of its random generator."""
     state = seed % ((1 << 32) - 1) + 1
     state ^= state << 13 & 0xFFFFFFFF
     state ^= state >> 17
@@ -236,7 +236,7 @@ def test_a_bench_on_icarus(tmp_path: Path, seed: int) -> None:
 @pytest.mark.regression
 @needs_icarus
 def test_the_first_cycle_on_icarus(tmp_path: Path, seed: int) -> None:
-    """The testbench passes with a step or a gap in the first cycle. A step there would reveal uninitialised values."""
+    """The testbench passes if its first cycle has a step, which would show uninitialised values, and if it has none."""
     for gap in (False, True):
         while begins_with_a_gap(seed) != gap:
             seed += 1

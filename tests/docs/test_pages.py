@@ -35,7 +35,7 @@ _SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILI
 
 @dataclass(frozen=True)
 class Block:
-    """A code block of a page, or hidden code in front of a block."""
+    """A code block of a page, or set-up code that an HTML comment hides."""
 
     language: str  #: Word behind the opening fence
     text: str  #: Text between the fences
@@ -117,8 +117,8 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
-#: Pages with blocks that take seconds, because they search for ways, simulate the hardware or write Verilog. Only the
-#: regression runs them.
+#: Pages with blocks that take seconds, because they search for ways of summation, simulate the hardware or write
+#: Verilog. Only the regression runs these pages.
 DEAR = {
     "docs/explanation/result", "docs/guides/is-my-kernel-exact", "docs/guides/python", "docs/guides/tensors",
     "docs/guides/trace", "docs/guides/vectors", "docs/guides/ways", "docs/guides/what-went-wrong",
@@ -140,14 +140,14 @@ SLOW = [page for page in PAGES if page not in QUICK or any(block.mark == "slow" 
 def test_blocks(page: Path, slow: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("torch", "matplotlib", "safetensors"):
         needed = package in page.read_text(encoding="utf-8") or package == "matplotlib"
-        if needed and importlib.util.find_spec(package) is None:  # not by import, as torch takes seconds
+        if needed and importlib.util.find_spec(package) is None:  # importing torch would take seconds
             pytest.skip(f"needs {package}")
     monkeypatch.chdir(tmp_path)
     run_page(page, slow=slow)
 
 
 def test_blocks_of_every_page_can_be_run() -> None:
-    """Commands have known options, and programs are valid Python. Other tests compare the output."""
+    """Commands on pages have known options, and Python blocks are valid. Other tests compare their output."""
     assert {name_of(page) for page in PAGES} >= DEAR
     for page in PAGES:
         for block in blocks_of(page):

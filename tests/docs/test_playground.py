@@ -24,7 +24,7 @@ LARGEST, LEAST_STEPS = 1_500_000, 10_000
 TOOLS = {"emcc": "emscripten", "chromium": "chromium"}
 
 #: Script that is appended to the page. It computes each case by libsptc and by the trace of the page, fills operands
-#: by every pattern, and selects options of every choice.
+#: by every pattern, and selects options in every drop-down list.
 _SCRIPT = """
 <script id="answers" type="application/json"></script>
 <script>
@@ -101,8 +101,8 @@ def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Gener
 
 
 def as_answer(golden: OutputTrace) -> list[Any]:
-    """Return the expected answer of the page: D of libsptc and of its own trace, C if it is added after the steps, True
-    for a link that restores the operands, and the steps.
+    """Return what the page must compute: D by libsptc, D by the page's trace, C if it is added after the steps, True
+    because a link to the page restores the operands, and the steps.
     """
     return [golden.d, golden.d, golden.added, True, [_of_step(step) for step in golden.steps]]
 
@@ -120,7 +120,7 @@ def _text(number: int | None) -> str | None:
 
 
 def _value(value: float | int | str) -> float | str:
-    """Return a value that equals itself, also for NaN. Zeros of both signs are equal."""
+    """Return a value for comparisons, in which NaN equals NaN, and zeros of both signs are equal."""
     number = float(value)
     return "nan" if number != number else number
 
@@ -163,7 +163,7 @@ def test_the_page_gives_what_the_golden_model_gives(playground: Any, rng: np.ran
 
 
 def test_choices_determine_an_instruction(playground: Any) -> None:
-    """The options of the choices in page.js select a single instruction of an architecture."""
+    """An architecture and an option of every drop-down list of page.js select at most one instruction."""
     names = ("family", "sparse", "a", "b", "d", "k", "kind", "satfinite", "scales", "scale")
     rows = playground.catalogue()["instructions"]
     words = [(arch, *(row[name] for name in names)) for row in rows for arch in row["on"]]

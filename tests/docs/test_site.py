@@ -28,7 +28,7 @@ def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_public_name_and_every_page_is_on_the_site() -> None:
     text = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    # For these names, the function is documented under its module, because the package has the same name.
+    # These functions are documented under the names of their modules, because each has the same name as its package.
     assert [name for name in sptc.__all__ if f":: sptc.{name}\n" not in text] == ["gemm", "tilelang", "triton"]
     assert ":: sptc.gemm.multiply.gemm\n" in text
     for compiler in ("tilelang", "triton"):
@@ -67,7 +67,7 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     for group in layouts.values():
         instructions = [form.instruction for form in group]
         assert len({(i.m, i.k, i.granularity, i.container_bits) for i in instructions}) == 1
-        assert {i.a for i in instructions} == {i.b for i in instructions}  # since titles name only the types of A
+        assert {i.a for i in instructions} == {i.b for i in instructions}  # titles name only the types of A
     page = instruction_pages.page_of("mma-2-4-m16n8k32-16bit-d32", layouts["mma-2-4-m16n8k32-16bit-d32"])
     assert page.startswith("# `mma.sp` m16n8k32 f16/bf16 to f32, 2:4\n")
     assert "| instruction | sm_90 | sm_80 | sm_86 | sm_89 | sm_100 | sm_120 |" in page

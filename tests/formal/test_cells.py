@@ -48,7 +48,7 @@ CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
 
 
 def parts(component: Any) -> Iterator[Any]:
-    """Yield the submodules of a component, and those of the product groups among them."""
+    """Yield the submodules of a component. After a submodule that is a product group, yield its submodules."""
     for part, _ in component.elaborate("formal")._named_submodules.values():
         yield part
         if isinstance(part, ProductGroup):
@@ -65,7 +65,7 @@ def test_every_cell_is_proved_as_it_is_built(config: CoreConfig) -> None:
             proved = {described(AlignmentShifter(*parameters)) for parameters in proved}
         assert {described(cell) for cell in built if isinstance(cell, kind)} <= proved, name
     del built
-    gc.collect()  # free components that were never elaborated, while their warnings are off
+    gc.collect()  # free never-elaborated components while the test ignores warnings about them
 
 
 #: Small arrays of three datapaths, which together contain every component of any datapath.
@@ -73,7 +73,7 @@ CONFIGS = [replace(PRESETS[name], rows=4, columns=4) for name in ("tiny", "rtx-b
 
 
 def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type]:
-    """Yield the classes of a component and of all its submodules. A class that was seen before is not examined."""
+    """Yield the classes of a component and of all its submodules, but of a class in `seen` only the class itself."""
     kind = type(component)
     yield kind
     if kind in seen:
@@ -104,7 +104,7 @@ def shipped() -> Iterator[set[type]]:
 
 
 def subjects(case: Case) -> Iterator[type]:
-    """Yield the hardware classes in the harness of a case. OrderedSelect stands for the components that it connects."""
+    """Yield the hardware classes in the harness of a case, for OrderedSelect the classes of its submodules instead."""
     for component, _ in case.harness().m._named_submodules.values():
         if isinstance(component, OrderedSelect):
             yield from {*parts_of(component, "formal", set())} - {OrderedSelect}
@@ -117,5 +117,5 @@ def subjects(case: Case) -> Iterator[type]:
 def test_a_property_is_about_components_of_top_level_modules(name: str, shipped: set[type]) -> None:
     (item,) = (item for item in PROPERTIES if item.name == name)
     kinds = {kind for case in cases([item], [PRESETS["tiny"], PRESETS["rtx-blackwell"]])[:3] for kind in subjects(case)}
-    assert kinds, "the property is about no component"
+    assert kinds, "the harness of the property contains no component"
     assert {kind.__name__ for kind in kinds} <= {kind.__name__ for kind in shipped}

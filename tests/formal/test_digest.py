@@ -38,7 +38,7 @@ def digest(build: Build) -> str:
 def lanes(
     prefix="lane", *, crossed=False, backwards=False, any_state=False, limit=9, assumed=True, register="sum", **options
 ) -> Build:
-    """Build two equal adders, each claimed to hold the sum of its own steps or, if `crossed`, of the other's steps."""
+    """Build two equal adders, with claims that each holds the sum of its own steps or, if `crossed`, of the other's."""
 
     def build(h: Harness) -> None:
         h.clocked(any_state=any_state)
@@ -68,13 +68,13 @@ def test_names_and_order_of_ports_change_nothing() -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_every_other_change_is_seen(change: dict[str, object]) -> None:
-    """Crossed lanes also change the digest, although each lane by itself looks the same."""
+    """Exchanged claims about two adders also change the digest, although each adder by itself looks the same."""
     assert digest(lanes(**change)) != digest(lanes())
 
 
 def test_registers_with_any_initial_value_differ_from_registers_of_the_harness() -> None:
     """With `any_state`, registers of components start with any value, and registers of the harness with their initial
-    value.
+    value, so the two kinds give different digests.
     """
 
     def build(h: Harness, inside: bool) -> None:

@@ -212,7 +212,7 @@ def counting(limit: int) -> Build:
 
 
 def test_reachability(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims are proved without a bound on cycles, with covers, or broken by a counterexample."""
+    """Claims are proved for any number of cycles and covers are reached, or a counterexample breaks a claim."""
     outcome = settled(counting(9), cycles=9)
     assert (outcome.result, outcome.engine, outcome.depth) == ("proved", "ABC pdr", "no bound")
     assert outcome.covers == {"cover_six": 7, "cover_reset": 4}
@@ -226,7 +226,7 @@ def test_reachability(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_registers_start_from_their_initial_values() -> None:
-    """A constant register cannot be proved to have any other value than its initial value."""
+    """A register that keeps its initial value is proved to have this value, and not proved to have another."""
 
     def build(h: Harness, value: int) -> None:
         h.clocked()
@@ -245,7 +245,7 @@ def test_registers_start_from_their_initial_values() -> None:
     [(True, False, "proved"), (True, True, "broken"), (False, True, "vacuous"), (False, False, "vacuous")],
 )
 def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: bool, result: str) -> None:
-    """With `any_state`, a component's registers have their initial values after a reset only."""
+    """With `any_state`, a register of a component has its initial value only after a reset that applies to it."""
 
     class Held(wiring.Component):
         value: Out(4, init=5)

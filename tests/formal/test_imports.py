@@ -71,7 +71,7 @@ def test_imports_of_hardware_functions_are_detected() -> None:
 
 
 def test_a_wrong_width_of_the_hardware_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the hardware keeps a bit less, its widths are consistent with each other, but not with the numerics."""
+    """If the hardware keeps one bit less than F, its widths fit each other, but a proof against the numerics fails."""
     right = slots.kept_bits
     for module in (slots, widths, multiply, unpack):
         monkeypatch.setattr(module, "kept_bits", lambda config, element: right(config, element) - 1)

@@ -29,7 +29,7 @@ def test_every_property_has_a_planted_fault() -> None:
     assert {fault.property for fault in FAULTS.values()} == {item.name for item in PROPERTIES}
 
 
-#: Faults of the quick tier, one for each proof engine.
+#: Planted faults that the quick tier tests, one for each proof engine.
 QUICK = ("metadata.legal", "operands.exact", "core.order")
 
 

@@ -32,14 +32,14 @@ def assert_proved(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("topic", sorted({case.subject.name.partition(".")[0] for _, case in OF_TINY}))
 def test_proofs_of_a_second_or_less(topic: str) -> None:
-    """These proofs have no time limit, because they may take longer on a slow machine."""
+    """Proofs recorded with at most a second run without a time limit, because a slow machine may take longer."""
     for seconds, case in OF_TINY:
         if case.subject.name.startswith(f"{topic}.") and seconds <= ALWAYS:
             assert_proved(settle(case, None))
 
 
 def test_problems_that_changed_are_proved() -> None:
-    """Proofs that take longer are repeated only if their netlist or claims differ from the recorded ones."""
+    """Proofs recorded with more than a second are repeated only if their netlist or claims have changed."""
     record = read_record(RECORD)
     if record.sources == source_digest() and not os.environ.get("SPTC_PLANT"):
         return
@@ -59,7 +59,8 @@ def test_units_of_integers_alone(formats: tuple[str, ...]) -> None:
     assert settle(case, None).result == "proved"
 
 
-#: Datapaths with the alternative of an open rule (:data:`sptc.isa.numerics.OPEN_RULES`), and the properties it affects.
+#: By key of an open numerics rule (:data:`sptc.isa.numerics.OPEN_RULES`): a datapath with the rule's alternative value,
+#: and the properties that this value affects.
 OPEN = {
     "group": (
         CoreConfig(name="group", formats=("e2m1/4",), scales=("ue8m0", "ue4m3"), step_bytes=16, group=4),
@@ -130,7 +131,7 @@ def test_other_datapaths_than_presets(config: CoreConfig) -> None:
     harnesses = [case.harness() for case in cases(PROPERTIES, [config])]
     assert all(harness.claims for harness in harnesses)
     harnesses.clear()
-    gc.collect()  # free components that were never elaborated, while their warnings are off
+    gc.collect()  # free never-elaborated components while the test ignores warnings about them
 
 
 def test_every_property_is_stated_and_equal_parameters_are_proved_once() -> None:

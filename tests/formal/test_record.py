@@ -1,4 +1,4 @@
-"""Record of proofs: completeness, use only for equal problems, totals, and waveforms."""
+"""The record of proofs is complete, and replaces only proofs of equal problems. Totals and waveforms are right."""
 
 import gc
 import re
@@ -30,7 +30,7 @@ def case(limit: int = 16) -> Case:
 def test_the_shipped_record_names_every_property_of_every_preset() -> None:
     recorded = Counter((proof.property, proof.case, proof.presets) for proof in read_record(RECORD).proofs)
     needed = Counter((case.subject.name, case.described, case.presets) for case in cases(PROPERTIES, PRESETS.values()))
-    assert recorded == needed, "`sptc prove --record formal/proved.json` completes the record"
+    assert recorded == needed, "the record is incomplete; run `sptc prove --record formal/proved.json`"
 
 
 def test_only_a_recorded_problem_is_not_proved_again() -> None:
@@ -51,7 +51,7 @@ def test_what_is_not_stated_or_not_covered_is_no_proof(kind: str, message: str) 
     empty = Property("test.empty", "It is empty.", build, lambda config: [()], Engine.SOLVER, lambda: 1)
     with pytest.raises(AssertionError, match=rf"test\.empty {message}"):
         settle_unless_recorded(Case(empty, (), ()), None, {})
-    gc.collect()  # free components that were never elaborated, while their warnings are off
+    gc.collect()  # free never-elaborated components while the test ignores warnings about them
 
 
 def test_a_record_is_read_as_it_was_written_and_others_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sptc.tensors.sparsify import sparsify
 from sptc.tests.gemm.sparse_factors import Random
 from sptc.tests.isa.test_formats import DTYPES
 
-#: Element format, scale format, whether the instruction is dense, and elements along K in a block.
+#: Test cases: element format, scale format, whether the instruction is dense, and elements along K per scale.
 KINDS = [
     ("e4m3", "ue8m0", False, 64),
     ("e5m2", "ue8m0", True, 32),
@@ -25,7 +25,7 @@ KINDS = [
 
 
 class Drawn:
-    """Random factors with block scales. K is that of three and a half instructions."""
+    """Random factors with block scales. K has the length of three and a half instructions."""
 
     def __init__(self, rng: Random, fmt: str, scale: str, dense: bool, span: int, shape: tuple[int, int]) -> None:
         every = instructions_for(fmt, "sm_120", dense=dense, scales=scale)
@@ -54,7 +54,7 @@ class Drawn:
 
 
 def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
-    """Return the sums of the instructions `first` to `last` - 1 along K, computed by ``sptc.mma`` tile by tile."""
+    """Return the sums over the instructions `first` to `last` - 1 along K, computed by ``sptc.mma`` tile by tile."""
     i, (m, n) = drawn.i, (len(drawn.a), drawn.b.shape[1])
     sums = np.zeros((-(-m // i.m) * i.m, -(-n // i.n) * i.n), np.float32)
 

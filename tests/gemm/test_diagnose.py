@@ -112,7 +112,7 @@ def test_group_scales_of_other_places(rng: Random, change: dict[str, Any], words
 
 
 def test_accumulators_that_are_not_cleared(rng: Random) -> None:
-    """Without clearing, each promoted partial sum includes the earlier ones: the first of four is added four times."""
+    """An accumulator that is not cleared adds earlier partial sums to each promoted one: the first counts 4 times."""
     a = rng.standard_normal((16, 256)).astype(ml_dtypes.float8_e4m3fn)
     b = rng.standard_normal((256, 16)).astype(ml_dtypes.float8_e4m3fn)
     i = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
@@ -147,7 +147,7 @@ def test_maps_of_indices_are_described() -> None:
 
 
 def test_a_misread_tile_is_what_memory_holds(rng: Random) -> None:
-    """Known misreadings contain that of a simulated memory which is written with one swizzle and read with another."""
+    """Misreadings known to `diagnose` include that of a memory written with one swizzle and read with another."""
     matrix = rng.integers(0, 1 << 16, (64, 64)).astype(np.uint16)
     known = {diagnosis.text: diagnosis for diagnosis in misreadings(64, 64, 16)}
     octets, addresses = matrix.view(np.uint8).ravel(), np.arange(64 * 128)

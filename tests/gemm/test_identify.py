@@ -37,8 +37,8 @@ def codes(y: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the number of stream-K candidates. For a single output tile they equal those with slices of K, but the
-    search takes long.
+    """Limit the number of stream-K candidates, whose search takes long. For a single output tile they have the same
+    sums as ways with slices of K.
     """
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
 
@@ -58,7 +58,7 @@ def test_what_cusparselt_computed(name: str, result: str, split: int) -> None:
     if result == "f16":
         assert found.nearest.differing > 0
         assert (sptc.gemm(a, b, way=found.nearest.way, backend="native") != y).sum() == found.nearest.differing
-    else:  # integer sums do not depend on their order
+    else:  # integer sums do not depend on the order of addition
         assert found.nearest is None
         assert found.equal
 
@@ -168,7 +168,7 @@ def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
 
 
 def test_dense_factors_and_unequal_slices(rng: Random) -> None:
-    """A dense product with fp8 partial sums promoted as by cuBLAS on Hopper, and a product with unequal slices of K."""
+    """Identify a dense fp8 product with partial sums promoted as by cuBLAS on Hopper, and one with uneven K slices."""
     a, b = (rng.standard_normal(shape).astype(DTYPES["e4m3"]) for shape in ((16, 1024), (1024, 24)))
     dense = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
     y = sptc.gemm(a, b, instruction=dense, promote=4, result="bf16")
@@ -189,7 +189,7 @@ def test_each_candidate_forms_another_sum() -> None:
     assert len(set(ways)) == len(ways) > 250
     assert ways[0] == plain
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
-        assert replace(plain, **same) not in ways  # an earlier candidate has equal sums
+        assert replace(plain, **same) not in ways  # its sums are those of an earlier candidate
     assert {"tree", "halves", "reverse", "in order"} == {way.order for way in ways}
     dense = instructions_for("f16", "sm_90", dense=True)[0]
     orders = [way.order for way in candidates([[dense]], plain, Expressions(lambda _: 32, (64, 64)))]

@@ -61,7 +61,7 @@ def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, s
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("scaling", GROUP_SCALINGS)
 def test_group_scales(rng: Random, scaling: str) -> None:
-    """Each arithmetic of group scales equals exact fractions and is found. With a wrong output, no way is exact."""
+    """Results of each `group_scaling` equal rounded fractions. `identify` finds it, but not if an output is wrong."""
     (a, b), scales, promote = fp8(rng), group_scales(rng), int(rng.choice([2, 4]))
     words: dict[str, Any] = {"instruction": FP8, "promote": promote, "backend": "native"}
     chain = 32 * promote
@@ -95,8 +95,8 @@ def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
 
 
 def test_shapes_of_group_scales(rng: Random) -> None:
-    """Group scales for 128 columns or for all rows, as epilogue scales, in a batch, for a vector, and for exchanged
-    factors.
+    """A group scale of B applies to 128 columns or to one. Group scales may be passed as `scale_a` and `scale_b`, and
+    work for batches, vectors and exchanged factors.
     """
     (a, b), scales = fp8(rng), group_scales(rng, 1)
     words: dict[str, Any] = {"instruction": FP8, "backend": "native"}
@@ -162,7 +162,7 @@ def rounded(x: np.ndarray, conversion: str) -> np.ndarray:
 
 def test_conversions_to_tf32(rng: Random) -> None:
     a, b = rng.standard_normal((M, 64)).astype(np.float32), rng.standard_normal((64, N)).astype(np.float32)
-    a.view(np.uint32)[:] &= np.uint32(0xFFFFF000)  # half of all numbers are ties
+    a.view(np.uint32)[:] &= np.uint32(0xFFFFF000)  # half of the numbers are ties when rounded to tf32
     for of_a, of_b in ((CONVERSIONS[1],) * 2, (CONVERSIONS[2],) * 2, ("cvt.rna", ""), ("", "cvt.rna"), ("", "")):
         words = {"instruction": TF32, "convert_a": of_a, "convert_b": of_b, "split_k": 2}
         y = sptc.gemm(a, b, **words)
@@ -182,7 +182,7 @@ def test_conversions_to_tf32(rng: Random) -> None:
 
 
 def test_mixed_formats(rng: Random) -> None:
-    """The types of the arrays determine the formats of A and B, whether A or B is sparse."""
+    """The types of the arrays determine the formats of A and B, no matter which of the two is sparse."""
     a, b = fp8(rng, E4M3, E5M2)
     a[:, ::2] = 0
     y = sptc.gemm(a, b, backend="native")
@@ -252,7 +252,7 @@ def test_other_numerics(rng: Random, number: int) -> None:
 def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
     a, b = rng.standard_normal((16, 64)).astype(np.float32), rng.standard_normal((64, 8)).astype(np.float32)
     changed = sptc.numerics("sm_90", TF32).replace(alignment_bits=12)
-    assert changed.zero_exponent == -120  # the exponent floor depends on F
+    assert changed.zero_exponent == -120  # e_zero, the smallest alignment exponent, depends on F
     y = sptc.gemm(a, b, instruction=TF32, numerics=changed)
     found = sptc.identify(a, b, y, instruction=TF32, result="f32", numerics=changed)
     assert (found.exact, found.instructions_alike) == (True, ())

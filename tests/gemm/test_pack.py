@@ -30,7 +30,7 @@ TENSOR = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n16k32.f32.f16.f16)"
 
 
 def texts() -> Iterator[str]:
-    """Yield all ``mma``, ``wgmma`` with two values of N, and all forms of ``tcgen05`` with the smallest N."""
+    """Yield the names of all ``mma``, ``wgmma`` with two values of N, and ``tcgen05`` forms with the smallest N."""
     yield from (str(i) for i in every_instruction() if i.n in (8, 40))
     for opcode in every_opcode():
         forms: dict[tuple[object, ...], str] = {}
@@ -161,7 +161,7 @@ def test_registers_come_back(text: str, rng: Random) -> None:
 
 
 def test_three_lines(rng: Random) -> None:
-    """Numbers are packed, computed and unpacked: A structured-sparse and dense, B, and D as a matrix of f32."""
+    """Packing, computing and unpacking D takes three lines, and gives the D of `sptc.gemm`. A is unpacked as given."""
     a = rng.standard_normal((16, 32)).astype(np.float16)
     a[:, rng.integers(0, 2, 16) + np.arange(0, 32, 2)] = 0
     b = rng.standard_normal((32, 8)).astype(np.float16)

@@ -79,7 +79,7 @@ SCALED = "mma.sp::ordered_metadata.sync.aligned"
     ],
 )
 def test_block_scales(tmp_path: Path, rng: Random, text: str) -> None:
-    """The golden model computes nearly the product of the dequantised matrices."""
+    """The product of the quantised, pruned matrices is nearly exact. Quantisation and pruning cause larger errors."""
     problem = made(tmp_path, text, (48, 50, 300), rng, arch="sm_120", dense=True)
     _, (block,) = computed(problem)
     share = {name: errors.total / errors.total_reference for name, errors in block.errors.items()}
@@ -92,7 +92,7 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
     problem = made(tmp_path, INSTRUCTIONS[name], (19, 11, 200), rng, backends=("rtl", "golden"), dense=True)
     d, (block,) = computed(problem)
     assert (d.shape, block.outputs, block.mismatches, block.first) == ((19, 11), 209, 0, None)
-    if not problem.way.parsed.a.is_integer:  # sptc.gemm scales no numbers for integers
+    if not problem.way.parsed.a.is_integer:  # sptc.gemm does not scale numbers to integers
         function = sptc.gemm(problem.a.read(), problem.b.read(), way=problem.way, prune=True)
         np.testing.assert_array_equal(d, function)
     assert set(block.errors) == {"arithmetic", "whole", "dense"}
@@ -103,7 +103,7 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
 
 
 def test_blocks_join(tmp_path: Path, rng: Random) -> None:
-    """A product of several blocks along M and N, with partial last blocks, equals numpy's where f16 is exact."""
+    """A product of several blocks along M and N, with partial last blocks, equals numpy's for small integers."""
     a = rng.integers(-4, 5, (150, 64))
     a[:, 2::4] = 0
     a[:, 1::4] = 0
@@ -162,7 +162,7 @@ def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
 
 
 def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -> None:
-    """The dense instruction has half of the K, so each chain has twice as many instructions."""
+    """A dense instruction has half the K of the sparse one, so each chain has twice as many dense instructions."""
     problem = made(tmp_path, F16, (9, 7, 5 * 32), rng, split_k=(2, 3), promote=1, dense=True)
     _, (block,) = computed(problem)
     a, b = problem.a.read(), problem.b.read()
@@ -184,8 +184,8 @@ def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Ran
 
 
 def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random) -> None:
-    """Factors multiplied by powers of two give the same sums. The unit and the errors are multiplied by the same
-    power.
+    """If A and B are multiplied by 2**p, the integer sums stay equal, and their unit and errors are multiplied by
+    4**p.
     """
     a, b = half_empty(rng)
     found = {}
@@ -229,7 +229,7 @@ def test_a_folder_keeps_finished_blocks(tmp_path: Path, rng: Random) -> None:
     wanted, path = {"format": "f16"}, tmp_path / "product"
     dealing = StreamK(workers=2, rows=64, columns=8)
     problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)
-    blocks = [compute_block(problem, index) for index in (2, 0)]  # processes may finish in any order
+    blocks = [compute_block(problem, index) for index in (2, 0)]  # blocks may be finished in any order
     folder = ProductFolder(path, wanted)
     folder.begin(problem)
     for block in blocks:

@@ -43,7 +43,7 @@ def by_hand(dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str) ->
     found = dict.fromkeys(places, (k_tiles,))
     borders = {0}
     for place in range(1, length):
-        if owners[place] != owners[place - 1]:  # a boundary between workers, moved to a nearby boundary of output tiles
+        if owners[place] != owners[place - 1]:  # another worker starts here, or at a nearby boundary of output tiles
             before, behind = place % k_tiles, -place % k_tiles
             moved = -before if before < dealing.least else behind if behind < dealing.least else 0
             borders.add(place + moved)
@@ -116,8 +116,8 @@ def test_parts_of_a_product_keep_their_place(rng: Random, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(sptc.gemm(a, b, c, way=way, backend="native"), begun)
 
 
-#: Arguments of stream-K, other arguments of the way, and shape. For the first case, the number of workers is searched
-#: too.
+#: Planted ways of summation: arguments of stream-K, other arguments of the way, and shape of the product. For the first
+#: way, `identify` must also find the number of workers.
 PLANTED = [
     ({"workers": 132, "rows": 128, "columns": 128}, {"tile": 2}, (256, 300, 4096)),
     ({"workers": 7, "rows": 128, "columns": 64}, {"tile": 2, "order": "last first"}, (256, 192, 1024)),
@@ -126,7 +126,7 @@ PLANTED = [
     ({"workers": 5, "rows": 128, "columns": 128, "raster": "column-major"}, {"cut": "rounded up"}, (256, 384, 512)),
     ({"workers": 9, "rows": 64, "columns": 128, "least": 8}, {}, (128, 256, 1024)),
 ]
-#: Index into PLANTED, and divisor of the rows and columns of outputs and of output tiles.
+#: Index into PLANTED, and divisor that makes the product and its output tiles smaller in rows and columns.
 CASES = [(3, 8), (5, 8), *((number, 1) for number in range(len(PLANTED)))]
 
 
@@ -152,7 +152,7 @@ def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatc
     expressions = Expressions(lambda _: shape[2] // I.k, shape[:2])
     assert expressions.of(found.way) == expressions.of(way)
     np.testing.assert_array_equal(sptc.gemm(a, b, way=found.way, backend="native"), y)
-    if workers is None:  # a search without a match would take long
+    if workers is None:  # without a match, searching all numbers of workers takes long
         return
     place = tuple(int(rng.integers(0, size)) for size in y.shape)
     wrong = y.view(np.uint32).copy()

@@ -26,9 +26,9 @@ FP8 = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
 def plain(
     way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]], c: np.ndarray | None = None
 ) -> np.ndarray:
-    """Evaluate a way output by output and instruction by instruction, with the chains added as in `expression`.
+    """Evaluate a way of summation output by output and instruction by instruction.
 
-    The first of `chains` starts from C.
+    `chains` hold numbers of instructions along K; the first chain starts from C. `expression` adds their results.
     """
     i = parse(way.instruction)
     compressed = sparsify(a, i.granularity)
@@ -55,8 +55,8 @@ def plain(
 
 TWO = {"p": [0, 1, 2, 3], "q": [4, 5, 6, 7]}
 FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
-#: Arguments of the way, number of instructions along K, order of addition, and instructions of each chain. C starts the
-#: first chain.
+#: Arguments of a way of summation, number of instructions along K, expression that adds the results of the chains, and
+#: instructions of each chain. The first chain starts from C.
 WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({}, 3, "p", {"p": [0, 1, 2]}),
     ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
@@ -102,7 +102,7 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> None:
-    """Ways with chains of any length, with a shorter last chain, and with K that ends within an instruction."""
+    """Chains of any length, a shorter last chain, and K that ends within an instruction are summed as by `plain`."""
     for words, instructions, expression, chains in WAYS:
         swapped = bool(rng.integers(2))
         way = Way(**{"instruction": WGMMA, "swapped": swapped, **words})
@@ -146,8 +146,8 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
 
 
 def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
-    """A search reuses the results of a chain in many ways. A chain that starts from C must not be taken for one from
-    zero.
+    """A search reuses the results of a chain in many ways. It must not confuse a chain that starts from C with one that
+    starts from zero.
     """
     i = parse(WGMMA)
     a, b = drawn(rng, (3, 4, 4 * i.k), np.float16)

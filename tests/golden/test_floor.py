@@ -12,8 +12,8 @@ from sptc.verify.register_file import read, shipped
 
 #: Types of A and D whose products can be smaller than the smallest alignment exponent.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
-#: Exponents of the last bit that is kept, without a larger term and with a subnormal accumulator, by type of D: for
-#: F = 24 (_SHORTER) and for F = 25 (_LONGER).
+#: Exponent of the last bit that alignment keeps, by type of D: if all terms lie below e_zero, and with a subnormal
+#: accumulator. F is 24 in _SHORTER and 25 in _LONGER.
 _SHORTER = {"f32": (-156, -150), "f16": (-44, -38)}
 _LONGER = {"f32": (-158, -151), "f16": (-46, -39)}
 LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90", "sm_100", "sm_120"), _LONGER)}
@@ -21,19 +21,19 @@ LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90",
 _TIE, _LEAST = -25, -149
 #: Nibble that keeps the first two elements of a chunk.
 _FIRST = 0b0100
-#: Signs and exponents of products, code of the accumulator, and expected code of D.
+#: A test case: sign and exponent of each product, code of the accumulator, and expected code of D.
 Directed = tuple[tuple[tuple[int, int], ...], int, int]
 
 
 def directed(arch: str, d: str) -> Iterator[Directed]:
-    """Yield the smallest product that is kept and the largest that is lost, without an accumulator and with one."""
+    """Yield cases with the smallest kept product and the largest lost product, without an accumulator and with one."""
     alone, beside = LAST[arch][d]
-    if d == "f32":  # with truncation, any negative term makes the smallest subnormal zero
+    if d == "f32":  # a kept negative term makes the truncated sum zero
         for last, c in ((alone, 0), (beside, 1)):
             whole = () if c else ((1, _LEAST),)
             yield (*whole, (-1, last)), c, 0
             yield (*whole, (-1, last - 1)), c, 1
-    else:  # with rounding to nearest, any term decides a tie
+    else:  # a kept term decides in which direction a tie is rounded
         yield ((1, _TIE), (1, alone)), 0, 1
         yield ((1, _TIE), (1, alone - 1)), 0, 0
         yield ((1, _TIE), (-1, beside)), 1, 1

@@ -1,4 +1,4 @@
-"""The golden model with parameters that no architecture has."""
+"""The golden model with parameters of the arithmetic that no architecture has."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ KEPT: dict[Rounding, tuple[Format, bool]] = {
 
 
 def rounded(value: float, fmt: Format, nearest: bool) -> float:
-    """Round exact fractions, without floating point."""
+    """Round a value to a format in exact fractions."""
     exact = Fraction(value)
     exponent = max(math.frexp(value)[1] - 1, fmt.minimum_exponent)
     last = Fraction(2) ** (exponent - fmt.fraction_bits)
@@ -85,8 +85,8 @@ def test_the_steps_of_an_emulation_can_be_cut() -> None:
     ],
 )  # fmt: skip
 def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
-    """With cancelling products of 2^30 and F = 24, the last bit kept of a product or an accumulator has the value
-    2^6.
+    """With cancelling products of 2^30 and F = 24, the last kept bit is 2^6. Each alignment rounds or truncates a
+    smaller product or accumulator to a multiple of 2^6.
     """
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
@@ -102,7 +102,9 @@ def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
 
 
 def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
-    """Rounding down subtracts a unit even for the smallest negative product, beside the largest accumulators."""
+    """Alignment that rounds down turns the smallest negative product into minus one unit of the last kept bit, also
+    beside the largest accumulators.
+    """
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:] = 0, 1
@@ -110,13 +112,13 @@ def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
     operands.c[:], operands.c[:, :8] = 0x7F7FFFFF, 0xFF7FFFFF
     d = multiply_by(i, replace(numerics(i, "sm_90"), alignment=Alignment.DOWN), "mux4", operands)
     assert (d[:, 8:] == 0x7F7FFFFE).all()
-    assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter unit in the last place is truncated
+    assert (d[:, :8] == 0xFF7FFFFF).all()  # minus a quarter unit in the last place is truncated
 
 
 def test_groups_are_aligned_alike() -> None:
     i = parse("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
-    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # B is 1.0
+    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # 2 is the code of 1.0
     operands.a[..., 0], operands.a[..., 16], operands.a[..., 32] = 2, 10, 10
     operands.scale_a[..., 0], operands.scale_a[..., 1], operands.scale_b[:] = 127 + 60, 127, 127
     p = numerics(i, "sm_120")

@@ -1,8 +1,8 @@
-"""The golden model compared with ``mmasim``: every modelled float row of ``mma`` and ``mma.sp``, 100,000 outputs each.
+"""The golden model compared with ``mmasim``: 100,000 outputs of each modelled float ``mma`` and ``mma.sp``.
 
-``tcgen05.mma``, dense and sparse, and dense ``wgmma`` are compared in 10,240 outputs a row, or ten times as many in
-the regression. Operands in registers and memory are tested elsewhere. ``mmasim`` has no integer instructions, whose
-sums are exact (:mod:`sptc.golden.integer`).
+``tcgen05.mma``, dense and sparse, and dense ``wgmma`` are compared in 10,240 outputs of each instruction, or ten times
+as many in the regression. Operands in registers and memory are tested elsewhere. ``mmasim`` has no integer
+instructions, whose sums are exact (:mod:`sptc.golden.integer`).
 """
 
 from collections import defaultdict
@@ -25,8 +25,8 @@ TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for 
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
-    """Return the rows with float formats, except those of sm_90, which are measured. Both sparse spellings share a
-    row.
+    """Return the float instructions by row: architecture and name. Rows of sm_90 are left out, because those are
+    compared with measurements. ``mma.sp`` with and without ``::ordered_metadata`` share a row.
     """
     rows = defaultdict(list)
     for instruction in every_instruction("mma"):
@@ -38,7 +38,7 @@ def _rows() -> dict[tuple[str, str], list[Instruction]]:
 
 
 ROWS = _rows()
-# fp8 `mma` without a kind on sm_100 is a sequence of f16 instructions from the assembler. mmasim models only hardware.
+# The assembler turns fp8 `mma` without a kind into f16 instructions on sm_100. mmasim models only the hardware.
 EMULATED = {row for row in ROWS if numerics(ROWS[row][0], row[0]).method is Method.EMULATED}
 KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if row not in EMULATED}
 
@@ -99,8 +99,8 @@ def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) 
 
 
 def test_every_float_instruction_is_compared() -> None:
-    """All types are compared: tf32, three of 16 bits, 25 pairs with two types of D, 25 pairs with block scales, and
-    packed e2m1.
+    """All types are compared: tf32, three forms of 16 bits, 25 pairs of f8f6f4 types with two types of D, 25 such pairs
+    with block scales, and packed e2m1.
     """
     for sparse in ("sp", ""):
         rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]

@@ -33,7 +33,7 @@ def test_numbers_are_rounded_to_the_nearest(seed: int) -> None:
     for name, dtype in dtypes.items():
         codes = numbers(FORMATS[name], "normal", (4000,), np.random.default_rng(seed))
         values = np.arange(1 << 8 * np.dtype(dtype).itemsize).astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
-        with np.errstate(invalid="ignore"):  # some codes are NaN
+        with np.errstate(invalid="ignore"):  # converting NaN codes would give a warning
             values = values.astype(np.float64)  # exact, unlike the reverse conversion
         drawn = np.random.default_rng(seed).standard_normal(4000)
         ordered = np.sort(values[np.isfinite(values)])
@@ -101,8 +101,8 @@ def test_what_is_measured() -> None:
 
 
 def test_what_was_recorded() -> None:
-    """The recording has every loop at the modelled rate. Zeros take far less energy than normal numbers, and a kept
-    product of a sparse instruction takes 5 to 20 % more than one of a dense instruction.
+    """Every recorded loop ran at the modelled rate. Zeros take far less energy than normal numbers, and a product that
+    a sparse instruction keeps takes 5 to 20 % more than a product of a dense instruction.
     """
     path = Path(sptc.__file__).parent / "recordings" / "energy" / "h100-2026-11-26.csv"
     about, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -175,7 +175,7 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(energy, "load_cupy", lambda: fake)
     monkeypatch.setattr(energy, "EnergyCounter", lambda: fake)
     monkeypatch.setattr(energy, "time", types.SimpleNamespace(sleep=fake.sleep, perf_counter=lambda: fake.now))
-    # Loops stand for their PTX text and for loaded kernels.
+    # The replaced functions pass on the loop itself instead of its PTX text.
     monkeypatch.setattr(energy, "kernel", lambda loops, arch: loops[0])
     monkeypatch.setattr(energy, "load_kernel", lambda loop, entry: fake.loaded(loop))
     return fake

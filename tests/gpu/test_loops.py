@@ -138,7 +138,7 @@ def test_text_of_a_kernel() -> None:
         places = [text.index(word) for word in words]
         assert places == sorted(places)
     text = ptx.kernel(parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8"), "sm_90", Immediates())
-    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # integers have no signs and no transposition
+    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # integer forms have no operands for signs and transposition
     assert text.count("wgmma.mma_async") == 1
 
 

@@ -88,7 +88,7 @@ def _identify() -> Call:
 
 
 def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
-    """Check a sequence of ``wgmma`` calls, from its first fence to its end."""
+    """Call all methods of a :class:`sptc.WgmmaSequence`: a register is written, used by ``wgmma``, and read."""
     sequence = sptc.WgmmaSequence()
     sequence.write(register)
     sequence.fence()
@@ -180,7 +180,7 @@ def _fuzz(count: int, rng: np.random.Generator, calls: list[Call]) -> None:
 
 @pytest.mark.parametrize("count", [QUICK, *[pytest.param(SHARE, marks=pytest.mark.regression)] * SHARES])
 def test_calls(count: int, rng: np.random.Generator) -> None:
-    for call in CALLS:  # without mutation
+    for call in CALLS:  # valid calls raise no error
         call.function(**call.arguments)
     _fuzz(count, rng, CALLS)
 
@@ -197,7 +197,7 @@ def _read_only(value: np.ndarray) -> np.ndarray:
 
 
 #: Changes of all array arguments of a call, and whether the call then gives the same result (True), raises an error
-#: (False), or does one of both (None).
+#: (False), or may do either (None).
 ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], bool | None]] = {
     "read-only": (_read_only, True),
     "negative strides": (lambda value: np.flip(np.flip(value).copy()), True),
@@ -223,7 +223,7 @@ def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
     for call in CALLS:
         arrays = {key: value for key, value in call.arguments.items() if isinstance(value, np.ndarray)}
         for key in arrays.keys() & {"a", "b", "c", "d", "registers", "smem"}:
-            if arrays[key].dtype.kind == "u":  # not floats, so that A stays sparse
+            if arrays[key].dtype.kind == "u":  # floats stay unchanged, so that A stays sparse
                 arrays[key] = (
                     rng.integers(0, 256, arrays[key].nbytes, np.uint8)
                     .view(arrays[key].dtype)

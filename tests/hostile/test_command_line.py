@@ -59,7 +59,7 @@ LINES = (
     "instructions m16n8k32 --json",
     "presets",
     "prove metadata.legal --list",
-    # Those of the following commands that need a missing tool stop there.
+    # The tests hide Yosys and the C++ compiler. Of the next commands, those that need them end with an error.
     "prove metadata.legal --preset tiny --jobs 1 --json",
     "sweep --formats f16 --step-bytes 16 --liberty cells.lib --jobs 1 --json",
     "area --config config.json --unit-only --liberty cells.lib --jobs 1",
@@ -116,7 +116,7 @@ class Lines:
         self.folder, self.files = folder, files
 
     def draw(self, rng: np.random.Generator) -> list[str]:
-        """Damage files, words of a line, or both. Return the line."""
+        """Draw a valid command line, and damage its files, its words, or both. Return its words."""
         words = LINES[int(rng.integers(len(LINES)))].split()
         for name in self.files.keys() & set(words):
             content = self.files[name]
@@ -148,7 +148,7 @@ def lines(
     tensor_memory_file: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Lines:
-    """Folder for command lines. Compiler and Yosys are hidden, so that a valid line ends soon."""
+    """Random command lines in a new folder. Compiler and Yosys are hidden, so that a valid line ends soon."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CXX", "")
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
@@ -261,7 +261,7 @@ def good_files(
 
 
 def spoiled(name: str, content: bytes, rng: np.random.Generator) -> bytes:
-    """Return the damaged content of a file. Checksums are corrected in some cases."""
+    """Return the damaged content of a file. Most damaged archives have right checksums, so that arrays are read."""
     draw = rng.random()
     if name.endswith(".npz") and draw < 0.7:
         return _spoiled_archive(content, rng)
@@ -288,7 +288,7 @@ def _spoiled_archive(content: bytes, rng: np.random.Generator) -> bytes:
         case 3:
             members[one] = _array(rng)
         case _:
-            # The first bytes are the header, where small changes have large effects.
+            # Half of the time, only the header is damaged, where small changes have large effects.
             cut = 128 if rng.random() < 0.5 else len(members[one])
             members[one] = mutated_bytes(members[one][:cut], rng) + members[one][cut:]
     stored = io.BytesIO()

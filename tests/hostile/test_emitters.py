@@ -69,7 +69,7 @@ def test_names_are_checked_where_they_are_read(nasty: str, tmp_path: Path) -> No
 
 
 def test_names_and_comments(tmp_path: Path) -> None:
-    """Valid names are accepted, a package has no name of a configuration, and comments stay on their line."""
+    """Valid names are accepted, a package does not state its configuration's name, and comments stay on their line."""
     path = tmp_path / "8 bits$.json"
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "_8_bits_"

@@ -41,11 +41,11 @@ class Work:
     """Command that stores finished work in its current folder, or in a cache below this folder."""
 
     words: tuple[str, ...]
-    #: Result of the command, from its output and its folder. Equal work has equal results.
+    #: Function that returns the result of a run from its output and its folder. All complete runs have equal results.
     result: Callable[[str, Path], object]
     #: Number of times that the command is killed. The sum over all commands is fifty.
     kills: int
-    #: File that must exist only in complete form. Empty if there is none.
+    #: Name of a file that must exist only in complete form. Empty if there is none.
     finished: str = ""
     #: Whether the command stores its work in the cache. If so, it gets its own cache.
     fills_cache: bool = False
@@ -156,7 +156,7 @@ _ROOM = 50_000
     "words",
     [
         ("gemm", "--random", "300", "300", "64", "--backend", "golden", "--jobs", "1", "--output", "OUT.npy"),
-        # Yosys, which writes this file, has the same limit.
+        # Yosys, which writes OUT.v, inherits the size limit.
         ("verilog", "--preset", "hopper", "-o", "OUT.v"),
         ("explain", "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16", "--svg", "OUT.svg"),
         ("compress", "IN.npy", "--prune", "--output", "OUT.npz"),

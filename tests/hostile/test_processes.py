@@ -30,7 +30,7 @@ def result(backend="native"):
     return sptc.mma(*operands, backend=backend)
 """
 PROGRAMS = {
-    # After a computation, a forked child computes, and then its parent.
+    # The process computes, forks a child that computes, and then computes again.
     "fork": """
 before = result()
 child = os.fork()

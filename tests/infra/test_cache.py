@@ -85,7 +85,7 @@ def test_what_others_can_write_is_refused(place: Path) -> None:
         built("thing", _written)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can change the owner of a file")
 @pytest.mark.parametrize("name", ["thing", ""])
 def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
     built("thing", _written)
@@ -122,7 +122,7 @@ def test_no_room_anywhere(place: Path) -> None:
         built("no such thing", full)
 
 
-#: Program that builds a file, and waits while the second argument exists. The first argument is a log of the builds.
+#: Program that builds a file, but waits while the file named by argument 2 exists. Argument 1 names the log.
 BUILDER = """
 import pathlib, sys, time
 from sptc.infra.cache import built

@@ -1,5 +1,5 @@
-"""Command that installs missing packages: for a checkout by its path, for a wheel by its name, for the running
-Python.
+"""The command that errors print to install missing packages: it names a checkout by its path and a wheel by its name,
+and installs for the running Python.
 """
 
 import shlex
@@ -18,7 +18,7 @@ def test_of_this_checkout() -> None:
 
 
 def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "a checkout"  # the package's folder, whose name a shell would split
+    root = tmp_path / "a checkout"  # a shell would split the name of this folder
     root.mkdir()
     monkeypatch.setattr(installation, "_ROOT", root)
     (tmp_path / "pip").touch(mode=0o755)
@@ -29,7 +29,7 @@ def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.Monkey
     (root / "pyproject.toml").touch()
     assert install_line("area") == f"pip install -e '{root}[area]'"
     assert install_line() == f"pip install -e '{root}'"
-    (root / "pyproject.toml").unlink()  # a wheel; the pip on the PATH is of another Python, or missing
+    (root / "pyproject.toml").unlink()  # now a wheel; the PATH has the pip of another Python, or none
     monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
     assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
     monkeypatch.setenv("PATH", "")

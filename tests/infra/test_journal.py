@@ -17,7 +17,7 @@ from sptc.infra.journal import Journal
 WRITER = """\
 import itertools, pathlib, sys
 from sptc.infra.journal import Journal
-journal = Journal(pathlib.Path(sys.argv[1]), "work")
+journal = Journal(pathlib.Path(sys.argv[1]), "campaign")
 if journal.task is None:
     journal.begin("count")
 first = 2 * len(dict(journal.entries()))
@@ -29,7 +29,7 @@ for number in itertools.count(first, 2):
 HOLDER = """\
 import os, pathlib, sys, time
 from sptc.infra.journal import Journal
-journal = Journal(pathlib.Path(sys.argv[1]), "work")
+journal = Journal(pathlib.Path(sys.argv[1]), "campaign")
 child = os.fork()
 if child:
     print(child, flush=True)
@@ -38,39 +38,39 @@ time.sleep(10_000)
 
 
 def held(path: Path) -> dict[int, object]:
-    with closing(Journal(path, "work")) as journal:
+    with closing(Journal(path, "campaign")) as journal:
         return dict(journal.entries())
 
 
 def test_a_journal_is_taken_up(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder"
-    with closing(Journal(path, "work")) as journal:
+    with closing(Journal(path, "campaign")) as journal:
         assert journal.task is None
         journal.begin({"count": 3, "of": ["x"]})
         journal.write({4: {"a": 1}, 2: [True, None]})
         journal.write({})
         journal.write({4: "later"})
-    with closing(Journal(path, "work")) as journal:
+    with closing(Journal(path, "campaign")) as journal:
         assert journal.task == {"count": 3, "of": ["x"]}
         assert [*journal.entries()] == [(2, [True, None]), (4, "later")]
         journal.begin("another")
-    with closing(Journal(path, "work")) as journal:
+    with closing(Journal(path, "campaign")) as journal:
         assert (journal.task, [*journal.entries()]) == ("another", [])
-    assert {entry.name for entry in path.iterdir()} == {"work.db", "work.lock"}
+    assert {entry.name for entry in path.iterdir()} == {"campaign.db", "campaign.lock"}
 
 
 def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
     """If an entry is invalid or the disk is full, no entry of the write is stored."""
-    with closing(Journal(tmp_path, "work")) as journal:
+    with closing(Journal(tmp_path, "campaign")) as journal:
         journal.write({1: "one"})
-        with pytest.raises(FileError, match=r"work\.db cannot be written \("):
+        with pytest.raises(FileError, match=r"campaign\.db cannot be written \("):
             journal.write({1: "other", 2: "two", "three": 3})  # type: ignore[dict-item]
         assert dict(journal.entries()) == {1: "one"}
         with pytest.raises(TypeError):
             journal.write({1: "other", 2: object()})
         assert dict(journal.entries()) == {1: "one"}
         journal._database.execute("PRAGMA max_page_count = 8")
-        with pytest.raises(FileError, match=r"work\.db cannot be written \(database or disk is full\)$"):
+        with pytest.raises(FileError, match=r"campaign\.db cannot be written \(database or disk is full\)$"):
             journal.write({2: "two", 3: "x" * 100_000})
         assert dict(journal.entries()) == {1: "one"}
 
@@ -92,14 +92,14 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     """A journal has one holder at a time, also within a process. A killed process holds no lock, even if its child is
     alive.
     """
-    message = rf"^{tmp_path} is in use by another work$"
-    with closing(Journal(tmp_path, "work")), pytest.raises(FileError, match=message):
-        Journal(tmp_path, "work")
+    message = rf"^{tmp_path} is in use by another campaign$"
+    with closing(Journal(tmp_path, "campaign")), pytest.raises(FileError, match=message):
+        Journal(tmp_path, "campaign")
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, text=True)
     child = int(holder.stdout.readline())
     try:
         with pytest.raises(FileError, match=message):
-            Journal(tmp_path, "work")
+            Journal(tmp_path, "campaign")
         holder.kill()
         holder.wait()
         assert held(tmp_path) == {}
@@ -110,7 +110,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_others_can_read_meanwhile(tmp_path: Path) -> None:
-    with closing(Journal(tmp_path, "work")) as journal:
+    with closing(Journal(tmp_path, "campaign")) as journal:
         with closing(sqlite3.connect(f"file:{journal.file}?mode=ro", uri=True)) as reader:
             reader.execute("BEGIN")
             assert reader.execute("SELECT count(*) FROM entries").fetchone() == (0,)
@@ -121,7 +121,7 @@ def test_others_can_read_meanwhile(tmp_path: Path) -> None:
 def test_a_damaged_database(tmp_path: Path) -> None:
     """After any overwritten page or truncation, either an error is reported in one sentence, or no entry is lost."""
     entries: dict[int, object] = dict.fromkeys(range(40), "x" * 300)
-    with closing(Journal(tmp_path / "whole", "work")) as journal:
+    with closing(Journal(tmp_path / "whole", "campaign")) as journal:
         journal.begin("task")
         journal.write(entries)
     whole = journal.file.read_bytes()
@@ -133,8 +133,8 @@ def test_a_damaged_database(tmp_path: Path) -> None:
     for number, content in enumerate(damaged):
         path = tmp_path / str(number)
         path.mkdir()
-        (path / "work.db").write_bytes(content)
-        with pytest.raises(FileError, match=rf"^(entry \d+ of )?{path}/work\.db is damaged$"):
+        (path / "campaign.db").write_bytes(content)
+        with pytest.raises(FileError, match=rf"^(entry \d+ of )?{path}/campaign\.db is damaged$"):
             held(path)
 
 
@@ -147,12 +147,12 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     statements += ["CREATE INDEX i ON entries (content)", "CREATE TABLE other (x)"]
     statements += ["UPDATE task SET content = '{'", "UPDATE entries SET content = '['"]
     for number, statement in enumerate(statements):  # reading the view `entries` would not end
-        with closing(Journal(tmp_path / str(number), "work")) as journal:
+        with closing(Journal(tmp_path / str(number), "campaign")) as journal:
             journal.begin("task")
             journal.write({3: "three"})
         with closing(sqlite3.connect(journal.file)) as database:
             database.executescript(statement)
-        with pytest.raises(FileError, match=rf"^(entry 3 of )?.*/{number}/work\.db is damaged$"):
+        with pytest.raises(FileError, match=rf"^(entry 3 of )?.*/{number}/campaign\.db is damaged$"):
             held(tmp_path / str(number))
 
 
@@ -161,54 +161,54 @@ def test_unsuitable_folders(tmp_path: Path) -> None:
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").write_text("")
     for name, message in (
-        ("file", r"cannot hold the state of a work \(File exists\)$"),
-        ("file/below", r"cannot hold the state of a work \(Not a directory\)$"),
-        ("else", r"is not the folder of a work: it contains thesis\.tex$"),
+        ("file", r"cannot hold the state of a campaign \(File exists\)$"),
+        ("file/below", r"cannot hold the state of a campaign \(Not a directory\)$"),
+        ("else", r"is not the folder of a campaign: it contains thesis\.tex$"),
     ):
         with pytest.raises(FileError, match=message):
-            Journal(tmp_path / name, "work")
+            Journal(tmp_path / name, "campaign")
     assert [path.name for path in (tmp_path / "else").iterdir()] == ["thesis.tex"]
-    with pytest.raises(FileError, match=r"^/proc cannot hold the state of a work|^/proc is not the folder of a work"):
-        Journal(Path("/proc"), "work")
-    (tmp_path / "folder" / "work.lock").mkdir(parents=True)
-    with pytest.raises(FileError, match=r"cannot hold the state of a work \(unable to open database file\)$"):
-        Journal(tmp_path / "folder", "work")
+    with pytest.raises(FileError, match=r"^/proc (cannot hold the state|is not the folder) of a campaign"):
+        Journal(Path("/proc"), "campaign")
+    (tmp_path / "folder" / "campaign.lock").mkdir(parents=True)
+    with pytest.raises(FileError, match=r"cannot hold the state of a campaign \(unable to open database file\)$"):
+        Journal(tmp_path / "folder", "campaign")
 
 
-@pytest.mark.parametrize("name", ["work.lock", "work.db", "work.db-wal"])
+@pytest.mark.parametrize("name", ["campaign.lock", "campaign.db", "campaign.db-wal"])
 def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "work.db").touch()
+    (folder / "campaign.db").touch()
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / "precious")
-    with pytest.raises(FileError, match=rf"cannot hold the state of a work \({name} is a link\)$"):
-        Journal(folder, "work")
+    with pytest.raises(FileError, match=rf"cannot hold the state of a campaign \({name} is a link\)$"):
+        Journal(folder, "campaign")
     assert (tmp_path / "precious").read_text() == "precious"
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(FileError, match=rf"cannot hold the state of a work \({name} is not a plain file\)$"):
-        Journal(folder, "work")
+    with pytest.raises(FileError, match=rf"cannot hold the state of a campaign \({name} is not a plain file\)$"):
+        Journal(folder, "campaign")
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits for the size of a file and for the time of a query, which a damaged schema must not exceed."""
-    with closing(Journal(tmp_path, "work")) as journal:
+    """A file that is too large, or a query that takes too long, as a damaged schema can cause, raises an error."""
+    with closing(Journal(tmp_path, "campaign")) as journal:
         journal.write({1: "one"})
         monkeypatch.setattr("sptc.infra.journal._MOST_CALLS", 3)
-        with pytest.raises(FileError, match=r"work\.db is damaged$"):
+        with pytest.raises(FileError, match=r"campaign\.db is damaged$"):
             list(journal._select("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT count(*) FROM n"))
         assert [*journal.entries()] == [(1, "one")]
     monkeypatch.setattr("sptc.infra.journal._MOST_BYTES", 4096)
-    with pytest.raises(FileError, match=r"\(work\.db has more than 4096 bytes\)$"):
-        Journal(tmp_path, "work")
+    with pytest.raises(FileError, match=r"\(campaign\.db has more than 4096 bytes\)$"):
+        Journal(tmp_path, "campaign")
 
 
 def test_other_files_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "ours").write_text("")
-    Journal(tmp_path, "work", {"ours"}).close()
+    Journal(tmp_path, "campaign", {"ours"}).close()
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(FileError, match=r"is not the folder of a work: it contains thesis\.tex$"):
-        Journal(tmp_path, "work", {"ours"})
-    Journal(tmp_path, "work").close()
+    with pytest.raises(FileError, match=r"is not the folder of a campaign: it contains thesis\.tex$"):
+        Journal(tmp_path, "campaign", {"ours"})
+    Journal(tmp_path, "campaign").close()

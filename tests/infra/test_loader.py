@@ -32,7 +32,7 @@ root_only = pytest.mark.skipif(not is_root, reason="only root can become two oth
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
-    """Two libraries whose function `number` returns 1 and 2."""
+    """Two libraries, whose function `number` returns 1 in the first and 2 in the second."""
     folder = tmp_path_factory.mktemp("libraries")
     for number in (1, 2):
         source = f'extern "C" int number() {{ return {number}; }}'
@@ -164,7 +164,7 @@ def test_a_checked_file_is_loaded(tmp_path: Path, libraries: dict[int, bytes], m
     monkeypatch.setattr(ctypes, "CDLL", late)
     assert number_of(path) == (1 if sys.platform == "linux" else 2)
     monkeypatch.undo()
-    assert number_of(path) == 2  # the new file, though under an equal file descriptor
+    assert number_of(path) == 2  # the new file is loaded, although the number of its file descriptor is the same
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this library format")
@@ -194,7 +194,7 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_one_loader() -> None:
-    """Other calls of the loader open only system libraries: C, CUDA and NVML."""
+    """Modules other than the loader call `ctypes.CDLL` only to open system libraries: C, CUDA and NVML."""
     calls = set()
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts

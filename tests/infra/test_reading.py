@@ -58,7 +58,7 @@ def whole(**options: object) -> bytes:
 
 
 def patched(offset: int, value: bytes) -> bytes:
-    """Return an archive with replaced bytes in both headers of its member. `offset` 0 is the needed version of ZIP."""
+    """Return an archive with replaced bytes in both headers of its member. `offset` 0 is that of the ZIP version."""
     data = bytearray(whole())
     for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
         place = data.index(mark) + start + offset
@@ -196,7 +196,7 @@ def test_arrays_and_archives_that_are_whole(tmp_path: Path, rng: np.random.Gener
 
 
 def test_no_json(request: pytest.FixtureRequest) -> None:
-    """Texts that are not JSON, and an integer with more digits than Python's limit, which hardware tests lift."""
+    """Texts that are not JSON are rejected, as are integers with more digits than Python's default limit."""
     request.addfinalizer(partial(sys.set_int_max_str_digits, sys.get_int_max_str_digits()))
     sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
     texts: list[str | bytes] = ["", "{", "[" * 100_000, "9" * 100_000, '"\\ud8"', b"\xff", "nul"]

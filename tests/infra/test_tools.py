@@ -55,7 +55,7 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
 
 
 def test_scripts(tmp_path: Path) -> None:
-    """Yosys scripts that print, fail, and take too long."""
+    """The output of a Yosys script is returned. A script that fails or takes too long raises an error."""
     assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
@@ -94,7 +94,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the object file of the runtime stays in the cache, and is compiled once.
+    """The object file of Verilator's runtime is compiled once, and stays in the cache.
 
     A terminal shows the progress in one line, which is cleared at the end. A file gets a line at the first build only.
     """
