@@ -37,7 +37,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
-    if not claims:  # every claim already follows from the structure of the and-inverter graph
+    if not claims:  # the graph contains no claim: when it was built, all claims were simplified to true
         return None
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):

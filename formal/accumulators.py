@@ -14,12 +14,13 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Maximum number of panels that wait for multiplication, which is that of the hardware, and of panels with outstanding
-#: results, which is lower than in the hardware.
+#: Maximum number of panels whose accumulators wait for multiplication, as in the hardware, and maximum number of panels
+#: with outstanding results, which is lower than in the hardware.
 _KEPT, _DUE = 2, 3
 
 
-#: Number of cycles that suffice for the covers: accumulators of two panels are read, and their results are written.
+#: Number of cycles within which every cover is reached: accumulators of two panels are read, and
+#: their results are written.
 _CYCLES = 12
 
 
@@ -65,7 +66,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # a result arrives only if a panel has outstanding results
+    # Drive the results: one may arrive in any cycle in which a panel has outstanding results.
     due = Signal(range(_DUE + 2), name="due")
     writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
     h.m.d.comb += store.o.valid.eq(writes)

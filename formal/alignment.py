@@ -45,12 +45,12 @@ _INTEGER_EXPONENT = 2
 
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
-    """Shifters of products, of the accumulator and of scaled groups, as arguments of :class:`AlignmentShifter`."""
+    """Yield the arguments of :class:`AlignmentShifter` for products, for the accumulator and for scaled groups."""
     for slot in range(float_slots(config)):
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
         # Products are below four, so they have two bits above the binary point.
         reach = max(kept_bits(config, element) for element in floats) + 2
-        # A larger shift amount would also shift out every bit of a product, so the shift amount needs no more bits.
+        # A shift by `farthest` or more shifts out every bit of a product, so the shift amount needs no more bits.
         farthest = max(map(_largest_exponent, floats)) + reach
         distance_bits = min(farthest.bit_length(), PRODUCT_EXPONENT.width)
         yield product_bits(config, slot) - 1, product_place(config, slot), distance_bits, reach
@@ -104,7 +104,10 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return whether parts of groups are truncated separately: with ue4m3 scales, if a product exponent exceeds c's."""
+    """Return whether parts of groups are truncated separately.
+
+    They are truncated separately if block scales are ue4m3 and a product has a larger exponent than the accumulator.
+    """
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = any_of(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs)
@@ -114,10 +117,10 @@ def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list
 def _group_of(
     h: Harness, config: CoreConfig, stage: AlignStage, index: int, first: int = 0, count: int = BLOCK_GROUP
 ) -> ProductGroup:
-    """Return a reference model of a group, or of `count` products of it, with the inputs of the align stage."""
+    """Instantiate the sum of a group, or of `count` of its products, and connect it to the align stage's inputs."""
     name, begin = f"group{index}_{first}_{count}", index * BLOCK_GROUP + first
     group, slots = h.add(name, ProductGroup(config, count)), range(begin, begin + count)
-    if scales_groups(config):  # products of integers already include their signs
+    if scales_groups(config):  # only products of floats have separate signs
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [
@@ -132,10 +135,10 @@ def _group_of(
 def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """The align stage truncates every product, scaled group and the accumulator toward zero at 2**(E - F).
 
-    Products may have any value below four, and E may be any exponent that is not below the exponents of the products.
-    Integers are not shifted. In steps whose products are summed in groups, single products are not added. A datapath
-    that can truncate parts of groups separately does this if the exponent of a product exceeds that of the accumulator.
-    E then does not include the accumulator.
+    Products may have any value below four, and the largest exponent E may have any value that is not below the
+    exponents of the products. Integers are not shifted. In steps whose products are summed in groups, single products
+    are not added. A datapath that can truncate parts of groups separately does this if the exponent of a product is
+    larger than that of the accumulator. E then does not include the accumulator.
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)
@@ -187,7 +190,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
 def _claim_groups(
     h: Harness, config: CoreConfig, element: Element, stage: AlignStage
 ) -> tuple[Value, list[ProductGroup], Value]:
-    """Claim the outputs of the align stage for groups.
+    """Claim that the align stage outputs the right terms for groups of products.
 
     Return the largest exponent of all terms, the groups, and whether their parts are truncated separately.
     """
@@ -200,7 +203,7 @@ def _claim_groups(
         h.assume((i.e_max >= -GROUP_LIMIT) & (i.e_max < GROUP_LIMIT))
         place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
         if parts(config) > 1:
-            # The outputs of the multiply stage are within these limits, as the property `alignment.e_max` proves.
+            # Assume limits that the outputs of the multiply stage keep, as the property `alignment.e_max` proves.
             h.assume(i.c_grid_exponent >= -GROUP_LIMIT)
             h.assume(Cat(exponent <= LARGEST_PACKED_EXPONENT for exponent in i.group_exponents).all())
             separate = h.named("separate", _truncates_parts(config, stage, product_groups))
@@ -225,7 +228,7 @@ def _claim_groups(
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
-    """Claim the output of the align stage for each product that is not summed in a group."""
+    """Claim that the align stage outputs the right term for each product that is not summed in a group."""
     element, floats = elements[0], not elements[0].fixed_point
     i, addends = stage.i, stage.o.addends
     most = max(map(_largest_exponent, elements)) if floats else _INTEGER_EXPONENT

@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, whose properties have the same topic
+from .tcgen05_streams import TCGEN05  # the topic also has the properties of tcgen05.py, which that module imports
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # warpgroup.py imports wgmma.py, whose properties have the same topic
+from .warpgroup import WGMMA  # the topic also has the properties of wgmma.py, which that module imports
 
 __all__ = ["PROPERTIES", "chosen"]
 

@@ -1,4 +1,4 @@
-"""Proofs about commit groups: no group completes before its last result or too late, and the pending count is right."""
+"""Proofs about commit groups: each completes neither early nor late, and the count of pending groups is right."""
 
 from amaranth.hdl import Mux, Signal
 
@@ -17,15 +17,15 @@ _IN_FLIGHT = 2
 _GROUPS = 8
 
 
-# Twelve cycles suffice for the covers: two instructions are issued, multiplied and delivered, with a commit after each
-# instruction.
+# Every cover is reached within twelve cycles: two instructions are issued, multiplied and delivered, with a commit
+# after each instruction.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
     """A commit group does not complete before all instructions that precede its commit have completed.
 
     After that, it finishes in the first cycle in which it is the oldest group. If all instructions have completed, one
-    group finishes in each cycle, so a wait for groups ends, and so does a commit's wait for room. Instructions are
-    issued, multiplied and delivered in order, with any number of idle cycles between them.
+    group finishes in each cycle, so every wait for groups ends, and so does the wait of a commit while too many groups
+    are pending. Instructions are issued, multiplied and delivered in order, with any number of idle cycles between.
     """
     reset = h.clocked()
     commits = h.add("commits", Commits(_IN_FLIGHT))
@@ -49,7 +49,7 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Number of unfinished instructions, and number of unfinished instructions for which the marked group waits.
+    # Number of unfinished instructions, and number of those for which the marked commit group waits.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, awaited = Signal(3, name="open"), Signal(3, name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")

@@ -11,7 +11,7 @@ from .harness import Harness
 
 __all__ = ["problem_digest"]
 
-#: Attributes of a netlist cell that do not affect the proof: source location, hierarchy, attributes and name.
+#: Fields of a netlist cell that do not affect the proof: source location, hierarchy, attributes and name.
 _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 
 

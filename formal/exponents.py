@@ -49,7 +49,10 @@ def scales_groups(config: CoreConfig) -> bool:
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Inputs of the trees that find maxima: of products, of accumulator and e_zero, and of scaled groups and e_max."""
+    """Yield the number, width and signedness of the inputs of each tree that finds a maximum.
+
+    One tree takes the products, one the accumulator and e_zero (the lower limit of e_max), one e_max and scaled groups.
+    """
     if float_slots(config):
         yield float_slots(config), PRODUCT_EXPONENT.width, "unsigned"
     if is_floating(config):
@@ -73,7 +76,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a datapath with each set of its element formats. An instruction can multiply any two formats of a set."""
+    """Yield the datapath with each set of its element formats that instructions can multiply by one another."""
     sets: dict[object, list[str]] = {}
     for element in config.elements:
         sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -125,10 +128,10 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands in `elements` formats, and reference values of products and accumulator.
+    """The multiply stage with free operands in given formats, and reference values of products and accumulator.
 
-    `half`: the result is an f16. `offset`: biased exponent of a product minus its true exponent, block scales included.
-    `scale_nan`: a block scale is NaN.
+    Attribute `half` is 1 if the result is an f16, and `scale_nan` is 1 if a block scale is NaN. `offset` is the biased
+    exponent of a product minus its true exponent, which includes the block scales.
     """
 
     def __init__(self, h: Harness, config: CoreConfig, elements: list[Element]) -> None:
@@ -171,7 +174,7 @@ class _Stage:
 
 @ALIGNMENT.property("e_max", kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The multiply stage finds E, the largest exponent of e_zero and of the products and accumulator that are not zero.
+    """The multiply stage finds E, the largest exponent of nonzero products and accumulator, or e_zero if it is larger.
 
     None of these exponents is larger than E, and at least one is equal. The distances of E from the exponents of the
     accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of a zero

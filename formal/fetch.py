@@ -35,11 +35,11 @@ _WORD_BITS, _WORDS = 16, 8
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
     """Return the address of a 16-byte word before swizzling, from the canonical layouts of PTX ISA 9.7.15.5.1.
 
-    K-major: a 16-byte word has eight k of one row of the panel, and a core matrix is a segment of K. MN-major: a
-    16-byte word has the panel's eight rows of one k, and a core matrix is eight k. A row of the swizzle pattern has
-    `units` words, each of another core matrix. The leading offset leads to the next `units` core matrices in this
-    direction, and the stride offset to the next core matrix in the other direction. Without swizzling, the two offsets
-    are exchanged for MN-major operands.
+    K-major: a 16-byte word holds eight elements along K of one row of the panel, and a core matrix is a segment of K.
+    MN-major: a 16-byte word holds one element of each of the panel's eight rows, all with the same k, and a core matrix
+    has eight values of k. A row of the swizzle pattern has `units` words, each of another core matrix. The leading
+    offset is the distance to the next `units` core matrices along this row, and the stride offset the distance to the
+    next core matrix in the other direction. Without swizzling, the two offsets are exchanged for MN-major operands.
     """
     across, down = (segment, panel) if major == "k" else (panel, segment)
     leading, stride = descriptor.leading, descriptor.stride
@@ -92,7 +92,7 @@ def _name(request: data.View, segment: Value, row: int) -> Value:
 
 
 class _MarkedMemory:
-    """Model of a memory. Each 16-bit word contains whether it is the marked word, and the top bit of its address.
+    """Model of shared memory. Bit 0 of a 16-bit word is 1 in the marked word only, bit 1 is the address's top bit.
 
     In the cycle after a cycle without a read, these two bits are arbitrary.
     """
@@ -107,17 +107,17 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return whether the marked word is in a given row of a core matrix, for K-major and for MN-major operands."""
+        """Return, for K-major and for MN-major, whether the marked word is element `word` of a core matrix's row."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the marked word is at a given position in a row of a core matrix, K-major or MN-major."""
+        """Return whether the marked word is element `word` of a core matrix's row, in the major of the request."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-# Number of cycles that suffice to fetch two panels, as the covers require.
+# Number of cycles within which every cover is reached: two panels are fetched.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """A and B share a memory port. Panels of B arrive in request order without loss, and A arrives in core matrices.

@@ -27,7 +27,7 @@ __all__ = ["WARP", "Block", "IssuedInstruction", "counted", "nibbles_of", "offer
 
 #: Register fields of an instruction. Each proof leaves one field free, and sets the others to zero.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
-#: Bytes of a row of A, or of a column of B in a dense instruction, that one register in each of four lanes contains.
+#: Number of bytes of a row of A, or of a column of B, that one register in each lane of a quad (four lanes) contains.
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
@@ -88,9 +88,9 @@ def _column_of_b(b: Any, column: int, segment: int) -> Value:
 def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
     """Return the metadata nibbles of a row of A, as the figures of metadata registers in PTX show.
 
-    With 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair if
-    K is long. With smaller elements a thread holds 32 bits of one row, and the threads of even number hold row g. If K
-    is long, all four threads hold metadata.
+    With 16-bit elements, the thread that the sparsity selector picks, or the pair of threads if K is long, holds 16
+    bits of row g and 16 bits of row g + 8. With smaller elements a thread holds 32 bits of one row, and the threads of
+    even number hold row g. If K is long, all four threads of a quad then hold metadata.
     """
     nibbles = []
     for chunk in range((8 if long else 4) if wide else (16 if long else 8)):
@@ -166,14 +166,14 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Compare the metadata of a row in a sparse step. With 16-bit elements, the lower nibbles are compared."""
+        """Return whether nibbles are a row's metadata, or a step is dense. 16-bit elements have half as many."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Compare block scales, for byte ids that PTX allows. A single scale uses only the first byte."""
+        """Return whether scales are right, for byte ids that PTX allows. A single scale is in the first byte."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -182,7 +182,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Compare the accumulator of an output: C in the first step, the first step's result in the second step."""
+        """Return whether an output has the right accumulator: C in the first step, then the first step's result."""
         config = self.config
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -193,7 +193,10 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Pairs of a configuration and a register field. Only the field `c` needs pipeline registers, for the results."""
+    """Yield a configuration for each register field.
+
+    Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
+    """
     for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field
@@ -204,7 +207,7 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Drive a warp with free operands. Only the register field `field` is free, and all others are zero."""
+    """Drive a warp with a free instruction. Of its register fields, only `field` is free, and all others are zero."""
     operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
@@ -287,7 +290,8 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         first = result.illegal[row % config.rows]
-        # Sixteen stored bytes are four chunks of 16-bit elements, or eight chunks of smaller elements.
+        # Flags of a second step are behind those of the first, whose 16 stored bytes are four chunks of 16-bit elements
+        # or eight chunks of smaller elements.
         second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))

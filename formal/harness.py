@@ -152,7 +152,7 @@ def opened(component: type[wiring.Component]) -> Any:
 
 
 def stand_in(part: type[wiring.Component], build: Callable[[Any], Module]) -> Any:
-    """Return a component class with the ports of `part`. The function `build` returns the module of each component."""
+    """Return a component class with the ports of `part`. Function `build` takes an instance and returns its module."""
     return type(f"{part.__name__}StandIn", (part,), {"elaborate": lambda self, platform: build(self)})
 
 

@@ -50,7 +50,7 @@ def _legality(h: Harness, mux: str) -> None:
 
 @METADATA.property("selects", lambda config: [(config.mux,)])
 def _selects(h: Harness, mux: str) -> None:
-    """Each select is one-hot at the nibble's index. It is zero only for a unit that a 3:1 multiplexer does not reach.
+    """Each select is one-hot at the nibble's index, or zero if a 3:1 multiplexer does not reach the unit of this index.
 
     A nibble that the step's metadata rule defines never selects such a unit. The rule WGMMA is excluded, because no GPU
     with 3:1 multiplexers has it.
@@ -71,8 +71,8 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # The two kept elements of a plain nibble are exchanged if i0 > i1. The exception is (2, 1), whose
-    # units both 3:1 multiplexers reach without an exchange.
+    # Under the rule PLAIN, the two kept elements are exchanged if i0 > i1. The exception is i0 = 2 with i1 = 1: the 3:1
+    # multiplexers reach these two units without an exchange.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")
@@ -81,9 +81,9 @@ def _selects(h: Harness, mux: str) -> None:
 
 @METADATA.property("exchange", lambda config: [(bits,) for bits in UNIT_BITS if config.mux == "mux3"])
 def _exchange(h: Harness, unit_bits: int) -> None:
-    """For the twelve plain nibbles, two 3:1 multiplexers form the same pairs of elements as two 4:1 multiplexers.
+    """With the twelve nibbles of the rule PLAIN, two 3:1 multiplexers form the same pairs as two 4:1 multiplexers.
 
-    The two pairs of stored element and operand are the same, in either order.
+    A pair is a stored element of A and the element of B by which it is multiplied. The two pairs may be exchanged.
     """
     nibble = h.free("nibble", 4)
     stored = [h.free(f"stored{slot}", unit_bits) for slot in range(2)]

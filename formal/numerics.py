@@ -2,8 +2,8 @@
 
 The claims compare the widths and positions in the hardware with these. Only :func:`total_bits` reads a width from the
 hardware. Bit 0 of the sum has the weight ``2**(E - F)``: E is the largest exponent, and F the number of bits that the
-step's element format keeps below ``2**E``. Example: a datapath with F = 25 for f16 and F = 13 for e4m3, in a product
-slot whose products begin at bit 5::
+step's element format keeps below ``2**E``. Example: products of a slot whose lowest product bit is bit 5 of the sum, in
+a datapath with F = 25 for f16 and F = 13 for e4m3::
 
                      222222211111111110000000000
     bit              654321098765432109876543210
@@ -67,7 +67,7 @@ def is_floating(config: CoreConfig) -> bool:
 
 
 def results(config: CoreConfig) -> frozenset[ResultCode]:
-    """Return the result codes of all instructions with a datapath's formats, from the types of D in PTX.
+    """Return the result codes that instructions with a datapath's formats need for the types of D that PTX allows.
 
     Float elements can have an f32 result; f16 and 8-bit floats can also have an f16 result. 8-bit floats that keep
     fewer bits than other formats can have a result in f32 with 13 fraction bits.
@@ -110,7 +110,7 @@ def groups(config: CoreConfig) -> int:
 
 
 def parts(config: CoreConfig) -> int:
-    """Return the number of sums of a group that a datapath can truncate separately; 1 if it truncates whole groups."""
+    """Return the number of parts of a group that a datapath can truncate separately; 1 if it truncates whole groups."""
     return BLOCK_GROUP // config.group
 
 
@@ -160,7 +160,7 @@ def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
         for element in elements
     }
     signs = any(element.format.is_integer and element.format.signed for element in elements)
-    # The width of a signed integer includes its sign. Other significands are unsigned.
+    # A signed integer already includes its sign bit. Other significands need one more bit if the multiplier is signed.
     shapes = [
         width + (signs and not (element.format.is_integer and element.format.signed)) for element, width in bits.items()
     ]
@@ -174,7 +174,7 @@ def product_bits(config: CoreConfig, index: int) -> int:
 
 
 def largest_product(config: CoreConfig, element: Element) -> int:
-    """Return the largest magnitude of the product of two significands of one element format."""
+    """Return the largest magnitude of a product of two significands, at least one of which has the given format."""
     if element.format.is_integer:
         alike = [e for e in config.elements if e.format.is_integer and e.container_bits == element.container_bits]
         return _largest_magnitude(element) * max(map(_largest_magnitude, alike))

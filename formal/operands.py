@@ -160,7 +160,7 @@ def _range(shape: Shape) -> range:
 
 
 def _rows(a: Value, b: Value) -> Value:
-    """Return a product as a sum of shifted rows. The last row is subtracted if `b` is signed."""
+    """Return ``a * b`` as a sum of rows: `a` shifted to each 1 bit of `b`. The row of a sign bit is subtracted."""
     total: Value = Const(0, 1)
     for place in range(len(b)):
         row = Mux(b[place], a << place, 0)
@@ -196,7 +196,7 @@ def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
 
 @OPERANDS.property("exact", _multipliers, Engine.EXHAUSTIVE)
 def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
-    """The product of two significands is exact: it equals a sum of shifted rows, for all operands of the multiplier.
+    """The product of two significands is exact: it equals the sum of one operand, shifted to each 1 bit of the other.
 
     If the operands of the multiplier have a sign bit above the significand, the product of the two most negative
     numbers is excluded. It cannot occur: the sign of a float is not part of its significand, and for integers the

@@ -10,7 +10,7 @@ __all__ = ["PendingPanels", "claim_progress", "decided"]
 
 
 def decided(h: Harness, name: str, source: stream.Interface, layout: data.StructLayout, reset: Value) -> data.View:
-    """Drive `valid` of a stream with a free variable. Return free payload fields, which are constant while it waits."""
+    """Drive `valid` of a stream with a free variable. Return free fields, which are constant while the stream waits."""
     fields = h.free(name, layout)
     waits, before = Signal(name=f"{name}_waits"), Signal(layout, name=f"{name}_before", reset_less=True)
     h.m.d.comb += source.valid.eq(h.free(f"{name}_valid") & ~reset)
@@ -36,8 +36,8 @@ class PendingPanels:
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
         """Return the number of panels in the instruction slots that are not transferred yet.
 
-        Each cycle with `moved` transfers one panel. `panels` of each instruction's panels are transferred; 0 stands for
-        all panels.
+        One panel is transferred in each cycle in which `moved` is 1. Of each instruction, `panels` panels are
+        transferred, or all panels if `panels` is 0.
         """
         m, panels = self._h.m, panels or self._panels
         slot, place = Signal(name=f"{name}_slot"), Signal(name=f"{name}_place")
@@ -56,9 +56,9 @@ class PendingPanels:
 
 
 def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
-    """Claim that fewer than `cycles` cycles with `fair` pass before a transfer. Return the counter of these cycles.
+    """Claim that fewer than `cycles` cycles in which `fair` is 1 pass before a transfer, in which `moves` is 1.
 
-    `moves` is 1 in cycles with a transfer.
+    Return the counter of these cycles.
     """
     quiet = Signal(range(cycles + 1), name=f"quiet_before_{name}")
     with h.m.If(moves):

@@ -32,7 +32,7 @@ class Outcome:
 
 
 def settle(case: Case, seconds: float | None) -> Outcome:
-    """Try to prove a property. `seconds` limits each solver query, or None for no limit."""
+    """Try to prove a property. Each solver query may take `seconds`, or any time if `seconds` is None."""
     start = _processor_seconds()
     with tempfile.TemporaryDirectory() as scratch:
         harness, folder = case.harness(), Path(scratch)
@@ -78,7 +78,7 @@ def _counterexample(
     if cycles is None:
         return None
     trace = model.violation(harness.claims, cycles)
-    if trace is None:  # the two engines disagree, so nothing is proved
+    if trace is None:  # ABC found a broken claim that Bitwuzla does not find, so nothing is decided
         raise UndecidedError
     return trace
 

@@ -25,7 +25,7 @@ class Engine(Enum):
 class Property:
     """A property: one statement about the hardware that is proved for every configuration."""
 
-    name: str  #: ``topic.property``
+    name: str  #: Name in the form ``topic.property``
     statement: str  #: Statement of the property in one or two sentences
     build: Callable[..., None]  #: Function that builds the harness of the property for a set of parameters
     #: Function from a configuration to the parameter sets for which the property is proved. A set that several
@@ -65,7 +65,7 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Parameters of the proof case as text. A configuration is described by its array and step: `4x4x32 B`."""
+        """Parameters of the proof case as text. `4x4x32 B` is a configuration: rows, columns and bytes per step."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property
@@ -113,7 +113,7 @@ def once(config: CoreConfig) -> list[Parameters]:
 
 
 def anonymous(config: CoreConfig) -> CoreConfig:
-    """Return a configuration in which fields that do not affect a unit are fixed, so equal units are proved once."""
+    """Return a configuration with fixed name and array size, which no unit depends on: equal units are proved once."""
     return replace(config, name="unit", rows=1, columns=1)
 
 

@@ -41,7 +41,7 @@ class Record:
 
     #: Source digest (:func:`source_digest`) at the time when every property of every preset was last proved, or None.
     sources: str | None
-    proofs: tuple[Proof, ...]  #: Record entries in any order. Two proof cases may be the same problem.
+    proofs: tuple[Proof, ...]  #: Record entries in any order. The entries of two proof cases may have the same digest.
 
     @property
     def by_digest(self) -> dict[str, Proof]:

@@ -44,12 +44,12 @@ _GROUP_PRODUCT_BITS = _PRODUCT_BOUND.bit_length() + 1
 
 
 def _sum_bits(count: int) -> int:
-    """Return the width in bits, with sign, of a sum of products of 4-bit elements."""
+    """Return the width in bits, with sign, of a sum of `count` products of 4-bit elements."""
     return _GROUP_PRODUCT_BITS + (count - 1).bit_length()
 
 
 def _counts(config: CoreConfig) -> list[int]:
-    """Return how many products a datapath sums exactly: 16 for a group, and fewer for a part that it can truncate."""
+    """Return the numbers of products that a datapath sums exactly: 16 in a group, fewer in a part of a group."""
     return list(dict.fromkeys((BLOCK_GROUP, config.group))) if groups(config) else []
 
 
@@ -74,8 +74,8 @@ class _SeenRows(CarrySaveTree):
 class _AnyRows(CarrySaveTree):
     """A carry-save tree with abstract adders. One output word of an adder is free, and the other completes the sum.
 
-    The free variable `constant` replaces every constant input word, so that no sum begins with a constant. `constants`
-    contains the values of the replaced words.
+    In each adder the free variable `constant` replaces a constant input word, so that every addend is a variable.
+    `constants` contains the values of the replaced words.
     """
 
     def __init__(self, h: Harness, term_bits: Sequence[int], total_bits: int) -> None:
@@ -119,7 +119,7 @@ def _term_bits(config: CoreConfig, slot: int) -> int:
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """Trees of a datapath, for a step and for a group of products: number of terms of each width, and sum width."""
+    """Yield the number of terms of each width and the width of the sum, for a step's tree and for trees of groups."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -167,7 +167,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
 
 
 def _adders(config: CoreConfig) -> Iterator[Parameters]:
-    """Widths of the adders of a datapath: one adds the output words of the tree, the other rounds floats."""
+    """Yield the widths of a datapath's adders: one adds the output words of the tree, the other rounds floats."""
     yield (total_bits(config),)
     if is_floating(config):
         yield (_ROUNDED_BITS,)
@@ -200,10 +200,10 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
 
 @REDUCTION.property("group", lambda config: [(anonymous(config), count) for count in _counts(config)])
 def _group(h: Harness, config: CoreConfig, count: int) -> None:
-    """The total of a group is the sum of its signed products. Its magnitude is multiplied by the scales' significand.
+    """The total of a group is the sum of its signed products. Its magnitude is multiplied by both scales' significands.
 
-    The group participates if at least one product and both scales are not zero, even if the sum of the products is
-    zero. The group's tree is assumed to preserve the sum, as `reduction.tree` proves.
+    The largest exponent includes the group (`participates`) if at least one product and both scales are not zero, even
+    if the sum of the products is zero. The group's tree is assumed to preserve the sum, as `reduction.tree` proves.
     """
     group = h.add("group", opened(ProductGroup)(config, count), signs=h.free("signs", count))
     _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * count, _sum_bits(count))

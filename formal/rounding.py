@@ -23,7 +23,7 @@ _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return the number of headroom values in the proof: all except the last value, which overflows the exponent."""
+    """Return the number of headroom values in a proof: all except the largest value, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
@@ -54,7 +54,7 @@ class Rounded:
     """A rounded float and the exact sum, with claims that relate the two.
 
     ``2**places`` units of the sum are one unit in the last place of the float. `lowest` is the exponent of the sum's
-    last bit. `finite`: the result is not determined by a NaN or an infinity.
+    last bit. `finite` is 1 if neither a NaN nor an infinity determines the result.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Rounded:
         halfway = (unit << 1).as_signed()
         odd = self.significand[0]
         up = Mux(odd, error < halfway, error <= halfway)
-        # Floats below a power of two are twice as dense as floats above it.
+        # Below a power of two, floats are twice as dense as above it, so the limit of the error is half as large.
         dense = (self.fraction == 0) & (self.field > 1)
         down = Mux(dense, -error <= unit, Mux(odd, -error < halfway, -error <= halfway))
         between = self.ordinary & ~exact

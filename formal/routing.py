@@ -23,12 +23,12 @@ from .streams import CORE, bare
 __all__ = ["CORE", "flags"]
 
 
-#: Metadata nibble that keeps the first two of a chunk's four units.
+#: Metadata nibble that selects the first two of a chunk's four units of B.
 _FIRST_TWO = 0b0100
 
 
 class _Selecting(Unit):
-    """Stand-in for a dot-product unit. It selects operands like a unit, and its result is free."""
+    """Stand-in for a dot-product unit. It selects operands like a unit, and outputs a result that the harness sets."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
@@ -71,7 +71,7 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
 
 
 def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
-    """Return, for every stored byte, the pair of bytes (of A and of B) that a dot-product unit multiplies."""
+    """Return each stored byte of A, in order, with the byte of B by which a dot-product unit multiplies it."""
     stored, selected = unit.step.a, unit.select.selected
     places = [selected_byte(unit.config, byte, wide=wide) for byte in range(unit.config.step_bytes)]
     return [Cat(stored.word_select(byte, 8), selected.word_select(place, 8)) for byte, place in enumerate(places)]
@@ -142,19 +142,19 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 class _Array:
-    """An array of units with free operands. Its pairs of operand bytes are read in the order of the tile's bytes."""
+    """An array of units whose input is a given tile. Method `pairs` returns the operands that a unit multiplies."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
         self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))
         h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
 
     def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
-        """Return the pairs of bytes that the dot-product unit in a given row and column multiplies."""
+        """Return each stored byte of A of a unit, in order, with the byte of B by which the unit multiplies it."""
         return _met(getattr(self.core.parts, f"unit_{row}_{column}"), wide=wide)
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
-    """Return a sparse column of B: of every four units, the first two are the dense column's, the others zero."""
+    """Return a sparse column of B. Of every four units, two are those of a dense column, and the last two are zero."""
     bits = 16 if wide else 8
     units = range(8 * config.step_bytes // bits // 2)
     return Cat(Cat(b.word_select(2 * n, bits), b.word_select(2 * n + 1, bits), Const(0, 2 * bits)) for n in units)
@@ -162,7 +162,7 @@ def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
 
 @CORE.property("dense", _arrays)
 def _dense(h: Harness, config: CoreConfig) -> None:
-    """A dense step gives units the operands of a sparse step whose metadata keeps the first two of every four units.
+    """A dense step gives units the operands of a sparse step whose metadata selects the first two of every four units.
 
     In the sparse step, these two of every four units of B contain the elements of the dense step, and the other two are
     zero. The dense step raises no flag, whatever its metadata and rule.

@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: For kept element 0 and kept element 1 of a chunk: the unit of B that its 3:1 multiplexer does not reach.
+#: Unit of B that the 3:1 multiplexer for kept element 0 of a chunk does not reach, and the same for kept element 1.
 UNREACHED = (3, 0)
 
 
@@ -46,7 +46,7 @@ def chunk_muxes(
 
 
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
-    """Return the nibble whose two indices are exchanged if the decoder exchanges them."""
+    """Return a nibble, with its two indices exchanged if the decoder exchanges the kept elements."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
@@ -74,7 +74,7 @@ def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
 
 @SELECTION.property("units", _muxes)
 def _units(h: Harness, mux: str, unit_bits: int) -> None:
-    """For all data, nibbles and rules, the outputs of a chunk are the selected units, or zero for unreachable units."""
+    """For all data, nibbles and rules, multiplexers output the selected unit, or zero if they do not reach it."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)
@@ -90,7 +90,8 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
     """An operand depends only on the unit of B (8 or 16 bits) that the metadata index of its kept element selects.
 
-    Two copies have the same nibble and rule. Their data are free and equal only in the unit that the index names.
+    Two copies of a chunk have the same nibble and rule, and free units of B. If the units that the index selects are
+    equal, the operands are equal.
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     copies = [[h.free(f"{copy}{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)] for copy in ("left", "right")]
@@ -108,7 +109,7 @@ def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("tf32", lambda config: [(config.mux,)])
 def _tf32(h: Harness, mux: str) -> None:
-    """With the two nibbles that tf32 defines, the outputs are the two halves of one element, never of two elements."""
+    """With the two nibbles that are legal for tf32, the outputs are the halves of one element, not of two elements."""
     nibble = h.free("nibble", 4)
     units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, RuleCode.TF32, units)
@@ -122,9 +123,10 @@ def _tf32(h: Harness, mux: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every kept element is paired with the unit of B that its chunk's nibble selects, in a dense step in B's low half.
+    """Every kept element is paired with the unit of B that its chunk's nibble selects.
 
-    This includes the reordering of metadata and B that an array does before its units.
+    In a dense step it is paired with the unit at its own position in the low half of B. This includes the reordering of
+    metadata and B that an array does before its units.
     """
     bits = 8 * config.step_bytes
     a, b, nibbles = h.free("a", bits), h.free("b", 2 * bits), h.free("nibbles", 4 * config.chunks)

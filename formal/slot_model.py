@@ -91,7 +91,7 @@ class SlotModel:
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Model for which slot one operand is requested, and claim that the hardware's port `turn` agrees.
+        """Model the slot for which an operand is requested, and claim that the hardware's port `turn` agrees.
 
         `end` is 1 in the cycle of the last request for a slot; the other slot follows. Return the slot for which the
         operand is requested, and the slots whose requests are not complete.
@@ -206,7 +206,7 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A in shared memory is requested panel by panel. For other A, `elsewhere` ends the turn of the slot.
+    """Claim that A in shared memory is requested panel by panel. If A is elsewhere, `elsewhere` ends the slot's turn.
 
     Return which core matrices of A (two for each panel) are stored for each slot, and the slots with incomplete A.
     """
@@ -234,7 +234,7 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # `read` is the number of core matrices that were read for the current instruction slot. `number` identifies the
+    # `read` is the number of core matrices of A that have been read for the slot `slot`. `number` is the number of the
     # core matrix that arrives.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))

@@ -26,8 +26,8 @@ __all__ = ["UNIT"]
 _Path = tuple[str | int, ...]
 #: Stages with pipeline registers inside, and the names (cuts) of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
-#: Inputs of the round stage that only float results need. A dot-product unit without float formats does not connect
-#: them.
+#: Inputs of the round stage that only float results need. A dot-product unit without float formats leaves them
+#: unconnected, so they are zero.
 _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
 
@@ -121,7 +121,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **multiplied}), "o")
     addends = {("i", *path): value for path, value in _behind(aligned, "addends").items()}
     narrow = [element.format.is_integer and element.container_bits == 4 for element in config.elements]
-    # A dot-product unit that has only 4-bit integers does not decode the element format.
+    # A dot-product unit that has only 4-bit integers does not decode the element format: `integer_groups` is always 1.
     integers = Cat(all(narrow) or control.a == code for code, is_narrow in enumerate(narrow) if is_narrow).any()
     total = enter("reduce", {**addends, ("integer_groups",): integers})
     special = {path: value for path, value in aligned.items() if path[0] != "addends"}
@@ -135,8 +135,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # The accumulator and the scales bypass the multiply stage on the way to the align stage. The claim
-    # `passes` compares these values behind their registers at the select cut with a copy of the registers.
+    # The accumulator and the scales bypass the multiply stage on the way to the align stage. The claim `passes`
+    # compares these values, delayed by a copy of the registers at the select cut, with those of the marked step.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

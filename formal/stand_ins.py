@@ -1,8 +1,8 @@
 """Stand-ins for neighbours of the component under proof: arrays, operand fetch, reader of tensor memory, accumulators.
 
-A stand-in may act in any cycle in which the real component may. The real ones are proved separately (``warp.operands``,
-``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label: the mark of its
-instruction, and its place.
+A stand-in may act in any cycle in which the real component may. The real components are proved separately
+(``warp.operands``, ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label:
+the mark of its instruction, and its position.
 """
 
 from itertools import product
@@ -155,7 +155,7 @@ class FetchStandIn:
     segment : Signal
         Number of the next segment to read, in the requested panel of A.
     arriving, core_matrix : Signal, view
-        A core matrix of A arrives in this cycle; its panel, segment, tag and mark.
+        Whether a core matrix of A arrives in this cycle, and its panel, segment, tag and mark.
     """
 
     def __init__(self, h: Harness, a_panels: int) -> None:
@@ -211,13 +211,13 @@ class ColumnReaderStandIn:
     Attributes
     ----------
     arriving, place, tag, mark : Signal
-        A column arrives in this cycle; its number among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
+        Whether a column arrives; its number among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
     done : Signal
-        Columns of the request at the input that have been read.
+        Mask of the columns that have been read for the request at the input.
     accepted : Signal
-        The request is accepted.
+        Whether the request is accepted in this cycle.
     complete : Signal
-        The last column of a request arrives, or a request without columns is complete.
+        Whether the last column of a request arrives, or a request without columns is complete.
     """
 
     def __init__(self, h: Harness) -> None:
@@ -282,7 +282,7 @@ class AccumulatorsStandIn:
     """Stand-in for the accumulators in tensor memory. It may deliver panels in any cycle, in the order of requests.
 
     `panels` is the queue of panels that were requested and are not multiplied yet. The highest bit of the column number
-    in a request is the mark.
+    in a request is the mark of the instruction.
     """
 
     def __init__(self, h: Harness) -> None:

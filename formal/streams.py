@@ -95,8 +95,8 @@ class Flow:
     def answers(self, h: Harness, cycles: int) -> None:
         """Claim that an item enters or leaves at least once in `cycles` cycles in which the output is ready.
 
-        Other cycles may lie between these cycles. A cycle in which no item waits or is in the component restarts the
-        count.
+        Other cycles may lie between these cycles. The count restarts in a cycle in which no item is in the component or
+        waits at its input.
         """
         idle = ~(self.i_valid | (self.inside != 0))
         claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
@@ -129,7 +129,10 @@ def claim_chosen(h: Harness, quiet: Value) -> None:
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Drive a free payload that is constant while it waits. Return it, whether it waits, and its previous value."""
+    """Drive a stream's payload with a free value that is constant while it waits.
+
+    Return the payload, whether it waits, and its value in the previous cycle.
+    """
     payload = h.free(name, source.payload.shape())
     h.m.d.comb += source.payload.eq(payload)
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
@@ -149,7 +152,7 @@ SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Number of cycles that suffice for the covers: a core fills, waits and drains."""
+    """Return the number of cycles within which every cover is reached: a core fills, waits and drains."""
     return 2 * config.latency + 6
 
 
@@ -162,7 +165,7 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Exclude control words whose metadata rule has an unused code."""
+    """Assume that the code of the metadata rule in a control word stands for a rule."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
@@ -214,10 +217,10 @@ def _core_reset(h: Harness, config: CoreConfig) -> None:
 def _alike(
     h: Harness, copies: Sequence[Any], drive: Callable[..., list[Any]], observe: Callable[..., Sequence[Value]]
 ) -> None:
-    """Drive two copies with equal inputs, from different states. Claim that their outputs are equal after a reset.
+    """Drive two copies of a component with equal inputs, and claim that their outputs are equal after a reset.
 
-    Each value that `observe` returns is a claim of its own: the fewer registers a claim depends on, the sooner the
-    engine finds its invariant.
+    The registers of the copies begin with different values. Each value that `observe` returns has a claim of its own:
+    the fewer registers a claim depends on, the sooner the engine finds its invariant.
     """
     reset = h.clocked(any_state=True)
     valid, ready = h.free("i_valid"), h.free("o_ready")
@@ -234,7 +237,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Number of cycles that suffice for the covers: a warp accepts two instructions and delivers their results."""
+    """Return the number of cycles within which every cover is reached: a warp executes two instructions."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -293,8 +296,8 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 def _warp_reset(h: Harness, config: CoreConfig) -> None:
     """After a reset, no output of a warp depends on what its registers contained before, power-up included.
 
-    Bits n and n + 16 of each result register are compared, which belong to two results if the result is f16. n is the
-    number of the lane modulo 16. `warp.order` proves that all bits of a register are written alike.
+    Of each result register, bits n and n + 16 are compared, where n is the lane number modulo 16. In an f16 result they
+    belong to two outputs. `warp.order` proves that all bits of a register are written alike.
     """
     token, control, long = h.free("token"), h.free("control", control_layout()), h.free("long")
 

@@ -1,7 +1,7 @@
 """Proofs about ``tcgen05`` on a CTA's tensor cores: every array receives its own rows, columns, metadata, scales and D.
 
 Arrays, the fetch, the reader of tensor memory and the accumulators are replaced by stand-ins
-(:mod:`~sptc.formal.stand_ins`). Every operand word carries a label: the mark of its instruction, and its place.
+(:mod:`~sptc.formal.stand_ins`). Every operand word carries a label: the mark of its instruction, and its position.
 """
 
 from itertools import product
@@ -57,7 +57,7 @@ _OWN_B = OwnPanels(
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the number of the panel of D at a position in the order. A pair of CTAs alternates between halves of N."""
+    """Return the number of the panel of D that is multiplied at a position. A CTA pair alternates between N halves."""
     half = (i.last_panel + 1) >> 1
     return Mux(i.pair, (place >> 1) + Mux(place[0], half, 0), place)[:5]
 
@@ -243,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim each tensor core's operands for a panel. `of_other_cta`: mark and number of the other CTA's panel."""
+    """Claim that each array multiplies the right operands. `of_other_cta`: mark and number of the other CTA's panel."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)
@@ -274,7 +274,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 of_tensor = word_of_column(mark, Operand.A, 4 * segment + thread, row_of_a)
                 of_a = Mux(current.a_shared, label(mark, place), of_tensor)
                 of_c = accumulator_word(mark, number, place)
-                a.append(operands.a[lane][register][:15] == of_a[:15])  # the sign of an f16 may be inverted
+                a.append(operands.a[lane][register][:15] == of_a[:15])  # an f16 may have an inverted sign, bit 15
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))

@@ -25,8 +25,8 @@ from .tensor_core import Echo, EchoEverywhere
 __all__ = ["TCGEN05"]
 
 
-#: Number of cycles that suffice for the covers: an instruction with A in shared memory is multiplied, and its results
-#: are written.
+#: Number of cycles within which every cover is reached: an instruction with A in shared memory is multiplied,
+#: and its results are written.
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
@@ -35,7 +35,7 @@ _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", 
 # Parameter sets: instructions with one panel or two, executed by one CTA or by a pair.
 @TCGEN05.property("progress", lambda _: [(1, False), (2, False), (2, True)], cycles=_CYCLES)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
-    """While a multiplication is accepted or offered, some request, read, multiplication, write or transfer happens.
+    """While a multiplication is offered or unfinished, some request, read, multiplication, write or transfer happens.
 
     Of two cycles in which the other CTA of a pair waits for this CTA, at least one has such an event, whatever happens
     in the cycles between. An instruction may use the accumulators of the previous instruction. No result is written
@@ -94,7 +94,7 @@ class _Shown(EchoEverywhere):
 
 @TCGEN05.property("results", once, cycles=_CYCLES)
 def _results(h: Harness) -> None:
-    """Results of the tensor cores for a panel's accumulators are written once, in order, every word at its position.
+    """The results of the tensor cores for a panel are written once, in order, and every word at its position.
 
     The metadata flags of the panel are output in the same cycle, each at the position of its row. Memories may accept
     at any time.
@@ -104,7 +104,7 @@ def _results(h: Harness) -> None:
     flow = Flow(h, reset, source, sink, DEPTH)
 
     def accumulators(store: Any) -> Module:
-        """Build a stand-in for the accumulators. Words contain the mark and the number of their tensor core."""
+        """Build a stand-in for the accumulators. Words contain the mark and the number of their array."""
         m = Module()
         m.d.comb += [
             store.i.ready.eq(1),

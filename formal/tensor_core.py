@@ -1,6 +1,6 @@
-"""Proofs about the ``wgmma`` and ``mma`` streams of a tensor core: when each may start, and which receives a result.
+"""Proofs about the two streams of a tensor core, ``wgmma`` and ``mma``: when an ``mma`` starts, and where results go.
 
-The array is replaced by a stand-in with two items, since a warp is proved separately.
+The array is replaced by a stand-in that holds two items, since a warp is proved separately.
 """
 
 from collections.abc import Iterator
@@ -73,13 +73,13 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Parameters for both streams (``wgmma`` and ``mma``). The logic is the same for every configuration."""
+    """Yield a small array, whose logic is that of every configuration, for ``mma`` and for panels of ``wgmma``."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-# Sixteen cycles suffice for the covers, in which two instructions start and leave.
+# Every cover is reached within sixteen cycles, in which two instructions start and leave.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     """Every result returns to its own stream (``wgmma`` or ``mma``), in order, whatever happens in the other stream.

@@ -1,7 +1,7 @@
-"""Proofs of a whole dot-product unit against a flat specification, with few product slots and narrow significands.
+"""Proofs of a whole dot-product unit against a specification without stages, for few slots and narrow significands.
 
-The specification puts every product and the accumulator on one absolute grid as integers, and drops the bits below
-2**(E - F). It never computes the distance between two terms.
+The specification writes every product and the accumulator as integer multiples of one fixed power of two, and drops the
+bits below 2**(E - F). It never computes the distance between two terms.
 """
 
 from amaranth.hdl import Cat, Const, Mux, Value, signed
@@ -34,7 +34,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class _Operands:
-    """A decoder and a unit with free operands, and the pair of elements that each product slot must multiply."""
+    """A metadata decoder and a unit with free operands, and the pair of elements for each product slot to multiply."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", opened(Unit)(config), enable=1)
@@ -58,7 +58,7 @@ class _Operands:
             step.overflow.eq(self.overflow),
         ]
         self.output = h.named("output", unit.result.d)
-        if config.mux == "mux3":  # 3:1 multiplexers do not reach every unit that an undefined nibble selects
+        if config.mux == "mux3":  # undefined nibbles may select units that 3:1 multiplexers do not reach
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
@@ -69,7 +69,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return the operands of a product slot after 3:1 multiplexers, which may exchange those of two slots."""
+        """Return a product slot's operands with 3:1 multiplexers, which may exchange the operands of two slots."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
@@ -77,7 +77,7 @@ class _Operands:
 
 
 def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
-    """Claim that the reduce stage adds the accumulator and its terms. Return the accumulator and the terms.
+    """Claim that the reduce stage adds up its terms, of which the accumulator is the first. Return the terms.
 
     Each bit of the sum is one claim, because the engine proves a bit quickly after the bits below it. These claims only
     speed up the proof of the claims about the outputs of the unit.
@@ -95,8 +95,8 @@ def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
 def _float_step(h: Harness, config: CoreConfig) -> None:
     """A step of e2m1 rounds the exact sum of its terms, each truncated F bits below the largest exponent, to f16.
 
-    This covers all operands, metadata and accumulators. An infinite accumulator is the result; a NaN gives the
-    canonical NaN.
+    This covers all operands, metadata and accumulators. If the accumulator is infinite, it is the result. If it is NaN,
+    the result is the canonical NaN.
     """
     operands = _Operands(h, config, ResultCode.F16, (RuleCode.ORDERED,))
     h.assume(Cat(value == 0 for value in operands.codes).all())
@@ -141,7 +141,7 @@ def _integer_step(h: Harness, config: CoreConfig) -> None:
     """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
 
     This covers all operands, metadata and accumulators of 33 bits, whose highest bit is the sign that the overflow flag
-    encodes. If another step follows, the sum is assumed to fit 33 bits.
+    encodes. The sum is assumed to fit 33 bits, as the sums of every instruction do.
     """
     operands = _Operands(h, config, ResultCode.S32, (RuleCode.PLAIN, RuleCode.ORDERED))
     h.assume(Cat(code < len(config.elements) for code in operands.codes).all())

@@ -32,14 +32,14 @@ _QUIET = 9
 
 #: Parameter sets: instructions with one panel or with two.
 _LENGTHS: list[Parameters] = [(1,), (2,)]
-#: Number of cycles that suffice for the covers: an instruction with A in shared memory is multiplied.
+#: Number of cycles within which every cover is reached: an instruction with A in shared memory is multiplied.
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer arbitrary multiplications with given numbers of panels. `others` are assignments to further fields."""
+    """Offer multiplications with a given number of panels and free timing. `others` assign further fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),
@@ -52,7 +52,7 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array of units. It outputs the lowest bits of C and metadata, and the warp number, per item."""
+    """Stand-in for an array of units. For each item it outputs the lowest bits of C and metadata, and the warp."""
 
     def shown(self) -> Value:
         """Return the bits of an item that the stand-in outputs."""
@@ -61,7 +61,7 @@ class _Shown(EchoEverywhere):
 
 @WGMMA.property("progress", lambda _: _LENGTHS, cycles=_CYCLES)
 def _progress(h: Harness, panels: int) -> None:
-    """While a multiplication is accepted or offered, some read, multiplication, delivery or transfer happens.
+    """While a multiplication is offered or unfinished, some read, multiplication, delivery or transfer happens.
 
     At least one of nine cycles in which accumulators are offered and results are taken has such an event, whatever
     happens in the cycles between, and whatever an array multiplies for other warps. No result is output that was not
@@ -97,10 +97,10 @@ def _progress(h: Harness, panels: int) -> None:
 def _shared(h: Harness, panels: int) -> None:
     """Two warpgroups that share the tensor cores get their own results, once and in order, and both are served.
 
-    Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup, from
-    its own warp, and is at its place. While a multiplication of one warpgroup is offered, at most one of the other is
-    taken. Both warpgroups may have idle cycles, stalls and results that wait. They have the same hardware, so the
-    claims about the results of the first suffice.
+    Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup and
+    from its own warp, and is at its own position. While a multiplication of one warpgroup is offered, at most one of
+    the other is taken. Both warpgroups may have idle cycles, stalls and results that wait. They have the same hardware,
+    so claims about the results of the first warpgroup suffice.
     """
     reset = h.clocked()
     shared = h.add("shared", Warpgroup(SMALL_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=NAMED_FETCH))

@@ -43,7 +43,7 @@ _A_PANELS = 8
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
-# Number of cycles that suffice for the covers: an instruction with A in shared memory is fetched and multiplied.
+# Number of cycles within which every cover is reached: an instruction with A in shared memory is multiplied.
 @WGMMA.property("order", once, cycles=24)
 def _order(h: Harness) -> None:
     """Every tensor core receives the next columns of B, its rows of A, and its instruction's metadata and control.
@@ -107,7 +107,7 @@ def _same(word: Value, expected: Value) -> Value:
 
 
 def _claim_cores(h: Harness, cores: Any, model: SlotModel, multiplied: Value, c_mark: Value) -> None:
-    """Claim which operands each tensor core receives with a panel."""
+    """Claim that each tensor core receives the right operands for a panel."""
     current = model.current
     for warp in range(WARPS):
         panel, instruction = cores.parts[f"core_{warp}"].panel, cores.parts[f"operands_{warp}"].instruction
@@ -147,7 +147,7 @@ _SIGNS = {
 
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
-    """Element formats of a configuration that ``wgmma`` supports."""
+    """Yield the small array with those element formats of a configuration that ``wgmma`` supports, if there are any."""
     if formats := tuple(name for name in config.formats if name in _SIGNS):
         yield (replace(SMALL_ARRAY, formats=formats, alignment_bits=25),)
 

@@ -20,11 +20,11 @@ class Target:
     Notes
     -----
     Source: PTX ISA 9.1, ``.target`` and the target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``; the CUDA 13.0 and
-    13.5 assemblers. Modelled: chips of one generation are assumed to have the same numerics. The additions of sm_103
-    to sm_100 (K = 96, absolute leading addresses) are not covered.
+    13.5 assemblers. Modelled: chips of one generation are assumed to have the same numerics. What sm_103 has in
+    addition to sm_100 (K = 96, absolute leading addresses) is not covered.
     """
 
-    name: str  #: PTX name
+    name: str  #: Name of the target in PTX
     #: Modelled architecture with the numerics of the target, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
     #: Whether code for this target runs only on the chip of `arch`. If it also runs on other chips, recordings of that

@@ -50,7 +50,7 @@ class DescriptorField:
     """One field of a matrix or instruction descriptor."""
 
     name: str
-    low: int  #: Lowest bit
+    low: int  #: Position of the field's lowest bit
     width: int  #: Width of the field in bits
     value: int
     meaning: str = ""  #: Meaning of the field's value in words, or empty for reserved bits
@@ -136,7 +136,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
 
 
 def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
-    """Describe the offsets of a matrix descriptor for K-major or MN-major. Return the meaning, and the error or ""."""
+    """Return the meaning of a matrix descriptor's offsets in a given major, and their error or an empty text."""
     swizzle = descriptor.swizzle
     rows, units = ("rows (columns of B)", "k") if major == "k" else ("k", "rows (columns of B)")
     size = swizzle.pattern_rows * swizzle.row_bytes
@@ -156,7 +156,7 @@ def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
 
 
 def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...]:
-    """Return the fields of a 32-bit instruction descriptor. Values that the opcode does not support are marked.
+    """Return the fields of a 32-bit instruction descriptor. `problem` states why an opcode does not support a value.
 
     Raises
     ------

@@ -62,12 +62,12 @@ class Form:
 class Source:
     """File of recordings or published results, with the level of evidence that it supports."""
 
-    level: Evidence  #: Level of evidence for the instruction that the results in the file support
+    level: Evidence  #: Level of evidence that the results in the file give for the instruction
     file: str  #: Path of the file of results, relative to ``recordings/``
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
-    """Return the evidence key of an instruction. If `a_from` is None, A is in registers.
+    """Return the key under which evidence for an instruction is found. If `a_from` is None, A is in registers.
 
     Without `opcode`, the key of a ``tcgen05`` instruction stands for all its opcodes, and no file has evidence for it.
     """
@@ -86,7 +86,7 @@ def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) 
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for an evidence key, strongest first; no file if the instruction is modelled."""
+    """Return the files with evidence for a :class:`Form`, strongest first. A modelled instruction has no such file."""
     return _sources().get(form, ())
 
 

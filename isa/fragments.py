@@ -54,7 +54,7 @@ class Fragment:
 
 
 def _grid(instruction: Instruction, registers: int, elements: int) -> tuple[Index, Index, Index, Index, Index]:
-    """Return warp, group g, thread-in-group t, register and element indices, broadcastable to a fragment."""
+    """Return arrays of warp, group g, thread t of the group, register and element, which broadcast to a fragment."""
     thread = np.arange(instruction.threads).reshape(-1, 1, 1)
     lane = thread % WARP_LANES
     register = np.arange(registers).reshape(1, -1, 1)
@@ -154,8 +154,8 @@ class ScaleMap:
 def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> ScaleMap:
     """Return the register map of the block scales of operand ``"a"`` or ``"b"``.
 
-    `byte_id` is the first byte: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is thread pair 0 or 1 for A, thread
-    0 to 3 for B.
+    `byte_id` is the byte of the first scale: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is the pair of threads
+    (0 or 1) for A, and the thread (0 to 3) for B, of each group of four.
 
     Source: PTX ISA, block scaling for ``mma.sync``. CUTLASS, and a probe of sm_120 hardware published by others, show
     which lane of a thread pair holds the scales of row g and which those of row g + 8.

@@ -89,7 +89,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
 
 
 def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
-    """Raise if the sparsity, K or saturation field of an instruction descriptor contradicts the opcode."""
+    """Raise an error if the sparsity, K or saturation field of an instruction descriptor contradicts the opcode."""
     if opcode.sparse and not fields["sparse"]:
         raise OperandError(f"{where} describes a dense instruction; bit 2 must be 1 for '.sp'")
     if fields["sparse"] and not opcode.sparse:
@@ -160,7 +160,7 @@ def m_unit(opcode: Opcode) -> int:
 
 
 def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise for a shape, type or shift that an instruction descriptor cannot encode."""
+    """Raise an error for a shape, type or shift that an instruction descriptor cannot encode."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, d = instruction.a.name, instruction.b.name, instruction.d.name
     for role, name, table in (("A", a, kind.types), ("B", b, kind.types), ("D", d, kind.accumulators)):
@@ -181,7 +181,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise for a shape, type or option that a descriptor can encode but the instruction does not support."""
+    """Raise an error for a shape, type or option that a descriptor can encode but the instruction does not support."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, n = instruction.a, instruction.b, instruction.n
     for name, value, accepted in (("M", instruction.m, opcode.rows), ("N", n, opcode.columns)):

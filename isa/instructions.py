@@ -185,7 +185,7 @@ class _Words:
 
 
 def _sorted_words(text: str) -> _Words:
-    """Sort the qualifiers of an instruction by category. Raise for an unknown opcode or qualifier."""
+    """Sort the qualifiers of an instruction by category. Raise an error for an unknown opcode or qualifier."""
     family, *words = text.strip().removesuffix(";").rstrip().split(".")
     if family == "tcgen05":
         raise InstructionError(
@@ -226,7 +226,7 @@ def _sorted_words(text: str) -> _Words:
 
 
 def _check_required(words: _Words) -> None:
-    """Raise for the first missing qualifier among those that every instruction of the family requires."""
+    """Raise an error for the first missing qualifier among those that every instruction of the family requires."""
     family, text = words.family, words.text
     for word in ("mma_async", "sync", "aligned") if family == "wgmma" else ("sync", "aligned"):
         if word not in words.flags:
@@ -239,7 +239,7 @@ def _check_required(words: _Words) -> None:
 
 
 def _check_block_scale(words: _Words, scaled: bool) -> None:
-    """Raise if ``.block_scale`` is missing for a block-scaled kind, or is present for another kind."""
+    """Raise an error if ``.block_scale`` is missing for a block-scaled kind, or is present for another kind."""
     if scaled and not words.block_scale:
         raise InstructionError(f"'.block_scale' is missing in {words.text!r}; '.{words.kind}' requires it.")
     if (words.block_scale or words.scale_size) and not scaled:
@@ -284,7 +284,7 @@ class _Candidates:
 
 @parser
 def parse(text: str) -> Instruction:
-    """Parse the opcode and qualifiers of a PTX instruction. Defaults of ``.scale_vec`` are applied.
+    """Parse the opcode and qualifiers of a PTX instruction. A missing ``.scale_vec`` has its default value.
 
     For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types are in the order D, A,
     B, C, scale; the order of other qualifiers is free, as in the assembler. Raise an `InstructionError` if the text is

@@ -2,8 +2,8 @@
 
 :mod:`sptc.isa.timing` gives the cycles for which ``wgmma`` occupies tensor cores and shared memory. Three further
 figures are fitted to measured times of cuBLAS and cuSPARSELt (``recordings/cycles/``): the fixed cycles of a kernel,
-the rate at which results are written, and the rate at which operands are written to shared memory, over the same port
-as the reads.
+the rate at which results are written, and the rate at which operands are written to shared memory. These writes use the
+same port of shared memory as the reads.
 """
 
 from dataclasses import dataclass, replace

@@ -26,7 +26,7 @@ class _Use:
 
 @dataclass
 class _Group:
-    """Registers and buffers that a commit group accesses: all multiplications between two ``wgmma.commit_group``."""
+    """Registers and buffers that a commit group accesses: the multiplications between two ``wgmma.commit_group``."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the multiplications read

@@ -7,8 +7,8 @@ Every form moves rows of 16 bytes; one lane supplies the address of each row. No
   the matrix, or a column with ``.trans``.
 * ``.m16n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns across 2 rows", Figure 105, of the transposed matrix), CuTe
   ``Copy_Traits<SM100_U8x8_LDSM_T>`` and ``<SM100_U8x16_LDSM_T>`` before the byte shuffle in their ``copy``, and a map
-  that others measured on an sm_120 GPU and published. The three agree. The padded formats have the same map: PTX
-  ("in each register four 8-bit elements are loaded") and CubeCL's run-time test of these forms.
+  that others measured on an sm_120 GPU and published. These three sources agree. The padded formats have the same map,
+  as PTX ("in each register four 8-bit elements are loaded") and CubeCL's run-time test of these forms show.
 * ``.m8n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns", Figure 106), CuTe
   ``Copy_Traits<SM100_SU4_DU8x16_x1_LDSM_N>`` and its siblings, CubeCL's test.
 * ``.m16n8``: PTX ISA 9.7.14.5.16 (``e0`` to ``e3`` from the least significant byte, Figure 108), CuTe

@@ -46,11 +46,12 @@ ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 class Swizzle:
     """A permutation of 16-byte units in shared memory that spreads the rows of a matrix over the banks.
 
-    The banks together form rows of 128 bytes. The low bits of (row number - base offset) are XORed into the bits of the
-    address that number the atoms of a pattern row. Base offsets were measured on an H200.
+    The banks together form rows of 128 bytes. The low bits of (row number - base offset) are XORed into those bits of
+    the address that number the atoms, the pieces of a row that move as a whole. The effect of base offsets was measured
+    on an H200.
     """
 
-    name: str  #: PTX name
+    name: str  #: Name of the swizzle mode in PTX
     row_bytes: int  #: Width of the swizzle pattern in bytes, or one unit without swizzle
     atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle's permutation of addresses, in bytes
     #: Number of rows of the swizzle pattern. The stride offset leads from one pattern to the next.
@@ -118,8 +119,8 @@ class SharedDescriptor:
 def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     """Decode a 64-bit matrix descriptor of ``"wgmma"`` or ``"tcgen05"``. The two families have different formats.
 
-    Raise an `OperandError` if it is not a 64-bit number, sets a reserved bit, or has an undefined fixed field or
-    swizzle mode.
+    Raise an `OperandError` if the value is not a 64-bit number, sets a reserved bit, or has an undefined swizzle mode
+    or a wrong value in a fixed field.
     """
     if not 0 <= value < 1 << 64:
         number = f"{value:#x}" if value.bit_length() <= 128 else shown(value)
@@ -169,7 +170,7 @@ def encode_descriptor(
     Parameters
     ----------
     start, leading_offset, stride_offset : int
-        Bytes.
+        Start address and offsets, in bytes.
     swizzle : str
         Key of :data:`SWIZZLES`.
     base_offset : int
@@ -224,8 +225,8 @@ class SharedMap:
 def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str) -> Any:
     """Return the byte address of a 16-byte unit of an operand, as an integer or an array of integers.
 
-    `outer` is the row or column of the operand if `major` is ``"k"``, otherwise its k; `unit` is the index of the unit
-    along the other dimension.
+    `outer` is the index of a row of A or a column of B if `major` is ``"k"``, and an index along K otherwise. `unit`
+    counts the units along the other dimension.
     """
     swizzle = descriptor.swizzle
     leading, stride, rows = descriptor.leading_offset, descriptor.stride_offset, swizzle.pattern_rows

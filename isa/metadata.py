@@ -91,10 +91,10 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Return whether the two stored elements of a plain metadata nibble are exchanged in front of two 3:1 multiplexers.
+    """Return whether the stored elements of a chunk are exchanged for two 3:1 multiplexers, given a plain nibble.
 
-    The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements together
-    with their indices turns the twelve plain nibbles into the seven nibbles that both multiplexers can select.
+    The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Exchanging the stored elements together
+    with their indices turns the twelve nibbles of the plain rule into the seven that both multiplexers can select.
 
     Source: machine code of the CUDA 13.0 assembler for plain ``mma.sp`` on sm_100a and sm_120a.
     """
@@ -117,9 +117,9 @@ MUX_OF_ARCHITECTURE = {
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
     """Return, for slots 0 and 1, whether a multiplexer delivers a unit of B. If not, the slot is multiplied by 0.
 
-    Every nibble that `rule` defines delivers both units. An undefined nibble may select a unit that a 3:1 multiplexer
-    does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles of tcgen05, not
-    measured.
+    With every nibble that `rule` defines, both units are delivered. An undefined nibble may select a unit that a 3:1
+    multiplexer does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles that are
+    legal for tcgen05, not measured.
     """
     if mux == "mux4":
         return True, True

@@ -109,7 +109,7 @@ def _without_fit(text: str) -> InstructionError:
 
 def in_registers(text: str, arch: str | None = None) -> Instruction:
     """Return the ``mma`` or ``wgmma`` that a text identifies. Raise an `InstructionError` as :func:`resolve` does."""
-    return parse(resolve(text, arch).name)  # raises an error for tcgen05
+    return parse(resolve(text, arch).name)  # `parse` raises an error for a tcgen05 instruction
 
 
 def _resolved(text: str, arch: str | None, family: str | None, product: bool, error: InstructionError) -> Subject:
@@ -144,7 +144,11 @@ def completed_name(text: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def _fits(text: str, target: Target | None, family: str | None, product: bool) -> tuple[Subject, ...]:
-    """Return the instructions that match all search words of a text, preferred ones first."""
+    """Return the instructions that have all search words of a text, in the order of :func:`_rank`.
+
+    Of these, only the instructions of `family` and those that `target` has are returned, if there are any. With
+    `product`, those with ``.ws`` are left out, and those that differ only in ``.cta_group`` count as one.
+    """
     words = Counter(_WORD.findall(text))
     fits = [subject for subject, its_words in _every_subject().values() if words and words <= its_words]
     if product:
@@ -158,6 +162,7 @@ def _fits(text: str, target: Target | None, family: str | None, product: bool) -
 
 
 def _rank(subject: Subject) -> tuple[bool, bool, int]:
+    """Return a sort key: instructions of sm_90 first, then those without plain metadata, then few qualifiers."""
     i = subject.instruction
     return _PREFERRED not in i.architectures, i.sparse == "sp", subject.name.partition(" ")[0].count(".")
 

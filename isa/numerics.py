@@ -1,7 +1,8 @@
 """Numerics of each instruction and architecture: step length, alignment and rounding.
 
 Numerics are the parameters of a *truncated fused dot-product-add* (T-FDPA): it aligns the products of a step and the
-accumulator to the largest exponent, truncates each `alignment_bits` below that exponent, sums exactly and rounds once.
+accumulator to the largest exponent, truncates each of these terms `alignment_bits` below that exponent, sums them
+exactly and rounds once.
 """
 
 from collections.abc import Collection
@@ -33,7 +34,7 @@ __all__ = [
 #: Number of products per group in kinds mxf4 and mxf4nvf4. The products of a group are summed exactly before the block
 #: scales are applied.
 BLOCK_GROUP = 16
-#: Number of products per part of a group. Some models truncate the sum of each part (:data:`OPEN_RULES`).
+#: Number of products per part of a group. Some published models truncate the sum of each part (:data:`OPEN_RULES`).
 PART_OF_GROUP = 4
 #: Value of the exponent floor e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2
 #: elements with ue8m0 scales. No nonzero term has a smaller exponent.
@@ -43,9 +44,9 @@ NO_FLOOR = -282
 class Method(Enum):
     """Method by which an instruction computes a result from its products and its accumulator."""
 
-    FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the kept products of a step
+    FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the products of a step
     GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
-    EMULATED = "emulated"  #: T-FDPA from zero over even and over odd pairs of stored elements, then IEEE addition of C
+    EMULATED = "emulated"  #: T-FDPA from zero, of even and then odd pairs of stored elements; IEEE addition of C
     INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
 
 
@@ -64,7 +65,7 @@ class Rounding(Enum):
     RZ_F32 = "RZ-f32"  #: truncation of the exact sum to f32. Overflow gives Inf.
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round the exact sum to nearest even in f16
-    EXACT = "exact"  #: no rounding: the sum of integers
+    EXACT = "exact"  #: no rounding: sums of integers are exact
     # No architecture uses the following values: they define test models that are wrong in one parameter.
     RNE_F32 = "RNE-f32"  #: round the exact sum to nearest even in f32
     RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
@@ -76,7 +77,7 @@ class Numerics:
     """Numerics of one instruction on one architecture."""
 
     method: Method
-    step: int  #: Kept products per step (L). K is cut into contiguous, ascending groups of L.
+    step: int  #: Number of products of kept elements per step (L). Steps are contiguous and ascending along K.
     alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
     zero_exponent: int = 0  #: Lower limit of the largest exponent (e_zero), and exponent of zero terms
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
@@ -132,7 +133,8 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # Native fp8 keeps fewer bits (F) than the other formats of the datapath, but has the same exponent floor.
+        # The exponent floor changes with F if it is the floor for this F. Native fp8 has a smaller F than the other
+        # formats of the datapath, but their floor.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")

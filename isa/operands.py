@@ -74,7 +74,10 @@ class MatrixOperands:
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return selected tiles with selected rows of A, C, metadata and scales of A, as views if both are slices."""
+        """Return the operands of selected tiles, with selected rows of A, C, metadata and scales of A.
+
+        The arrays are views if both selections are slices.
+        """
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],
@@ -129,5 +132,5 @@ class Product:
     #: from reset. None if the back end does not simulate a top-level module.
     cycles: int | None = None
     #: Tensor memory after the instruction, shape (cases, CTAs, 128, 512); None unless the back end executes
-    #: class:`TensorMemoryOperands`.
+    #: :class:`TensorMemoryOperands`.
     tmem: NDArray[np.uint32] | None = None

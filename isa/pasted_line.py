@@ -182,7 +182,7 @@ class _Reader:
         return value
 
     def end(self) -> tuple[OperandRole, ...]:
-        """Return the operands with their roles. Raise if the line has more operands than roles."""
+        """Return the operands with their roles. Raise an error if the line has more operands than roles."""
         if self.left:
             raise InstructionError(
                 f"{shown(', '.join(self.left))} is superfluous: the operands of {self.name} are {self.order}"
@@ -204,7 +204,7 @@ def constant(text: str) -> int | None:
 
 
 def _check_registers(text: str, role: str, expected: int, name: str) -> None:
-    """Raise if an operand in braces has a wrong number of registers. An ellipsis stands for any number."""
+    """Raise an error if an operand in braces has a wrong number of registers. An ellipsis stands for any number."""
     inner = text.removeprefix("{").removesuffix("}").strip()
     if text[:1] != "{" or _ELLIPSIS.search(inner):
         return
@@ -275,7 +275,7 @@ def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
 
 
 def _check_ids(role: OperandRole, i: Instruction, threads: int) -> None:
-    """Raise if a byte id or thread id of block scales is missing or out of range."""
+    """Raise an error if a byte id or thread id of block scales is missing or out of range."""
     parts = role.text.strip("{}").split(",")
     if not role.text.startswith("{") or len(parts) != 2:
         raise InstructionError(f"{role.role} of {i} must be two numbers in braces, not {role.text}")

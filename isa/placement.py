@@ -41,7 +41,7 @@ class Memory(Enum):
 class OperandPlacement:
     """Placement of one operand, as index arrays and as formulas.
 
-    Sources: those of the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
+    The maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory` state the sources.
     """
 
     #: Operand: ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
@@ -335,7 +335,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return formulas for lane, column and low bit of scales in `parts` parts of `lines` rows or columns each."""
+    """Return formulas for lane, column and low bit of scales of `parts` times `lines` rows or columns."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

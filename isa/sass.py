@@ -43,8 +43,8 @@ class Implementation:
 def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
     """Return name and number of the machine instructions (SASS) that execute an ``mma`` or ``wgmma``.
 
-    An ``mma`` that the architecture emulates takes two of them, with conversions and additions around: f16 instructions
-    for fp8, and 8-bit instructions for 4-bit integers.
+    An ``mma`` that the architecture emulates takes two of them: f16 instructions for fp8, or 8-bit instructions for
+    4-bit integers. Further instructions, which are not counted, convert operands and add results.
 
     Parameters
     ----------
@@ -130,7 +130,9 @@ def sass_name(text: str) -> str | None:
 
 
 def implementations(name: str) -> Iterator[Implementation]:
-    """Yield the PTX instructions that a SASS name implements. An incomplete name matches all with its qualifiers.
+    """Yield the PTX instructions that a SASS name implements.
+
+    An incomplete name stands for all SASS names that have its qualifiers.
 
     Parameters
     ----------

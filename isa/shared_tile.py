@@ -32,7 +32,7 @@ _MOST_BYTES = 227 * 1024
 class TileShape:
     """Size of an operand in shared memory, in elements and in units of 16 bytes."""
 
-    operand: str  #: ``a`` or ``b``
+    operand: str  #: Name of the operand, ``a`` or ``b``
     fmt: Format
     mn: int  #: Number of rows of A or columns of B in one CTA
     k: int  #: Number of stored columns of A, or of rows of B
@@ -51,7 +51,7 @@ class SharedTile:
     """Placement of an operand in shared memory: matrix descriptor and major."""
 
     descriptor: SharedDescriptor
-    major: str = "k"  #: ``k`` or ``mn``
+    major: str = "k"  #: Memory order (major), ``k`` or ``mn``
 
     def formulas(self, shape: TileShape, inner: str, outer: str) -> dict[str, str]:
         """Return the byte address and low bit of an element as Python expressions of two indices.
@@ -131,7 +131,7 @@ def packed_tile(
     swizzle, major : str
         Keys of :data:`~sptc.isa.memory.SWIZZLES` and :data:`MAJORS`.
     offsets : tuple of int
-        Leading and stride byte offset. Default: those that leave no gaps between patterns.
+        Leading and stride byte offset. Default: the offsets that leave no gaps between swizzle patterns.
     start, base_offset : int
         Fields of the descriptor.
 
@@ -148,7 +148,7 @@ def packed_tile(
     stride = stride if offsets[1] is None else offsets[1]
     encode_descriptor(
         start, leading, stride, swizzle, base_offset, i.family
-    )  # the call raises an error if a descriptor field is out of range
+    )  # called only for the error that it raises if a descriptor field is out of range
     return SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
 
 
@@ -161,7 +161,7 @@ def _packed(swizzle: Swizzle, shape: TileShape, major: str) -> tuple[int, int]:
 
 
 def check_tile(i: Instruction, opcode: Opcode | None, fmt: Format, swizzle: str, major: str) -> None:
-    """Raise an `OperandError` unless an instruction can read an operand with this swizzle and major."""
+    """Raise an `OperandError` unless an instruction can read an operand with a given swizzle and major."""
     if swizzle not in GENERATIONS[i.family].swizzles.values():
         accepted = ", ".join(GENERATIONS[i.family].swizzles.values())
         raise OperandError(f"{i.family} does not have the swizzle {swizzle!r}; it has {accepted}")

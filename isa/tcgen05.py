@@ -34,7 +34,7 @@ class Kind:
 
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
     ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4 is that of the CUDA 13.0
-    assembler. CUTLASS does not mix f16 and bf16; PTX does not state whether an instruction may.
+    assembler. Like CUTLASS, the model does not mix f16 and bf16; PTX does not state whether an instruction may.
     """
 
     k: int  #: K of the sparse instruction. K of the dense instruction is half of it.
@@ -196,7 +196,7 @@ def parse_opcode(text: str) -> Opcode:
 
 
 def _by_role(words: list[str], text: str) -> dict[str, str]:
-    """Return the qualifiers by category. Raise if ``.cta_group`` or ``.kind`` is missing."""
+    """Return the qualifiers by category. Raise an error if ``.cta_group`` or ``.kind`` is missing."""
     qualifiers: dict[str, str] = {}
     for word in words:
         name = _role(word, text)
@@ -312,9 +312,9 @@ def every_opcode() -> Iterator[Opcode]:
 def parse_shaped(text: str) -> tuple[Opcode, Instruction]:
     """Parse a ``tcgen05.mma`` opcode that is followed by shape and types in brackets.
 
-    For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types: the largest
-    M, the smallest N and the first types. Raise an `InstructionError` if the opcode does not parse, or has no
-    instruction with the shape and types in brackets.
+    For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types, the
+    instruction with the largest M, the smallest N and the first types is returned. Raise an `InstructionError` if the
+    opcode does not parse, or has no instruction with the shape and types in brackets.
     """
     word, _, added = text.strip().partition(" ")
     opcode = parse_opcode(word)

@@ -133,7 +133,7 @@ class TensorMap:
 def decode_address(address: int, name: str) -> tuple[int, int]:
     """Split a tensor-memory address into lane and column. Error messages name the operand `name`.
 
-    Raise an `OperandError` if it is outside the 128 lanes of 512 columns.
+    Raise an `OperandError` if the address is outside the 128 lanes of 512 columns.
     """
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 32:
         raise OperandError(f"{name} must be a 32-bit address of tensor memory, not {shown(address)}")
@@ -228,9 +228,9 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
     """Return the map of the metadata nibbles, shape (rows of one CTA, chunks).
 
     Elements of 16 bits or more have eight chunks per row: a word holds four chunks of each of two rows, and the
-    selector picks the column. Narrower elements: each of two columns holds eight chunks of one row. With ``.ws`` and
-    fewer than 128 rows, copies fill the other lanes. Raise an `OperandError` if the base address is misaligned or out
-    of range, the metadata reaches beyond the last column, or the selector is 2 or 3: no public source states the
+    selector picks the column. With narrower elements, each of two columns holds eight chunks of one row. With ``.ws``
+    and fewer than 128 rows, copies fill the other lanes. Raise an `OperandError` if the base address is misaligned or
+    out of range, the metadata reaches beyond the last column, or the selector is 2 or 3: no public source states the
     columns of these selectors.
 
     Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``; JAX agrees for 128 rows; PTX shows figures only. Layouts C and

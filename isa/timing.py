@@ -46,7 +46,7 @@ ROW_BYTES = 32
 _WARP_ROWS = 16
 #: Smallest N (number of columns of D) of ``wgmma``.
 _NARROWEST = 8
-#: Width of the narrowest element in hardware, in bits. Narrower elements are emulated.
+#: Width in bits of the narrowest element that tensor cores of sm_90 multiply. Narrower elements are emulated.
 _NARROWEST_BITS = 8
 
 
@@ -54,8 +54,8 @@ _NARROWEST_BITS = 8
 class RegisterCycles:
     """Minimum cycles for which the register file is busy with the operands of an instruction.
 
-    Measured on an H200. ``wgmma``: the shortest interval with A in registers. ``mma``: the interval, which is longer
-    than the tensor core needs. What the hardware does in these cycles is not known.
+    Measured on an H200: for ``wgmma``, the shortest interval between two instructions with A in registers; for ``mma``,
+    the interval, which is longer than the tensor core needs. What the hardware does in these cycles is not known.
     """
 
     dense: int = 13  #: Register-file cycles of a dense ``wgmma``
@@ -111,7 +111,8 @@ class Timing:
 class Law:
     """Constants of the timing formula of an instruction family on an architecture.
 
-    The latency is the time of the tensor cores, plus the sum of the other constants that apply.
+    The latency is the time for which the instruction occupies the tensor cores, plus those constants of latency in this
+    record and in this module that apply to the instruction.
     """
 
     arch: str
@@ -150,8 +151,9 @@ _LATE_PER_COLUMN = 3 / 32
 #: the latency of shapes with eight rows.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA. If A is in shared memory,
-#: `_HALF_ROWS_SHARED` for reads of A, and at most `_FIRST_OF_B` for reads of the part of B that precedes A.
+#: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA: always `_HALF_ROWS`, and
+#: if A is in shared memory also `_HALF_ROWS_SHARED` for its reads, and at most `_FIRST_OF_B` for reads of the part of B
+#: that precedes A.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
 #: shared memory.
@@ -232,7 +234,7 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
     """Return the timing of an ``mma`` or ``wgmma``, or None on architectures other than sm_90, which were not measured.
 
-    A of a ``wgmma`` is in ``"registers"`` or ``"shared"`` memory. The timing of an emulated ``mma``
+    `a_from` is the location of A of a ``wgmma``, ``"registers"`` or ``"shared"``. The timing of an emulated ``mma``
     (:func:`is_sequence`) was measured in a loop of eight ``mma``.
     """
     i = instruction

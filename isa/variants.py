@@ -60,7 +60,7 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
-    """Return the syntax-table rows of ``wgmma``, sparse or dense. `k` returns K for the stored columns of A."""
+    """Return the syntax-table rows of ``wgmma``, sparse or dense. `k` returns K for given stored columns of A."""
 
     def m64(stored_k: int, columns: Sequence[int] = _WGMMA_N) -> tuple[str, ...]:
         return tuple(f"m64n{n}k{k(stored_k)}" for n in columns)
@@ -76,7 +76,7 @@ def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, .
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
-    """Return the syntax-table rows of ``mma``, sparse or dense. `k` returns the shape for the stored columns of A."""
+    """Return the syntax-table rows of ``mma``, sparse or dense. `k` returns the shape for given stored columns."""
     with_kind = partial(Variant, sparse=_ORDERED if any(sparse) else _DENSE, architectures=("sm_120",))
     return (
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),
@@ -92,10 +92,10 @@ def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...
     )
 
 
-#: The syntax of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14), ``wgmma.mma_async.sp``
-#: (9.7.15.6.3) and dense ``wgmma.mma_async`` (9.7.15.5.2).
-#: The architectures of each row are those that the CUDA 13.0 assembler accepts, with one exception: the assembler also
-#: accepts ``.kind::f8f6f4`` with fp8 types on sm_100, where the manual requires sm_120.
+#: Syntax table, with the rows of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14), ``wgmma.mma_async.sp``
+#: (9.7.15.6.3) and dense ``wgmma.mma_async`` (9.7.15.5.2). The architectures of each row are those for which the CUDA
+#: 13.0 assembler accepts it, with one exception: the assembler also accepts ``.kind::f8f6f4`` with fp8 types on sm_100,
+#: where the manual requires sm_120.
 VARIANTS: tuple[Variant, ...] = (
     *_mma(_PLAIN_AND_ORDERED, lambda stored: f"m16n8k{2 * stored}"),
     Variant(

@@ -52,8 +52,8 @@ def accumulator_request_layout() -> DescribedLayout:
 class Accumulators(wiring.Component):
     """Read accumulators in advance, and write results to the same columns, in the order of the requests.
 
-    A request is accepted once one of two buffers is free and, if it reads, no pending result overlaps its columns. Its
-    contents are offered two cycles later. Results are written in the cycle in which they arrive.
+    A request is accepted once one of two buffers is free and, if it reads, no pending result overlaps its columns. The
+    requested accumulators are offered two cycles later. Results are written in the cycle in which they arrive.
 
     Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
     ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. The timing is modelled, not
@@ -153,8 +153,8 @@ def _overlap(a: Value, b: Value) -> Value:
 def _registers(words: data.View, *, half: bool) -> list[Value]:
     """Return eight columns of tensor memory as accumulator registers of ``mma``, for the 32 lanes of each tensor core.
 
-    Source: PTX ISA, fragments of ``mma``: register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16
-    bits, register h has both.
+    Source: PTX ISA, fragments of ``mma``: register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s. If
+    accumulators have 16 bits, register h has both columns.
     """
     result: list[Value] = []
     for array in range(len(words) // ROWS):

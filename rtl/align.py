@@ -110,8 +110,9 @@ class AlignStage(wiring.Component):
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
             e_max = tree.e_max
             nan = nan | (packed & Cat(group.nan for group in groups).any())
-        # A group that does not participate has the magnitude zero, so its shift amount does not matter. The picture
-        # shows the term of a group with the largest exponent for F = 35 (i: integer bits, f: fraction bits, -: zeros):
+        # A group whose exponent e_max does not include has the magnitude zero, so its shift amount does not matter. The
+        # picture shows the term of a group with the largest exponent, F = 35 (i: integer bits, f: fraction bits, -:
+        # zeros):
         #
         #     bit of the term     45       35 34    27 26                       0
         #     magnitude           iiiiiiiiiii ffffffff ---------------------------
@@ -141,7 +142,10 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return whether parts of groups are truncated separately: ue4m3 scales, and a product exponent above c's."""
+        """Return whether parts of groups are truncated separately.
+
+        They are truncated separately if block scales are ue4m3 and a product's exponent exceeds the accumulator's.
+        """
         c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
         larger = [
             group.participates & (group.exponent + exponent > c_exponent)
@@ -166,7 +170,7 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # products of 4-bit elements are summed in groups of 16
+            if self.widths.narrow:  # excluded here: products of 4-bit elements are summed in groups
                 significand = Mux(narrow, 0, significand)
             # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a product
             # slot for floats of at most 8 bits, a float gets more zeros as padding than an integer (i: integer bits, f:
@@ -192,10 +196,10 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max (the largest exponent), saturated to the shift amount's width, for one set of float formats.
+        """Return e_max (the largest exponent), saturated to the shift amount's width, for product slots like `slot`.
 
-        In steps of other formats return the exponent of integers instead. Integers are then not shifted, and the shift
-        amounts of unused slots do not toggle with e_max.
+        In a step whose format is not a float format of these slots, return the exponent of integers instead. Integers
+        are then not shifted, and the shift amounts of unused slots do not toggle with e_max.
         """
         bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
         largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")

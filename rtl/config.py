@@ -116,7 +116,7 @@ class CoreConfig:
     step_bytes: int = 32
     alignment_bits: int = 25  #: F: number of bits that alignment keeps below e_max, the largest exponent
     fp8_alignment_bits: int = 25  #: F (number of bits kept by alignment) of 8-bit floats, at most `alignment_bits`
-    block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
+    block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F (number of bits kept by alignment) of packed e2m1
     #: Whether e_max, the largest exponent, is never below e_zero. No recorded result of a Blackwell GPU shows whether
     #: it has this rule (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True

@@ -66,8 +66,8 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> Describe
 class Core(wiring.Component):
     """An array of rows x columns dot-product units that share operands along rows and columns, with stream ports.
 
-    Logic that all units of a row or a column share is built once, in front of them: the order of their operands, and
-    the metadata decoder of a row.
+    Logic that all units of a row or a column share is built once, in front of them: the multiplexers that reorder their
+    operands, and the metadata decoder of a row.
 
     One tile enters and one result leaves each cycle. The latency is ``config.latency`` cycles while results are taken.
     A result that is not taken stalls the whole pipeline; nothing is lost. Results keep the order of the tiles.

@@ -54,11 +54,11 @@ def emit(
     tag_shape : shape-like
         Shape of the tag that a core carries with each tile.
     language : str
-        ``verilog``, or ``rtlil`` for Yosys. In RTLIL a top with many units is two designs, one after the other.
+        ``verilog``, or ``rtlil`` for Yosys. RTLIL of a top with many units is two designs: the top, then the unit.
     platform : object
         Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     with_unit : bool
-        Append the module of the unit to a top with many units.
+        Whether the module of the unit is appended to a top with many units.
     """
     if top in ("unit", "row"):
         return _convert(COMPONENTS[top](config), name, language, platform)

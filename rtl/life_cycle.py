@@ -43,7 +43,7 @@ def life_cycle_layout() -> DescribedLayout:
 class LifeCycle(wiring.Component):
     """Track the commands of a warpgroup and flag undefined behaviour. Results do not depend on the flags.
 
-    All multiplications are assumed to use the same registers, since the hardware is not told which. Input
+    All multiplications are assumed to use the same registers, since their commands do not name registers. Input
     `accessed` reports an access to these registers, which precedes a command that is accepted in the same cycle.
 
     Source: PTX ISA 9.7.15.7, as in :class:`sptc.isa.life_cycle.WgmmaSequence`.

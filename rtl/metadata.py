@@ -28,9 +28,9 @@ class NibbleDecoder(wiring.Component):
     """Decode one metadata nibble to the multiplexer selects of the two kept elements of a chunk. Combinational.
 
     ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. With ``mux3``,
-    slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the two slots are exchanged where that
-    makes both units reachable. A slot whose unit is not reachable selects nothing. Selection does not depend on
-    legality.
+    slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the indices of the two slots are exchanged
+    if that makes both units reachable. A slot whose unit is not reachable selects nothing. Whether a nibble is legal
+    does not affect what it selects.
 
     Source: PTX ISA 9.7.14.6.1 (rules); measured on an H200 for all sixteen nibbles (two independent 4:1 multiplexers);
     code that the CUDA 13.0 assembler emits for sm_100a and sm_120a (the exchange; 3:1 multiplexers are our inference).

@@ -42,7 +42,7 @@ class OperandFetch(wiring.Component):
 
     One core matrix is read in each cycle in which one is requested, and arrives in the next cycle. A core matrix of A
     is output when it arrives. A core matrix of B is stored in one of two panel buffers; the panel is offered once it is
-    complete. A panel of four core matrices is offered five cycles after its request, a short one after three.
+    complete. A panel of four core matrices is offered five cycles after its request, a panel of two after three cycles.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of each request in order. Return whether a read is issued, and if it is the last."""
+        """Read the core matrices of each request in order. Return whether one is read, and if a request ends."""
         last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
         read = requests.valid & allowed
         m.d.comb += requests.ready.eq(allowed & last)

@@ -23,7 +23,7 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
     instruction : StructLayout
         As for :class:`OperandSlots`.
     awaited : bool
-        No panel is multiplied before all of the operand has arrived.
+        Whether all of the operand must have arrived before the first panel is multiplied.
     """
     ports = {
         "slot": (Out(range(SLOTS)), "Number of the slot whose operand is requested."),

@@ -33,9 +33,9 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
     config : CoreConfig
         A datapath with selection.
     wide : bool
-        Elements take 16 bits or more.
+        Whether elements take 16 bits or more.
     sparse : bool
-        B of the step has four units per chunk; otherwise two.
+        Whether B has four units per chunk, as in a sparse step, or two, as in a dense step.
 
     Returns
     -------
@@ -67,7 +67,10 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return the chunk of each metadata nibble at a row's input. If interleaved, each wide chunk has two nibbles."""
+    """Return, for each nibble decoder of a row, the number of the chunk whose nibble it decodes.
+
+    In a datapath with interleaved chunks, two decoders decode the nibble of a chunk of 16-bit elements.
+    """
     if wide and config.interleaved:
         return [lane // 2 for lane in range(config.chunks)]
     return list(range(config.chunks))

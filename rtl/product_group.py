@@ -50,7 +50,7 @@ class ProductGroup(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Without block scales only `total` is built.
+        The datapath. If it has no block scales, only `total` is built.
     count : int, optional
         Number of products.
     """
@@ -92,7 +92,7 @@ class ProductGroup(wiring.Component):
         if not self.config.scales:
             return m
         m.submodules.scales = scales = GroupScale(self.config)
-        # Places of the bits in the multiplication of a sum of 16 products with its block scales (i: integer bits, f:
+        # Positions of the bits in the multiplication of a sum of 16 products by its block scales (i: integer bits, f:
         # fraction bits):
         #
         #     unsigned_total         iiiiiiiiii.ff             12 bits: at most 16 * 12**2, in quarters

@@ -63,8 +63,8 @@ class _Inputs:
 class _Normalised:
     """The normalised (left-shifted) sum, with exponent and sticky bits. A negative sum is not yet complemented.
 
-    `exponent` is the exponent field of a normal number. `dropped`: any bit that an f32 drops is one. `sticky`: any bit
-    below the guard of an f16 is one.
+    `exponent` is the exponent field, if the result is a normal number. `dropped` is 1 if any bit that an f32 drops is
+    one, and `sticky` is 1 if any bit below the guard of an f16 is one.
     """
 
     shifted: Value

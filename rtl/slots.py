@@ -11,7 +11,7 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits that alignment keeps below e_max, of a float whose products are not grouped."""
+    """Return F, the number of bits that alignment keeps below e_max, of a float that is not summed in groups."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
@@ -89,7 +89,7 @@ class Slot:
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width in bits of the shift amount, to which e_max saturates. A larger shift also shifts out every bit."""
+        """Width in bits of the shift amount. If e_max saturates to it, every bit of a product is shifted out."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 

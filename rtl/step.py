@@ -28,7 +28,7 @@ __all__ = [
 #: Meanings of the input ports of a row and of a dot-product unit.
 STEP = "Operands and control word of a step. A step enters in each cycle in which enable is 1."
 ENABLE = "Clock enable of the pipeline: while it is 0, the pipeline registers keep their contents."
-#: Meaning of the field of an accumulator.
+#: Meaning of each field that contains an accumulator.
 ACCUMULATOR = "Accumulator format: f32 for result F32 or E8M13, f16 in the low half for F16, a 32-bit integer for S32."
 
 

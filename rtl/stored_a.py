@@ -31,7 +31,7 @@ class StoredA(wiring.Component):
     arrays : int
         Arrays of 16 rows each.
     from_registers, from_columns : bool
-        Build the ports for registers and for tensor memory; those for shared memory are always there.
+        Whether to build the ports for registers and for tensor memory. Ports for shared memory are always built.
     """
 
     def __init__(self, arrays: int, *, from_registers: bool = False, from_columns: bool = False) -> None:

@@ -90,7 +90,7 @@ class _Types:
         self._named: dict[Type, str] = {}
 
     def enter(self, name: str, kind: Type) -> str:
-        """Define a SystemVerilog type under a name, unless it is defined already. Return the type of such a port.
+        """Define a SystemVerilog type under a name, unless it is defined already. Return the type of a port with it.
 
         Icarus Verilog 11 accepts neither names of array types nor arrays of structures for ports. The type of an array
         is written out, and its elements are vectors of the same width.
@@ -106,7 +106,10 @@ class _Types:
         return f"{word}{dimensions}"
 
     def _reference(self, name: str, kind: Type) -> tuple[str, str]:
-        """Return the name of a type and its packed dimensions. Structures and enumerations are defined first."""
+        """Return the name of a type and its packed dimensions.
+
+        If the type contains a structure or an enumeration that has no typedef yet, add its typedef to the lines first.
+        """
         if isinstance(kind, Bits):
             sign = " signed" if kind.signed else ""
             return f"logic{sign}", f" [{kind.width - 1}:0]" if kind.width > 1 else ""
@@ -167,7 +170,7 @@ def lines_of_ports(members: Iterable[Port]) -> list[str]:
 
 
 def _rows(kind: Type, low: int, depth: int, path: str = "") -> Iterator[tuple[str, str, str, str]]:
-    if isinstance(kind, Array):  # describe the fields of one element only
+    if isinstance(kind, Array):  # the table describes one element: all have the same fields
         yield from _rows(kind.element, low, depth, f"{path}[0].")
     if isinstance(kind, Structure):
         for field in kind.fields:

@@ -17,8 +17,8 @@ __all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
 #: Array of a tensor core of sm_90. It computes 16 rows x 8 columns in four cycles, the throughput of ``wgmma`` on an
 #: H200.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
-#: Maximum number of instructions and panels in a tensor core: one per pipeline stage, one at the input and one at the
-#: output, rounded up.
+#: Upper limit of the number of instructions and panels in a tensor core, which has at most one of them in each pipeline
+#: stage, one at its input and one at its output.
 IN_FLIGHT = 8
 
 

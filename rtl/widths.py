@@ -88,15 +88,15 @@ class Widths:
     Attributes
     ----------
     floats, packed, narrow : list of Element
-        Floats that are aligned one by one; packed e2m1; elements of 4 bits.
+        Element formats whose products are aligned one by one; packed e2m1; all element formats of 4 bits.
     slots : list of Slot
         Every product slot.
     fp8_is_shorter : bool
-        8-bit floats keep fewer alignment bits than the others.
+        Whether 8-bit floats keep fewer alignment bits than other floats.
     grid_bits : int
-        Bits of the exact sum below ``2**E`` for the format with the largest F.
+        Number of bits of the exact sum below ``2**E`` for the format with the largest F.
     integer_bits : int
-        Bits of the exact sum below the lowest bit of integers.
+        Number of bits of the exact sum below the bit with weight one of integers.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -163,12 +163,16 @@ class Widths:
 
     @property
     def parts(self) -> int:
-        """Number of terms of a scaled group: one, or one for each part that can be truncated separately."""
+        """Number of terms that a scaled group adds to the sum.
+
+        It is one term for the whole group, or one for each part of ``config.group`` products if these parts can be
+        truncated separately.
+        """
         return BLOCK_GROUP // self.config.group
 
     @property
     def c_excess_bits(self) -> int:
-        """Number of bits by which the accumulator can exceed ``2**(E + 1)``, if it does not count in E.
+        """Number of bits by which the accumulator can exceed ``2**(E + 1)``, if E does not include its exponent.
 
         E is then the exponent of a scaled group, and the exponent of a product in it is at most four larger.
         """

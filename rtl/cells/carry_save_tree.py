@@ -21,16 +21,16 @@ def sum_bits(term_bits: int, count: int) -> int:
 class CarrySaveTree(wiring.Component):
     """Reduce signed terms, each with an increment bit, to two words and a carry bit whose sum is the sum of all terms.
 
-    Combinational, or with registers behind one level of adders, behind all levels, or both: latency one enabled cycle
-    each.
+    Combinational, or with registers behind one level of adders, behind all levels, or both. Each adds a latency of one
+    enabled cycle.
 
     ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
     magnitude is its one's complement plus one. This one is an increment, in the free lowest bit of a carry word.
     If the platform :func:`~sptc.rtl.cells.platforms.has_operators`, a binary tree of additions gives the sum in
     `word0`. The first register is then in front of all additions, and the other halfway.
 
-    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200); so their order
-    cannot matter.
+    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200), so the order of
+    additions cannot matter.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class CarrySaveTree(wiring.Component):
     total_bits : int
         Width of the words; :func:`sum_bits` returns the width that holds every sum.
     registered_level : int, optional
-        Levels of adders in front of a register; all levels if there are fewer. By default there is no such register.
+        Number of levels of adders in front of a register, or all levels if the tree has fewer. None: no such register.
     registered : bool
         Whether there is a register behind all levels.
     """

@@ -15,7 +15,7 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
     m : Module
         Module to which the adders are added.
     columns : list of list of Value
-        Bits of each weight, lowest weight first; constants cost nothing.
+        Bits of each weight, lowest weight first. Constant bits need no adders.
 
     Returns
     -------

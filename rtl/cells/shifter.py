@@ -26,7 +26,7 @@ class AlignmentShifter(wiring.Component):
     shift_amount_bits : int
         Width of the shift amount.
     shifted_bits : int, optional
-        Low bits of the output that are shifted; all by default.
+        Number of low bits of the output that are shifted; by default all bits.
     """
 
     def __init__(

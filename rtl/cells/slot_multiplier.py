@@ -15,8 +15,8 @@ class SlotMultiplier(wiring.Component):
     """Multiply two unpacked operands exactly. Combinational.
 
     ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One multiplier serves every format of the slot. Its digits come from `a`, which is available first: `b` comes from
-    the select stage.
+    One multiplier serves every format of the slot. It recodes `a` to digits, because `a` is available before `b`, which
+    comes from the select stage.
 
     Source: products are exact and not normalised (measured on an H200).
 
@@ -25,7 +25,7 @@ class SlotMultiplier(wiring.Component):
     significand : int
         Width of the operands' significands, without the sign.
     factor : Shape, optional
-        Shape of the significands that are multiplied, where operands need less than the full width or no sign.
+        Shape of the significands that are multiplied, if they need fewer bits than `significand` and a sign.
     """
 
     def __init__(self, significand: int, factor: Shape | None = None) -> None:
