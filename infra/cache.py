@@ -31,13 +31,13 @@ def cache_folder() -> Path:
         return Path(chosen)
     try:
         folder = user_cache_path("sptc", appauthor=False)
-    except RuntimeError:  # raised by platformdirs 4.11; earlier versions return a relative path
+    except RuntimeError:  # without a home; platformdirs before 4.11 returns a relative path
         folder = Path()
     return folder if folder.is_absolute() else Path(_own_folder().name)
 
 
 def is_built(name: str) -> bool:
-    """Return whether the cache has a file, so that :func:`built` would not build it again."""
+    """Return whether the file `name` is in the cache, so that :func:`built` need not build it."""
     try:
         return (cache_folder() / name).exists()
     except OSError:
@@ -99,7 +99,7 @@ def _is_usable(path: Path) -> bool:
 def recall(name: str) -> bytes | None:
     """Return the bytes that :func:`store` stored under a name, or None if there are none.
 
-    Errors are those of :func:`require_private`.
+    Raise the errors of :func:`require_private`.
     """
     path = cache_folder() / name
     require_private(path)

@@ -1,4 +1,4 @@
-"""Suspend Python's garbage collector where it is slow or harmful."""
+"""Context manager that suspends Python's garbage collector, for code in which it is slow or causes a deadlock."""
 
 import gc
 from collections.abc import Iterator

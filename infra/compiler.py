@@ -15,14 +15,14 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prog
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: Texts by which the line with the reason is found in a compiler's output, the most specific text first.
+#: Texts that mark the line with the reason of a failure in a compiler's output, the most specific text first.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
 #: Message of the first build of this process, once it is printed to a standard error that is not a terminal.
 _announced: list[str] = []
 
 
 def cxx_compiler() -> str:
-    """Return the path of the C++ compiler, ``$CXX`` or a known one. Raise a `BackendError` if there is none."""
+    """Return the path of the C++ compiler: ``$CXX``, g++, c++ or clang++. Raise a `BackendError` if there is none."""
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
@@ -53,7 +53,7 @@ def progress(message: str) -> None:
 def run_tool(
     command: list[str], folder: Path, tool: str, built: str, environment: dict[str, str] | None = None
 ) -> None:
-    """Run a command in a folder. `tool` and `built` name the tool and the file that it builds in error messages.
+    """Run a command in a folder. In error messages, `tool` names the tool, and `built` the file that it builds.
 
     Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions a full disk or
     an error.

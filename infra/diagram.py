@@ -39,7 +39,7 @@ _STACK = 4
 
 
 class Diagram:
-    """SVG drawing. Later shapes cover earlier shapes.
+    """SVG drawing in which a shape covers shapes that were drawn earlier.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Diagram:
     def text(
         self, x: float, y: float, words: str, *, size: float = 11, anchor: str = "middle", kind: str = "text"
     ) -> None:
-        """Draw one line of text, vertically centred at `y`. `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
+        """Draw one line of text, vertically centred at `y`, in style ``text``, ``quiet``, ``mark`` or ``strong``."""
         place = {"x": _number(x), "y": _number(y + 0.35 * size), "font-size": _number(size), "text-anchor": anchor}
         self._add("text", place | {"class": kind}).text = xml_text(words)
 
@@ -86,7 +86,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text. Copies are up to two more boxes behind it."""
+        """Draw a box at (left, top, width, height) with centred text. `copies` adds up to two boxes behind it."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

@@ -23,7 +23,7 @@ def one_line(text: object) -> str:
 
 
 def comment(text: object) -> str:
-    """Return a text for a ``//`` comment of Verilog or C++, in which a final backslash would join lines."""
+    """Return a text for a ``//`` comment of Verilog or C++: one line, without a final backslash that joins lines."""
     line = one_line(text).rstrip()
     return f"{line}." if line.endswith("\\") else line
 

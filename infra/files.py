@@ -21,7 +21,7 @@ _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file by the rules of :func:`whole_file`, even if other processes write the same file."""
+    """Write a file by the rules of :func:`whole_file`, which are safe even if other processes write the same file."""
     with whole_file(path) as file:
         file.write(data)
 
@@ -34,7 +34,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     output. The permissions of an older file are kept; a read-only file is not replaced. Raise a `FileError` if the file
     cannot be written.
     """
-    sys.stdout.flush()  # earlier output comes first if the path leads to standard output
+    sys.stdout.flush()  # earlier output must precede the file if the path leads to standard output
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -110,7 +110,7 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` for a read-only file, which could be replaced if its folder is writable."""
+    """Raise a `PermissionError` for a read-only file, which the system lets a process replace in a writable folder."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "the file is read-only")
 

@@ -1,6 +1,6 @@
 """Journal folder of long-running work: stores the task and the finished entries, so that the work can be resumed.
 
-An SQLite database holds both. Each write is atomic, even if the writer is killed.
+An SQLite database holds task and entries. Each write is atomic, even if the writing process is killed.
 """
 
 import json
@@ -15,8 +15,8 @@ from ..errors import FileError
 
 __all__ = ["Journal"]
 
-#: Tables of the database and their columns. A database with other content is rejected, since a view can compute
-#: endlessly.
+#: Tables of the database and their columns. A database with other content is rejected: a query of a view, for example,
+#: can run forever.
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
 #: Maximum size in bytes of a database file, and of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
@@ -93,8 +93,8 @@ class Journal:
             if sys.version_info >= (3, 11):
                 self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             self._check_schema()
-            # With WAL, readers do not block the writer. With NORMAL, writes do not wait for the disk, and a killed
-            # process loses no entry.
+            # With journal mode WAL, readers do not block the writer. With synchronous mode NORMAL, writes do not wait
+            # for the disk, and a killed process loses no entry.
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             if self._database.execute("PRAGMA quick_check").fetchone() != ("ok",):

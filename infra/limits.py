@@ -38,7 +38,7 @@ def _gib() -> float:
 
 
 def end_with_parent() -> None:
-    """Request that the kernel kill this process when its parent ends. A ``preexec_fn`` of subprocess, on Linux only."""
+    """Request that the kernel kill this process when its parent ends. For `preexec_fn` of subprocess, on Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -65,7 +65,7 @@ def limited(before: Callable[[], None] = lambda: None, seconds: float | None = N
 
 
 def memory_failure(tool: str, done: "subprocess.CompletedProcess[str]") -> str:
-    """Return a sentence if the output of a failed process reports a lack of memory, else an empty string."""
+    """Return an error message if the output of a failed process reports a lack of memory, else an empty string."""
     if not any(sign in done.stdout + done.stderr for sign in _SIGNS):
         return ""
     return f"{tool} ran out of memory: the limit is {_gib():g} GiB, and {_VARIABLE} sets another limit"

@@ -76,7 +76,7 @@ class _Job:
 
     @property
     def subject(self) -> Any:
-        """Name of the work item in messages: its first argument, or its function without arguments."""
+        """Name of the work item in messages: its first argument, or its function if it has no arguments."""
         return self.arguments[0] if self.arguments else self.work
 
 
@@ -96,7 +96,7 @@ class Pool:
     killed : tuple of exception types
         Exceptions by which the executor itself reports that a work item repeatedly killed its worker.
     workers : callable
-        Returns the number of workers, for an executor that does not replace them.
+        Returns the number of workers, for an executor that does not replace dead workers.
     """
 
     def __init__(
@@ -141,7 +141,8 @@ class Pool:
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
         """Submit a function for each tuple of arguments as capacity permits. Yield the results of :meth:`collect`.
 
-        `arguments` may be a generator, which can end at any time. Results of work items in flight are still collected.
+        `arguments` may be a generator, which can end at any time. Results of work items then in flight are still
+        collected.
         """
         waiting = iter(arguments)
         while True:
@@ -250,7 +251,7 @@ def threads_here() -> int:
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
     """Yield a pool of processes on this machine."""
-    # A forked process starts fastest. System libraries survive a fork on Linux only.
+    # A forked process starts fastest, but only on Linux do system libraries work after a fork.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:

@@ -53,7 +53,7 @@ def _require_owner(place: Path, status: os.stat_result) -> None:
 
 
 def _walked(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield every folder and link on a path, then the path itself; with each, whether it is the last component."""
+    """Yield each folder and link on a path, then the path, with a bool that tells whether it is the last component."""
     place, *left = map(Path, path.absolute().parts)
     links = 0
     while left:

@@ -1,7 +1,7 @@
 """Readers of untrusted files: plain files of bounded size, with a one-sentence error for every fault.
 
-Checked before use: the kind of the file, which may be an endless pipe or device; the size that a header claims; the
-memory that an archive takes; the depth to which JSON nests. A pickle is never loaded.
+The readers check these properties before use: the kind of the file, which may be an endless pipe or device; the size
+that a header claims; the memory that an archive takes; the depth to which JSON nests. A pickle is never loaded.
 """
 
 import errno
@@ -37,7 +37,7 @@ _SUFFIX = ".npy"
 _LONGEST_REASON = 200
 #: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
-#: Maximum ratio of array bytes to archive bytes. The compression ratio of deflate is at most 1,032.
+#: Maximum ratio of the size of an array to its compressed size; that of deflate is at most 1,032.
 _MOST_EXPANSION = 1_100
 #: Maximum size in bytes of the directory of a zip archive, which suffices for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
@@ -84,7 +84,7 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
 def read_text(path: Path, refusal: str = "is no text") -> str:
     """Return the text of a UTF-8 file.
 
-    Errors are those of :func:`read_bytes`, and a `FileError` with the predicate `refusal` if it is not UTF-8.
+    Raise the errors of :func:`read_bytes`, or a `FileError` with the predicate `refusal` if it is not UTF-8.
     """
     try:
         return read_bytes(path).decode()
@@ -93,7 +93,7 @@ def read_text(path: Path, refusal: str = "is no text") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file. See :func:`parse_json`."""
+    """Return the value of a JSON file, with the errors of :func:`read_bytes` and :func:`parse_json`."""
     return parse_json(read_bytes(path), str(path))
 
 
@@ -229,8 +229,8 @@ def _codes(array: NDArray) -> NDArray[np.uint32]:
 def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") -> Iterator[ArrayFiles]:
     """Open an ``.npz`` archive for reading its arrays.
 
-    Raise a `FileError` when the file is opened or an array is read: as :func:`opened`; or if the file is not an
-    ``.npz``, is damaged, or has arrays whose size differs from their headers or exceeds the budget of
+    Raise the errors of :func:`opened`. Also raise a `FileError`, when the file is opened or an array is read, if the
+    file is not an ``.npz``, is damaged, or has arrays whose size differs from their headers or exceeds the budget of
     :class:`ArrayFiles`. `refusal` is the predicate of the message if the file is not an ``.npz``, and `unreadable` if
     the file cannot be opened; the reason follows in brackets.
     """

@@ -10,7 +10,7 @@ from .cache import recall, store
 
 __all__ = ["code_digest", "code_of"]
 
-#: Source of this module, which is an input of each digest.
+#: Source text of this module, which is part of the cache key of each digest.
 _WRITTEN = Path(__file__).read_bytes()
 #: Types of tokens after which a string that is a whole statement is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
@@ -52,7 +52,7 @@ def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
             if not depth:
                 text = "".join(lines[start[0] - 1 : token.end[0]])
                 cut = text[start[1] : len(text) - len(lines[token.end[0] - 1]) + token.end[1]]
-                # NUMBER instead of STRING, since a formatted string is never a docstring
+                # The type is NUMBER instead of STRING, so that a formatted string does not count as a docstring.
                 yield tokenize.TokenInfo(tokenize.NUMBER, cut, start, token.end, token.line)
 
 

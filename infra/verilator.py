@@ -20,7 +20,7 @@ __all__ = ["OPTIMISATION", "Verilator", "compile_library", "toolchain", "verilat
 
 #: Options of the C++ compiler for long simulations on the machine that compiles the model.
 OPTIMISATION = ("-O3", "-march=native")
-#: Name of the compiled library that error messages use.
+#: Name for the compiled library in error messages.
 _BUILT = "the simulation model"
 _VERILATE = (
     "--cc",
@@ -97,7 +97,7 @@ def toolchain() -> str:
 
 
 def _runtime() -> Path:
-    """Return Verilator's runtime as one cached object file. Compiling it takes longer than a small design."""
+    """Return Verilator's runtime as an object file, cached because it takes longer to compile than a small design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
     return built(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
 

@@ -60,8 +60,9 @@ def _version_of(program: str) -> str:
 def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
     """Run a Yosys script, one command per line, in a folder. Return what Yosys printed.
 
-    The folder also gets a scratch file during the run. Raise a `BackendError` if Yosys is not installed, or the script
-    fails, takes longer than `timeout` seconds, or more memory than :func:`~sptc.infra.limits.limited` allows.
+    During the run, the folder also contains the script and scratch files. Raise a `BackendError` if Yosys is not
+    installed, or the script fails, takes longer than `timeout` seconds, or more memory than
+    :func:`~sptc.infra.limits.limited` allows.
     """
     own = os.environ.get(_OWN)
     yosys_version()

@@ -50,7 +50,7 @@ def check_matrix(matrix: NDArray) -> None:
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     kind, size = matrix.dtype.kind, matrix.dtype.itemsize
-    # The element types of ml_dtypes have kind V, as structures and raw bytes have, so the module is tested as well.
+    # Element types of ml_dtypes have kind V, like structures and raw bytes, so their module is checked instead.
     extension = matrix.dtype.type.__module__ == "ml_dtypes"
     if not (extension or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
         raise OperandError(

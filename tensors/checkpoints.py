@@ -52,8 +52,8 @@ class Checkpoint:
     def recompressed(self, producer: str) -> "Checkpoint":
         """Return a quantised matrix compressed again, for software that quantises before it compresses.
 
-        Values that are quantised to zero count as zero, and the metadata of their chunks are those of `producer`, a key
-        of :data:`sptc.tensors.sparsify.PRODUCERS`.
+        Values that are quantised to zero count as zero, and the metadata of their chunks follow the conventions of
+        `producer`, a key of :data:`sptc.tensors.sparsify.PRODUCERS`.
         """
         assert self.quantised
         dense = expand(replace(self.compressed, stored=self.quantised.codes))
@@ -83,7 +83,7 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
     name : str
         Software format, a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
     options : PackingOptions
-        Options of the format. Without an instruction, ``ptx`` uses one that fits the format of the elements.
+        Options of the format. If they name no instruction, ``ptx`` uses an instruction that fits the elements.
     """
     compressed, quantised = checkpoint.compressed, checkpoint.quantised
     text = {"software_format": name, "granularity": compressed.granularity.name, "dtype": compressed.stored.dtype.name}
@@ -120,7 +120,7 @@ def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
     scales = quantised.scale_format.name if quantised and quantised.scale_format else "no scales"
     if not quantised or quantised.format.name not in ("s4", "s8") or scales != "f16":
         content = f"{quantised.format.name} with {scales}" if quantised else "unquantised numbers"
-        raise OperandError(f"marlin_24 needs s4 or s8 with f16 scales, by recipe channel or group, not {content}")
+        raise OperandError(f"marlin_24 needs s4 or s8 with f16 scales, from recipe channel or group, not {content}")
     if quantised.block not in (64, quantised.codes.shape[1]):
         raise OperandError(f"marlin_24 needs a scale per row or per 64 stored values, not per {quantised.block}")
     if options.scale_layout not in (None, "marlin_24"):
@@ -140,7 +140,7 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
         As for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
-    if name == "ptx" and path.suffix == ".npz" and not tensor:  # use the same keys as files of sptc.save
+    if name == "ptx" and path.suffix == ".npz" and not tensor:  # add the keys that files of sptc.save have
         arrays |= {"instruction": np.array(text["instruction"]), "selector": np.array(int(text["selector"]))}
     write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
 
@@ -179,7 +179,7 @@ def read_compressed(
         names = [*file.compressed] if tensor is None else [tensor]
         if len(names) != 1 or names[0] not in file.compressed:
             raise FileError(
-                f"{path} holds the semi-structured tensors {', '.join(map(repr, file.compressed))}: name one"
+                f"{path} holds the semi-structured tensors {', '.join(map(repr, file.compressed))}: name one of them"
             )
         return Checkpoint(file.compressed[names[0]]())
     if name == "bitmask" and file.bitmasks:
@@ -214,7 +214,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
     if len(prefixes) != 1:
         raise FileError(
             f"{file.path} holds {len(prefixes)} matrices with a tensor {keys[0]!r}"
-            + (f": {', '.join(repr(one.removesuffix('.')) for one in prefixes[:5])}; name one" if prefixes else "")
+            + (f": {', '.join(repr(one.removesuffix('.')) for one in prefixes[:5])}; choose one" if prefixes else "")
         )
     return prefixes[0]
 

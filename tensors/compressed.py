@@ -94,7 +94,7 @@ class SparsityError(Error):
 
 
 class NibbleError(Error):
-    """Error for a metadata nibble that a rule does not define.
+    """Error for a metadata nibble that a metadata rule leaves undefined.
 
     Attributes
     ----------
@@ -124,12 +124,15 @@ def structure(granularity: Granularity) -> tuple[int, int, int]:
 
 
 def natural_rule(granularity: Granularity) -> str:
-    """Return the metadata rule that defines the most nibbles for a granularity: ``tf32`` for 1:2, else ``plain``."""
+    """Return the most permissive metadata rule for a granularity: the one with the most legal nibble values.
+
+    It is ``tf32`` for 1:2, else ``plain``.
+    """
     return "tf32" if granularity.stored == 1 else "plain"
 
 
 def _empty(stored: NDArray, nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.bool_]:
-    """Mark chunks with nibble 0x0 whose stored elements are all zero. Libraries write such chunks."""
+    """Return a mask of the chunks with nibble 0x0 that store only zeros, as libraries write empty chunks."""
     empty = nibbles == 0
     if empty.any():
         empty &= ~(stored != 0).reshape(*nibbles.shape, granularity.stored).any(-1)
@@ -195,7 +198,8 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     _check_rule(rule)
     if not RULES[rule].legal <= RULES[natural].legal:
         raise OperandError(
-            f"the {rule} rule accepts nibbles that {compressed.granularity.name} leaves undefined; use {natural}"
+            f"the {rule} rule accepts nibbles that {compressed.granularity.name} leaves undefined; "
+            f"use the {natural} rule"
         )
     for block in row_blocks(compressed.stored.shape):
         illegal = _illegal(compressed, block, rule, strict)

@@ -84,7 +84,8 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
 class Atom:
     """Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4."""
 
-    positions: NDArray[np.intp]  #: Index of each chunk's nibble in the block, shape (rows, chunks)
+    #: Index in the atom, counted in nibbles, of each chunk's metadata nibble; shape (rows, chunks).
+    positions: NDArray[np.intp]
 
     @property
     def rows(self) -> int:
@@ -98,10 +99,10 @@ class Atom:
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return an atom whose memory address is the sum of strides times mixed-radix digits of row and column.
+    """Return an atom in which the address of an element is the sum of its row and column digits times `strides`.
 
-    The digits of a row are row % 8, row // 8 % 2 and row // 16. The digits of a column are column % half,
-    column // half % 2 and column // (2 half).
+    The mixed-radix digits of a row are row % 8, row // 8 % 2 and row // 16. Those of a column are
+    column % half, column // half % 2 and column // (2 half).
     """
     m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
     m0, m1, m2, k0, k1, k2 = strides
@@ -169,14 +170,14 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Arrange metadata nibbles in whole atoms, atoms along M first, padded with zeros.
+    """Arrange metadata nibbles in whole atoms, padded with zeros; consecutive atoms are neighbours along M.
 
     Parameters
     ----------
     nibbles : ndarray of uint8, shape (rows, chunks)
         Metadata.
     atom : Atom
-        The block.
+        Atom of the layout.
 
     Returns
     -------
@@ -199,9 +200,9 @@ def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) ->
     Parameters
     ----------
     octets : ndarray of uint8, of any shape
-        The atoms.
+        Bytes of the atoms, two nibbles per byte.
     atom : Atom
-        The block.
+        Atom of the layout.
     rows, chunks : int
         Shape of the result.
 

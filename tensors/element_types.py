@@ -20,7 +20,7 @@ def named_dtype(name: str) -> np.dtype:
     """
     try:
         return np.dtype(name)
-    except (TypeError, ValueError, SyntaxError):  # numpy parses a shape in a name such as (2,3)f4
+    except (TypeError, ValueError, SyntaxError):  # SyntaxError: numpy parses shapes in names such as (2,3)f4
         pass
     try:
         return np.dtype(getattr(needed("ml_dtypes"), name))

@@ -80,7 +80,7 @@ def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_ro
     low = -high - 1 if fmt.signed else 0
     rounded = np.rint(values)
     if not saturate:
-        _refuse((rounded < low) | (rounded > high), values, fmt, first_row, f"reaches from {low} to {high}")
+        _refuse((rounded < low) | (rounded > high), values, fmt, first_row, f"has the range {low} to {high}")
     return rounded.clip(low, high).astype(np.int64) & ((1 << fmt.bits) - 1)
 
 
@@ -115,7 +115,7 @@ def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
     Parameters
     ----------
     codes : ndarray of an unsigned integer type
-        Codes; bits above the format's are ignored.
+        Codes; bits above the width of the format are ignored.
     fmt : Format
         Format.
     """
@@ -125,7 +125,7 @@ def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
             numbers -= (numbers >> (fmt.bits - 1)) << fmt.bits
         return numbers.astype(np.float64)
     if fmt.name == "f32":
-        with np.errstate(invalid="ignore"):  # The conversion to float64 turns a signalling NaN into a quiet NaN.
+        with np.errstate(invalid="ignore"):  # The conversion of a signalling NaN would give a warning.
             return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
     terms = decode(codes, fmt, precision_for(fmt), fmt.ignored_low_bits)
     values = terms.values.astype(np.float64)

@@ -91,7 +91,7 @@ class TensorFile:
         """
         if len(self.names) != 1:
             raise FileError(
-                f"{self.path} holds {_some(self.names[:3], len(self.names))}: {word} must say which one"
+                f"{self.path} holds {_some(self.names[:3], len(self.names))}: {word} must select one of them"
                 if self.names
                 else f"{self.path} holds no tensor"
             )

@@ -1,7 +1,7 @@
 """Memory layout of the values, metadata and scales of marlin_24 checkpoints, which vLLM reads.
 
-A weight (N, K) is compressed 2:4 along K; its codes are signed integers plus 8 or 128. Kernels read the values that a
-lane needs for ``mma.sp`` m16n8k32 as whole words, without ``ldmatrix``.
+A weight matrix, shape (N, K), is compressed 2:4 along K; codes of its elements are signed integers plus 8 or 128.
+Kernels read the values that a lane needs for ``mma.sp`` m16n8k32 as whole words, without ``ldmatrix``.
 
 Source: compressed-tensors, ``permutations_24.py``, ``semi_structured_conversions.py`` and ``marlin_24.py``; vLLM,
 ``marlin_utils_test_24.py``.
@@ -96,7 +96,7 @@ def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int
     Raises
     ------
     OperandError
-        N is not a multiple of 64 or K not one of 32.
+        N is not a multiple of 64, or K is not a multiple of 32.
     """
     rows, columns = stored.shape
     if rows % _ROWS or columns % _STORED:
@@ -133,7 +133,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return the weight row whose scale is at each of 64 memory positions. With one group, scales are not permuted."""
+    """Return, for each of 64 memory positions, the row whose scale is stored there. One group is not permuted."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 
@@ -162,7 +162,9 @@ def to_marlin_scales(scales: NDArray) -> NDArray:
     """
     rows, groups = scales.shape
     if scales.dtype.itemsize != 2 or rows % _ROWS:
-        raise OperandError(f"marlin_24 has f16 scales of a multiple of 64 rows, not {scales.dtype.name} of {rows} rows")
+        raise OperandError(
+            f"marlin_24 needs f16 scales and a multiple of 64 rows, not {scales.dtype.name} scales and {rows} rows"
+        )
     ordered = scales.T.reshape(groups, -1, _ROWS)[..., _scale_order(groups)]
     return np.ascontiguousarray(ordered.reshape(groups, rows)).view(np.float16)
 
@@ -173,7 +175,7 @@ def from_marlin_scales(packed: NDArray, rows: int, groups: int) -> NDArray:
     Raises
     ------
     OperandError
-        The scales do not have the shape (groups, rows), or no 16-bit type.
+        The scales do not have the shape (groups, rows) or a 16-bit type, or the number of rows is not a multiple of 64.
     """
     if packed.shape != (groups, rows) or packed.dtype.itemsize != 2 or rows % _ROWS:
         raise OperandError(

@@ -151,7 +151,7 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
 
 
 def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
-    """Expand a tensor that cuSPARSELt compressed, by cuSPARSELt on the tensor's GPU. Return a dense array."""
+    """Return a dense array of a tensor that cuSPARSELt compressed; cuSPARSELt expands it on the tensor's GPU."""
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
@@ -223,7 +223,7 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
     """Raise an error if a ``.pt`` archive is too short or its pickle creates other objects than tensors.
 
-    Return the sizes of the members of the archive in bytes, and 0.
+    Return the sizes of the members of the archive in bytes, and 0 for empty tensors.
     """
     file.seek(0)
     if not zipfile.is_zipfile(file):

@@ -149,8 +149,8 @@ def quantise(
     Raises
     ------
     OperandError
-        A name is unknown, the recipe does not support the format, or the policies refuse a value; the message has its
-        place.
+        A name is unknown, the recipe does not support the format, or the policy for overflow or NaN refuses a value;
+        the message then gives its row and column.
 
     Notes
     -----

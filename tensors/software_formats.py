@@ -79,7 +79,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for an element width. `fmt` may be a 4-bit or 6-bit format in byte containers."""
+    """Return the largest ``mma.sp`` for an element width. Only a 4-bit or 6-bit `fmt` in byte containers matters."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -145,8 +145,8 @@ def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:
     """Split words into metadata nibbles, the inverse of :func:`_join`. Signed words are read as bits."""
     if words.dtype.kind not in "iu" or words.size * words.dtype.itemsize * 2 != rows * chunks:
         raise OperandError(
-            f"{rows} rows of {chunks} nibbles take {rows * chunks // 2} bytes of metadata in integers, "
-            f"not {words.size} {words.dtype.name}"
+            f"{rows} rows of {chunks} nibbles take {rows * chunks // 2} bytes of metadata in integer words, "
+            f"not {words.size} words of {words.dtype.name}"
         )
     octets = np.ascontiguousarray(words).reshape(rows, -1).view(np.uint8)
     return split_nibbles(octets).reshape(rows, chunks)
@@ -234,7 +234,8 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     def tiles(matrix: NDArray) -> NDArray:
         return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
 
-    # A tf32 element is a float32 in memory and in registers. Only an e2m1 in a byte is shifted within its byte.
+    # Memory and registers hold equal codes (a tf32 is a float32 in both), except an e2m1 in a byte, which registers
+    # hold shifted.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.to_registers(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
@@ -282,7 +283,8 @@ def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
     if (bad := equal & (pairs != 0).any(-1)).any():
         row, chunk = (int(part) for part in np.argwhere(bad)[0])
         raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), "plain")
-    # A bitmask cannot express the order of two indices and has two bits set per chunk. Empty chunks keep elements 0, 1.
+    # A bitmask has exactly two bits set per chunk, and cannot express the order of the two stored elements. In an empty
+    # chunk, the bits of elements 0 and 1 are set.
     i0, i1 = np.where(equal, 0, i0), np.where(equal, 1, i1)
     values = np.where((i0 > i1)[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
     kept = (np.arange(4) == i0[..., None]) | (np.arange(4) == i1[..., None])

@@ -72,7 +72,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a table of nibbles; bit u of an index tells whether unit u is non-zero. Sets of too many units give 0."""
+    """Return a producer's nibbles by mask of the non-zero units of a chunk; masks of too many units give 0."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -86,7 +86,7 @@ def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
 
 
 def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
-    """Mark the `kept` largest values along the last axis. Of equal values, the one with the lower index wins."""
+    """Return a mask of the `kept` largest values along the last axis. Of equal values, the lower index is kept."""
     units = magnitudes.shape[-1]
     beaten = np.zeros(magnitudes.shape, np.uint8)
     for low in range(units):
@@ -190,7 +190,7 @@ def sparsify(
     SparsityError
         The matrix is not sparse, and `prune` is false.
     OperandError
-        A shape, type or name is wrong, or pruning meets a NaN.
+        A shape, type or name is wrong, or a matrix to be pruned has a NaN.
     """
     granularity = _granularity(granularity)
     if producer not in PRODUCERS:

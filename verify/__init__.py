@@ -1,1 +1,1 @@
-"""Comparison of models: register files, stimulus, replay, campaigns, and the reduction of mismatches."""
+"""Comparison of hardware with models: register files, stimulus, replay, campaigns, and reduction of mismatches."""

@@ -34,7 +34,7 @@ class Recorded(ABC):
     instruction: Instruction  #: Instruction, with its shape and its types
     arch: str
     d: NDArray | None  #: Expected result of :meth:`run`; None if unknown
-    #: Names of the fields whose first axis is the case index; the first named field is never None.
+    #: Names of the array fields whose first axis is the case index; the first of these fields is never None.
     case_fields: ClassVar[tuple[str, ...]]
 
     @property
@@ -78,7 +78,7 @@ class Recorded(ABC):
         return self.with_fields(**{name: value for name, value in options.items() if value and hasattr(self, name)})
 
     def with_fields(self: _File, **fields: Any) -> _File:
-        """Return a copy with other values of some fields."""
+        """Return a copy of the recording in which the named fields have the given values."""
         file: Any = self
         return replace(file, **fields)
 
@@ -95,7 +95,7 @@ class Recorded(ABC):
         """Return the codes of D from a result of :meth:`run`, shape (cases, m, n)."""
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
-        """Return the tensor memory of a result with the bits of D zeroed, shape (cases, CTAs, lanes, columns)."""
+        """Return the tensor memory of a result, shape (cases, CTAs, lanes, columns), with all bits of D set to zero."""
         return np.zeros((len(result), 0, 0, 0), np.uint32)
 
 
@@ -134,16 +134,16 @@ class Archive:
         return int(self._checked(key, default, (), "iu", "a 0-d integer"))
 
     def string(self, key: str, default: str) -> str:
-        """Return a 0-d string."""
+        """Return the string in a 0-d array, or `default` if the key is missing."""
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return an array of integers as a tuple; its length must equal the length of `default`."""
+        """Return integers as a tuple of the length of `default`, which is returned if the key is missing."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a scalar of 0 or 1 as a bool."""
+        """Return a scalar with the value 0 or 1 as a bool, or `default` if the key is missing."""
         value = self.arrays.get(key, np.array(default))
         if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
             raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
@@ -157,7 +157,7 @@ class Archive:
         return value
 
     def policy(self) -> str:
-        """Return the policy for undefined metadata nibbles."""
+        """Return the policy of the file for undefined metadata nibbles; ``strict`` if the file does not state one."""
         metadata = self.string("metadata", "strict")
         if metadata not in METADATA_POLICIES:
             policies = " or ".join(map(repr, METADATA_POLICIES))
@@ -170,7 +170,7 @@ class Archive:
             raise FileError(f"{self.path} holds no cases")
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{key} {count}" for key, count in counts.items())
-            raise FileError(f"{self.path}: the arrays disagree on the number of cases ({listed})")
+            raise FileError(f"{self.path}: the arrays have different numbers of cases ({listed})")
         return next(iter(counts.values()))
 
 

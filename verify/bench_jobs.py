@@ -1,4 +1,4 @@
-"""Random work for testbenches: jobs of a warpgroup from register files of ``wgmma``, and programs of CTAs."""
+"""Random work for testbenches: ``wgmma`` of a warpgroup, from register files, and ``tcgen05.mma`` programs of CTAs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ _SPREAD_ONE_IN = 6
 
 
 def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int) -> Iterator[Job]:
-    """Yield every case of a register file as a job of a warpgroup.
+    """Yield every case of a register file as a job of a warpgroup: one ``wgmma`` with its expected results.
 
-    Results are the D of the file or, without D, those of the golden model. `rng` draws the contents of registers that
-    the instruction does not read. `base` is the 16-byte unit of shared memory at which the image of the file begins: a
-    multiple of 64, the length of a swizzle pattern.
+    Expected results are the D of the file or, without D, those of the golden model. `rng` draws the contents of
+    registers that the instruction does not read. `base` is the index of the 16-byte unit of shared memory at which the
+    image of the file begins. It must be a multiple of 64, the length of the longest swizzle pattern.
     """
     reads = _reads(file, WARPS * WARP_ROWS)
     i = file.instruction
@@ -73,7 +73,8 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
-        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all warps, by panel
+        # For each panel of D, one integer that contains the bits of all warps.
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))
         for warp in range(WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
             a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
@@ -101,7 +102,8 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
     """Yield an endless sequence of random jobs of a warpgroup, alternating between the halves of shared memory.
 
-    Two instructions may be in flight. They use different halves, so that each address belongs to one instruction.
+    The hardware may have two instructions in flight. They use different halves, so that each address belongs to only
+    one of them.
     """
     half, number = _UNITS // 2, 0
     for file in _random_files(config, rng):
@@ -113,7 +115,7 @@ def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Itera
 
 
 def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
-    """Yield random one-case register files for a datapath, with all sixteen metadata nibbles; most have n <= 32."""
+    """Yield random one-case register files for a datapath. Most have n <= 32; half use all sixteen metadata nibbles."""
     supported = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
@@ -157,8 +159,8 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
-#: Number of panels of A, of shared-memory reads per panel, and of tensor memory columns that A and the scales of 128
-#: rows occupy.
+#: Number of panels of A, number of shared-memory reads per panel of A, and numbers of tensor memory columns that A and
+#: the block scales of 128 rows occupy.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
 #: Number of panels of B that have their block scales in the same column of tensor memory.
 _SCALED_PANELS = 4
@@ -183,7 +185,7 @@ class CtaInstruction:
     def run(
         self, tensor: NDArray[np.uint32], shared: NDArray[np.uint8], backend: str | Backend = "golden"
     ) -> NDArray[np.uint32]:
-        """Return tensor memory after the instruction; both memories are arrays as for :func:`sptc.tcgen05_mma`."""
+        """Return tensor memory after the instruction; the memories have the shapes for :func:`sptc.tcgen05_mma`."""
         return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, backend=backend, metadata="silicon")
 
 
@@ -199,7 +201,7 @@ def random_instruction(
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
-    The opcode has no ``.ws``; D has at most `widest` columns. Types, shape, addresses and flags are random.
+    `opcode` must not have ``.ws``; D has at most `widest` columns. Types, shape, addresses and flags are random.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
@@ -241,8 +243,8 @@ def random_work(
 ) -> CtaWork:
     """Return random work of one CTA; `opcodes` may include instructions that run on a pair of CTAs.
 
-    Commits follow some instructions, at times many in a row; the last task is a commit. The D of an instruction has at
-    most `widest` columns.
+    ``tcgen05.commit`` follows some instructions, at times many in a row, and is the last task. The D of an instruction
+    has at most `widest` columns.
     """
     commit = CtaTask("commit", payload_bits(tcgen05_layout(), COMMIT.fields), [])
     (before, shared), cta = random_memories(2, rng), int(rng.integers(2))
@@ -261,9 +263,9 @@ def random_work(
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator) -> CtaProgram:
-    """Return random instructions of a CTA pair, for a test whose arrays output hashes of their operands, not sums.
+    """Return random instructions of a CTA pair, for a test whose unit arrays output hashes of operands instead of sums.
 
-    The D of an instruction has at most 32 columns. Commits follow as in :func:`random_work`.
+    The D of an instruction has at most 32 columns. Commits follow some instructions, as in :func:`random_work`.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     tmem, smem = random_memories(2, rng)
@@ -289,7 +291,7 @@ def _commits(rng: np.random.Generator) -> int:
 
 
 def _panel_order(count: int, pair: bool) -> list[int]:
-    """Return the panels of D in the order of computation: a CTA pair takes panels of B from its CTAs alternately."""
+    """Return the panel numbers of D in the order of computation; a CTA pair alternates between the B of its CTAs."""
     return [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
 
 
@@ -300,7 +302,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of one CTA of a pair for one instruction; `after` is the CTA's tensor memory afterwards."""
+    """Return the task of the CTA `cta` for an instruction, after which its tensor memory is `after`."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS

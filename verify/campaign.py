@@ -1,9 +1,10 @@
 """Campaigns: continuous regression of hardware against the golden model, until a limit or the first mismatch.
 
-Totals are in memory and, on request, in a folder from which a campaign resumes. The folder holds a journal,
-``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if coverage is sampled.
-With coverage, files are written once a second: first the coverage, then the entries of the shards that it includes. A
-campaign that was killed therefore repeats the shards of its last second, and loses no shard.
+The totals of a campaign are in memory and, on request, in a folder from which a later process can resume it. The folder
+holds a journal, ``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if
+coverage is sampled. In this case, the files are written once a second: first the coverage, then the entries of the
+shards whose hits it includes. A campaign that was killed therefore repeats the shards of its last second, and loses no
+shard.
 """
 
 import gzip
@@ -82,8 +83,8 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 class StateFolder:
     """Folder of a campaign, created if it does not exist, and locked by one process at a time.
 
-    `parameters` are the parameters of the campaign in the folder, None without a campaign. Raise a `FileError` if the
-    folder cannot be created or read, holds other data, or is in use.
+    `parameters` are the parameters of the campaign in the folder, or None if the folder holds no campaign. Raise a
+    `FileError` if the folder cannot be created or read, holds other data, or is in use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +114,7 @@ class StateFolder:
             if self.parameters.get(name) != value
         ]
         if differing:
-            raise FileError(f"{self.path} holds a campaign of other parameters: {'; '.join(differing)}")
+            raise FileError(f"{self.path} holds a campaign with other parameters: {'; '.join(differing)}")
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the index and the record of each finished shard; raise a `FileError` for a damaged entry."""
@@ -127,12 +128,12 @@ class StateFolder:
         return self._journal.damaged(index)
 
     def coverage(self) -> Coverage | None:
-        """Return the coverage stored in the folder of a campaign; None if there is none."""
+        """Return the coverage stored in the folder of a campaign; None if the folder has no coverage file."""
         path = self.path / _COVERAGE
         return Coverage.read(path) if path.exists() else None
 
     def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Store the record of a finished shard of a campaign; with coverage, records are written once per second."""
+        """Store the record of the finished shard `index`; with coverage, write records at most once per second."""
         self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)
@@ -152,7 +153,7 @@ class StateFolder:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the counts in memory agree with the coverage file; the journal needs no such protection."""
+    """Delay Ctrl-C to the end of the context, so that counts and coverage always include the same shards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -184,8 +185,8 @@ class Record:
     """Results of the finished shards of a campaign; shards that are already stored in the folder are counted first.
 
     `pairs` are counts by datapath and pair of formats, `forms` counts by instruction and location of A, and `total` the
-    counts of the campaign. `coverage` is the merged coverage of all shards. `failed` is, of all shards with a mismatch,
-    the shard with the lowest index.
+    counts of the campaign. `coverage` is the merged coverage of all shards. `failed` is the shard with the lowest index
+    among all shards with a mismatch, or None.
     """
 
     def __init__(self, plan: Plan, folder: StateFolder | None, sample: bool) -> None:
@@ -275,8 +276,8 @@ class Record:
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
     """Return the counts of a campaign by instruction form as compressed JSON, the input of :mod:`sptc.isa.evidence`.
 
-    The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It has the
-    numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign must
+    The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It also has
+    the numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign must
     have a single architecture.
     """
     plan = record.plan
@@ -293,7 +294,7 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
 def prepare(record: Record, pool: Pool, here: bool) -> None:
     """Prepare back ends for all datapaths before the workers start, and add empty coverage groups to the record.
 
-    Unless the workers run `here`, on this machine, they compile a datapath when they first need it.
+    `here` states whether the workers run on this machine. Other workers compile a datapath when they first need it.
     """
     sample = record.coverage is not None
     for arch in record.plan.datapaths:
@@ -316,7 +317,8 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
     """Yield the unfinished shards of a campaign in order; `shards` limits them to the first shards of the plan.
 
-    With `outputs`, stop once the shards up to this point, finished or yielded, compare this number of outputs.
+    With `outputs`, stop when all shards up to this point, finished ones included, compare at least this number of
+    outputs.
     """
     counted = 0
     for shard in record.plan.shards():
@@ -334,10 +336,11 @@ def run(
     seconds: float | None = None,
     finished: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run shards until none is left, time is up, or a shard has a mismatch; shards already running are still collected.
+    """Run shards until none is left, time is up, or a shard has a mismatch. Then collect the shards that still run.
 
-    No shard is started after `seconds`. `finished` is called after shards have finished, and at intervals.
-    Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the cluster is lost.
+    No shard starts later than `seconds` after the call. `finished` is called when shards have finished, and at short
+    intervals while none finishes. Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the cluster is
+    lost.
     """
     end = None if seconds is None else time.monotonic() + seconds
 
@@ -355,6 +358,6 @@ def run(
 
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
-    """Reduce the mismatch of a shard on the back end that differs; return None if the mismatch does not reproduce."""
+    """Reduce the mismatch of a shard on the back end that caused it; return None if the mismatch does not recur."""
     [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
     return reproduced

@@ -1,4 +1,4 @@
-"""Candidate tiles of conformance packs: random tiles, and directed tiles on which wrong models give other results."""
+"""Candidate tiles of conformance packs: random tiles, and directed tiles for which wrong models give wrong results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ __all__ = ["Candidates", "draw_candidates", "far_scales", "least_matrices"]
 #: Number of directed tiles, and of tiles with undefined nibbles, divided by the number of random tiles per
 #: distribution.
 _SHARE = 3
-#: Distribution of tiles with undefined nibbles, for integers (True) and floats (False). Without extreme or special
-#: values, a wrong multiplexer changes the result.
+#: Distribution of the tiles with undefined nibbles, by whether elements are integers. These distributions favour no
+#: extreme or special values, which could hide the effect of a wrong multiplexer.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
@@ -37,7 +37,7 @@ def draw_candidates(
 ) -> Iterator[Candidates]:
     """Yield a batch of candidate tiles for each distribution; random distributions have `cases` tiles each.
 
-    `numerics` are the parameters of the right model.
+    `numerics` are the numerics parameters of the right model of the instruction.
     """
     i = instruction
     for distribution in distributions(i):
@@ -59,7 +59,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Candidates:
-    """Draw metadata nibbles if the matrices have none, and legal nibbles for the next sparsity selector."""
+    """Draw metadata nibbles if the matrices lack them (or on `any_nibble`), and those of the next sparsity selector."""
     if i.rule is None:
         return Candidates(Given(matrices))
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -72,7 +72,7 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw two adjacent products that cancel and set the largest exponent; all others are near the last kept bit."""
+    """Draw tiles in which two adjacent products cancel and set e_max; all other terms are near the last kept bit."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
@@ -81,7 +81,7 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
     places = rng.permuted(np.tile(np.arange(pairs), (cases, 1)), axis=1)
     for number in range(min(pairs, 5)):
         # The first pair cancels. The exponents of the other pairs are near the last bit that alignment keeps when the
-        # first pair sets the largest exponent. Both products of a pair have the same B.
+        # first pair sets the largest exponent. Both products of a pair have the same element of B.
         distance = rng.integers(-6, 6, cases, endpoint=True)
         products = np.clip(largest if number == 0 else largest - numerics.alignment_bits + distance, low, high)
         exponents_a, exponents_b = factor_exponents(i, products, products // 2)
@@ -103,7 +103,7 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw ordinary products scaled to exponents near e_zero and near the last kept bit; accumulators are zero."""
+    """Draw tiles whose block scales bring terms near the last kept bit or the last bit of D; accumulators are zero."""
     assert i.scale_format
     assert i.scale_size
     matrices = scaled_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", cases, rng)
@@ -140,10 +140,10 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw a group with large ue4m3 scales that cancels, alone or with C, and groups with small scales that lose bits.
+    """Draw a group with large ue4m3 scales whose sum is zero or cancels C, and groups with small scales that lose bits.
 
-    The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of the other products
-    is 2**-20: their scales are multiples of 2**-9.
+    The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of the other scaled
+    products is 2**-20, because each of their scales is a multiple of 2**-9.
     """
     assert i.scale_format
     draft = Draft(i, cases, rng)
@@ -151,14 +151,14 @@ def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOp
     draft.a[:], draft.b[:] = (codes | draft.sign_bits(i.a, *codes.shape) for codes in halves)
     fmt, groups = i.scale_format, i.stored_k // BLOCK_GROUP
     largest = fmt.maximum_exponent + fmt.bias << fmt.fraction_bits
-    # Code of -8 times the largest scales, an accumulator that cancels a sum of 8.
+    # f32 code of -8 times both largest scales: an accumulator that cancels a sum of 8 in the scaled group.
     eight = FORMATS["f32"].bias + 2 * fmt.maximum_exponent + 3 << FORMATS["f32"].fraction_bits | 1 << 31
     for codes in (draft.scale_a, draft.scale_b):
         codes[:] = draft.one_of([*range(1, 1 << fmt.fraction_bits, 2)], *codes.shape)
     for tile, group in enumerate(rng.integers(0, groups, cases)):
         rows, first = slice(group * i.k // groups, (group + 1) * i.k // groups), group * BLOCK_GROUP
         draft.scale_a[tile, :, group] = draft.scale_b[tile, :, group] = largest
-        # The products 16 and -16 cancel, or 16 and -8 leave 8, which C cancels.
+        # The products 16 and -16 of the group cancel, or 16 and -8 leave 8, which C cancels.
         draft.b[tile, rows] = 6
         draft.a[tile, :, first : first + BLOCK_GROUP] = 0
         draft.a[tile, :, first] = 6
@@ -169,27 +169,29 @@ def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOp
 
 
 def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
-    """Return the codes of powers of two, clipped to the range of the format."""
+    """Return the codes of the powers of two with these exponents, clipped to the range of the scale format."""
     clipped = np.clip(exponents, fmt.minimum_exponent, fmt.maximum_exponent)
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Distance from the smallest subnormal of D down to the smallest exponent of the second product, and number of
-#: exponents of the second product.
+#: Distance from the exponent of the smallest subnormal of D down to the smallest exponent of the second product of a
+#: row, and number of exponents of this product.
 _BELOW, _EXPONENTS = 25, 32
-#: Exponents of the first product, relative to the smallest subnormal of D.
+#: Exponents of the first product of a row, relative to that of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
-#: Number of kinds of tiles: one per exponent of the first product, one without first product, and one without products.
+#: Number of types of tiles in :func:`least_matrices`: one per exponent of the first product, one without first product,
+#: and one without products.
 _TURNS = len(_FIRST) + 2
 
 
 def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
     """Return tiles of floats near e_zero and near zero, which expose wrong handling of sums near zero.
 
-    A row of A has two products, both powers of two: one near the least subnormal number of D, and one from above to
-    below the last bit that any alignment keeps. In one tile of five, both products are zero. Accumulators are zeros of
-    either sign, subnormal numbers, or the least normal numbers. If the formats have no product that small, only the
-    accumulators are near zero. Twenty tiles contain every pair of products.
+    A row of A has two products, both powers of two: one near the least subnormal number of D, and one whose exponent
+    varies from above to below the last bit that any alignment keeps. In one tile of five, the first product is zero,
+    and in another one, both products are zero. Accumulators are zeros of either sign, subnormal numbers, or the least
+    normal numbers. If the formats have no product that small, only the accumulators are near zero. Twenty tiles contain
+    every combination of the two exponents.
     """
     i, draft = instruction, Draft(instruction, cases, rng)
     tiles = np.arange(cases)[:, None]
@@ -200,7 +202,7 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
     draft.a[:] = draft.sign_bits(i.a, *draft.a.shape)
     draft.b[:] = draft.sign_bits(i.b, *draft.b.shape)
 
-    # All products of one chunk have the same B, whichever unit of B the nibble selects.
+    # All units of B in a chunk are equal, so that the products do not depend on the nibble.
     chunks = i.chunks if i.sparse else i.stored_k
     stored, rows = i.stored_k // chunks, i.k // chunks
     places = rng.permuted(np.tile(np.arange(chunks), (cases, 1)), axis=1)

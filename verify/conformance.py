@@ -3,7 +3,8 @@
 A pack is a register file (:mod:`sptc.verify.register_file`) whose D comes from the golden model. It has one more key,
 ``conformance``: JSON with the number of differing outputs of each neighbour (a wrong model) in each case; with the
 neighbours that give the right result for all operands, and the reasons; and with groups of neighbours that give equal
-results. The pack has only digests of the results of neighbours: the golden model computes them from the operands.
+results. Of the neighbours' results, the pack has only digests: the golden model can compute the results from the
+operands.
 """
 
 import hashlib
@@ -45,18 +46,20 @@ MOST_CASES = 256
 #: Target number of cases in which a neighbour (a wrong model) differs from the right model, and from each other
 #: neighbour.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Number of outputs drawn per distribution in each round, and maximum number of tiles that contain these outputs.
+#: Number of outputs drawn per distribution in each round of candidate tiles, and maximum number of tiles that contain
+#: these outputs.
 _OUTPUTS, _TILES = 1024, 8
 #: Columns of a candidate tile; an instruction with larger N gets the columns of several tiles.
 _COLUMNS = 8
-#: Maximum rounds of candidate tiles to distinguish neighbours (wrong models) from the right model, and from each other.
+#: Maximum numbers of rounds of candidate tiles to distinguish neighbours (wrong models) from the right model, and from
+#: each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
 
 @dataclass(frozen=True)
 class Apart:
-    """Differing outputs of one neighbour (a wrong model), by case of a conformance pack."""
+    """Outputs in which one neighbour (a wrong model) differs from the right model, by case of a conformance pack."""
 
     name: str  #: Name of the neighbour, such as "F = 24"
     outputs: tuple[int, ...]  #: Number of differing outputs in each case of the pack
@@ -70,9 +73,10 @@ class Pack:
     file: Replayable  #: Operands with the D of the right model
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
-    neighbours: tuple[Apart, ...]  #: Neighbours (wrong models) that can differ, even if they differ in no case
+    #: Neighbours (wrong models) that can differ from the right model, even if they do so in no case.
+    neighbours: tuple[Apart, ...]
     same: dict[str, str]  #: Neighbours that give the right result for all operands, each with the reason
-    #: Groups of neighbours with equal results, which the pack does not distinguish.
+    #: Groups of neighbours with equal results, which the pack does not distinguish from each other.
     alike: tuple[tuple[str, ...], ...]
 
     @property
@@ -93,7 +97,7 @@ def choose_pack(
     """Draw candidate tiles, and choose a few cases that distinguish the right model and its neighbours from each other.
 
     Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; they repeat up to M.
-    The sparsity selector is drawn by default. Raise an `InstructionError` if the architecture does not have the
+    The sparsity selector is random by default. Raise an `InstructionError` if the architecture does not have the
     instruction, and an `OperandError` if no public source states where all operands are stored.
     """
     i = subject.instruction
@@ -131,7 +135,7 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases distinguish each neighbour from the right model (and from others on request)."""
+        """Return whether enough cases distinguish neighbours from the right model and, on request, from each other."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
@@ -152,9 +156,10 @@ class _Choice:
         self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Choose cases greedily: repeatedly add the case that distinguishes most further pairs of models."""
+        """Choose cases greedily: repeatedly add the case that helps to distinguish the most pairs of models."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # decides ties: more differing outputs
+        # Among equally good cases, the one with more differing outputs is chosen.
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
             helped = (tells & (met < self._required)[:, None]).sum(axis=0)
@@ -215,8 +220,8 @@ def _manifest(pack: Pack) -> dict[str, object]:
 def read_pack(path: Path) -> Pack:
     """Read a conformance pack and compute the results of its neighbours (wrong models) again.
 
-    Raise a `FileError` if it is no register file or no pack, or its operands, D or neighbours differ from those
-    written; and an `InstructionError` if its instruction does not parse.
+    Raise a `FileError` if the file is no register file or no pack, or has other operands, D or neighbours than when it
+    was written; and an `InstructionError` if its instruction does not parse.
     """
     archive = load(path, {*KEYS, _KEY})
     archive.require([_KEY])
@@ -234,7 +239,8 @@ def read_pack(path: Path) -> Pack:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
         raise FileError(
-            f"{path} was changed or written by another version of sptc: its list of neighbours is not the computed list"
+            f"{path} was changed or written by another version of sptc: its neighbours (wrong models) are not those of "
+            "this version"
         )
     return pack
 
@@ -251,10 +257,10 @@ class Judgement:
     differing: int
     first: Mismatch | None  #: First output that differs from D; None if all are equal
     beside: int  #: Number of words of tensor memory outside D that differ
-    explained_by: tuple[str, ...]  #: Neighbours that reproduce all outputs, if any output differs from D
+    explained_by: tuple[str, ...]  #: Neighbours that reproduce all outputs; empty if all outputs equal D
     #: Neighbour that reproduces the most outputs, if it reproduces more than the right model does; else empty.
     nearest: str
-    explained: int  #: Number of outputs that `nearest` reproduces, or the right model if `nearest` is empty
+    explained: int  #: Number of outputs that `nearest` reproduces or, if it is empty, the right model
 
     @property
     def right(self) -> bool:
@@ -263,7 +269,7 @@ class Judgement:
 
 
 def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
-    """Compare results with D and with the results of the neighbours; `results` are registers or tensor memory."""
+    """Compare results of a model under test, as registers or tensor memory, with D and with those of the neighbours."""
     file = pack.file
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)
@@ -294,8 +300,8 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one per line.
 
-    `shape` is the shape of D in the pack. A list is flat or nested like D; lines are in C order. Raise a `FileError` if
-    the file has another format, or another number of words.
+    `shape` is the shape of D in the pack. A JSON list is flat or nested like D; hexadecimal lines are in C order. Raise
+    a `FileError` if the file has another format, or another number of words.
     """
     with opened(path) as file:
         is_archive = file.read(2) == b"PK"

@@ -59,7 +59,7 @@ class Draft:
         np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
 
     def put_rows_of_b(self, first: Codes, count: int, codes: Codes) -> None:
-        """Write `codes`, shape (tiles, 1, n), into `count` consecutive rows of B, for each tile from row `first`."""
+        """Write `codes`, shape (tiles, 1, n), into `count` rows of B, which begin at row `first` of each tile."""
         rows = (first + np.arange(count))[..., None]
         np.put_along_axis(self.b, rows, np.broadcast_to(codes, (self.tiles, count, self.b.shape[2])), axis=1)
 
@@ -67,7 +67,8 @@ class Draft:
         """Fill B and the block scales so that the products of each tile have exponents near those in `exponents`.
 
         Where `exact`, elements of B are powers of two, else their fractions are random. Returns three arrays of shape
-        (tiles,): the exponent for A, the exponent of the product, and the exponent that counts for e_max.
+        (tiles,): the exponent of elements of A, the exponent of products, and the exponent with which products count
+        for e_max.
         """
         i = self.instruction
         a, b = factor_exponents(i, exponents, exponents // 2 + self.rng.integers(-16, 17, self.tiles))
@@ -118,7 +119,7 @@ def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tup
 
 
 def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: NDArray[np.bool_]) -> Codes:
-    """Return codes of finite numbers; exponents below the normal range give subnormal powers of two."""
+    """Return codes of numbers with these exponents; exponents below the normal range give subnormal powers of two."""
     normal = exponent >= fmt.minimum_exponent
     field = np.where(normal, exponent + fmt.bias, 0) << fmt.fraction_bits
     below = 1 << np.clip(exponent - fmt.minimum_exponent + fmt.fraction_bits, 0, fmt.fraction_bits)
@@ -136,14 +137,14 @@ _MOST, _LEAST = 2**31 - 1, -(2**31)
 
 
 def _range(instruction: Instruction) -> tuple[int, int]:
-    """Return the range of product exponents to draw: those of the formats, limited to exponents that suit f32."""
+    """Return the lowest and highest product exponent to draw: those of the formats, but inside the range of f32."""
     a, b, scaled = instruction.a, instruction.b, 40 if instruction.scale_format else 0
     low, high = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     return max(low - scaled, -140), min(high + scaled, 110)
 
 
 def _distances(draft: Draft) -> None:
-    """One product per row; exponents of accumulators at every distance above and below the exponent of the product."""
+    """Recipe with one product per row, and accumulators at every exponent distance above and below the product."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -157,7 +158,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Accumulator fractions of nearly all zeros or ones; products are a few quarters of the accumulator's last bit."""
+    """Recipe with accumulator fractions of nearly all zeros or ones, and products of 0.25 to 1.5 of their last bit."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -187,7 +188,7 @@ def _edges(draft: Draft) -> None:
 
 
 def _cancellations(draft: Draft) -> None:
-    """Two adjacent products that cancel; the accumulator is zero or below the bits that alignment keeps."""
+    """Recipe with two adjacent products that cancel, and accumulators that are zero or smaller than the products."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b[:] = draft.b[:, :1]
@@ -202,7 +203,7 @@ def _cancellations(draft: Draft) -> None:
 
 
 def _least(draft: Draft) -> None:
-    """One product per row near the last kept bit below e_zero; no other term raises the largest exponent."""
+    """Recipe with one product per row near the last kept bit below e_zero; accumulators are zero or tiny subnormals."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
     exponents_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
@@ -213,14 +214,14 @@ def _least(draft: Draft) -> None:
 
 
 def _zeros(draft: Draft) -> None:
-    """All products are zero, of either sign or all -0; accumulators are zero or subnormal; some scales are NaN."""
+    """Recipe with products +0 or -0, or all -0; accumulators are zero or subnormal; some block scales are NaN."""
     i, rng = draft.instruction, draft.rng
     draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b &= ~(1 << i.b.bits - 1)
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # position of the last of 13 kept fraction bits
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # position of the last fraction bit in E8M13
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)
@@ -232,7 +233,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """At most two NaN or Inf per row of A and per column of B, and some in C, so that few outputs get several."""
+    """Recipe with at most two NaN or Inf per row of A and column of B, and a few in C: few outputs get several."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -247,7 +248,7 @@ def _special(draft: Draft) -> None:
 
 
 def _unselected(draft: Draft) -> None:
-    """Rows of B that no nibble selects contain NaN and Inf; all other elements are finite numbers of medium size."""
+    """Recipe with NaN and Inf in rows of B that no nibble selects; all other elements are finite and of medium size."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "mid", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "mid", draft.b.shape, rng)
@@ -260,7 +261,7 @@ def _unselected(draft: Draft) -> None:
 
 
 def _scales(draft: Draft) -> None:
-    """Scales over the whole range; a few are NaN, at most one per row of A or column of B."""
+    """Recipe with block scales over their whole range; a few are NaN, at most one per row of A or column of B."""
     i, rng = draft.instruction, draft.rng
     assert i.scale_format
     draft.a[:] = random_codes(i.a, "zeros", draft.a.shape, rng)
@@ -280,7 +281,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Rows and columns of one extreme value per half of K; sums are the largest or smallest s32, or one beyond it."""
+    """Recipe with rows and columns of one extreme integer per half of K; sums are an s32 limit or one beyond it."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
@@ -299,7 +300,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return an extreme value of the format for each row, for both halves of K; in the second half it may be zero."""
+    """Return an extreme value of a format for each row and half of K; in the second half of K, it may also be zero."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -313,7 +314,7 @@ def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: 
 
 
 def _nan_codes(fmt: Format) -> list[int]:
-    """Return the NaN codes of a scale format; the first has the ignored sign bit clear."""
+    """Return the NaN codes of a scale format: one of ue8m0, and two of ue4m3, whose sign bit is ignored."""
     return [0xFF] if fmt.name == "ue8m0" else [0x7F, 0xFF]
 
 

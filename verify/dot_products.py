@@ -1,9 +1,10 @@
-"""Archives of dot products recorded elsewhere, on GPUs of several generations.
+"""Archives of dot products that others recorded on GPUs of several generations.
 
 Keys: ``sets``, a JSON table with the GPU, architecture, instruction and array names of each set; and the arrays of
-codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product], and if the instruction has them
-``nibbles`` [dot product, chunk], ``scale_a``, ``scale_b`` [dot product, block]. The instruction of ``tcgen05`` is its
-opcode with shape and types in brackets. If results are too weak as evidence, ``too_weak`` of the set states the reason.
+codes that this table names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product], and if the instruction has
+them ``nibbles`` [dot product, chunk], ``scale_a``, ``scale_b`` [dot product, block]. The instruction of ``tcgen05`` is
+its opcode with shape and types in brackets. If results are too weak as evidence, ``too_weak`` of the set states the
+reason.
 """
 
 from collections.abc import Iterator
@@ -79,7 +80,7 @@ class DotProducts(Recorded):
 
 
 def read(path: str | Path) -> list[DotProducts]:
-    """Return the sets of dot products of an ``.npz`` file, which its table `sets` lists.
+    """Return the sets of dot products that the table `sets` of an ``.npz`` file lists.
 
     Raise a `FileError` if the file cannot be read, a key is missing or arrays do not fit together, and an
     `InstructionError` if an instruction does not parse.
@@ -97,7 +98,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
     place = f"{archive.path}: set {number}"
     for field in _FIELDS:
         if not isinstance(row.get(field), str):
-            raise FileError(f"{place} has no {field}")
+            raise FileError(f"{place} must have a string for the key {field!r}")
     gpu, arch, text = (str(row[field]) for field in _FIELDS)
     subject = subject_named(text)
     opcode, i = subject.opcode, subject.instruction
@@ -105,18 +106,18 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
     for field, columns in _columns(i).items():
         key = row.get(field)
         if not isinstance(key, str):
-            raise FileError(f"{place} has no {field}")
+            raise FileError(f"{place} must have a string for the key {field!r}")
         archive.require([key])
         arrays[field] = value = archive.arrays[key]
         dtype = np.dtype(f"u{max(8, i.container_bits if field in 'ab' else i.d.bits if field in 'cd' else 8) // 8}")
         axes = 1 if columns is None else 2
         if value.dtype != dtype or value.ndim != axes:
-            raise archive.refuse(key, f"{dtype} codes on {axes} axes for {field} of {i}")
+            raise archive.refuse(key, f"{dtype} codes with {axes} axes for {field} of {i}")
         shorter = not i.sparse and field in "ab" and value.shape[1] == arrays["a"].shape[1] < (columns or 0)
         fits = shorter or columns in (None, value.shape[-1])
         if not fits or not len(value) or len(value) != len(arrays["a"]):
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-            raise FileError(f"{place}: the shapes of {i} do not fit together: {shapes}")
+            raise FileError(f"{place}: the array shapes for {i} do not fit together: {shapes}")
     for field in "cd":
         arrays[field] = arrays[field][:, None, None]
     return DotProducts(gpu=gpu, arch=arch, instruction=i, opcode=opcode, **arrays)

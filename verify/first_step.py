@@ -1,4 +1,4 @@
-"""Find the first step at which another design can have differed from the model, given that design's result."""
+"""Find the first step at which another design can have differed from the golden model, given only its final result."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +14,8 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Accumulators per call of the golden model, and number of codes tried on each side of the code where results cross
-#: `d`.
+#: Number of accumulators per call of the golden model, and number of accumulator codes that are tried on each side of
+#: the code at which results cross `d`.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
@@ -27,13 +27,13 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
     `changed` are the numerics of the trace if they are not those of its architecture.
 
     A step is possible if the steps after it turn some accumulator into `d`. Except for bits that alignment truncates,
-    the result increases with the accumulator. The search tries special values, and all accumulators near the point
-    where the result crosses `d`. The last step can have any result.
+    the result increases with the accumulator. The search tries NaN, infinities, and all accumulators near the point
+    where the result crosses `d`. The last step is always possible.
     """
     i, last = golden.instruction, len(golden.steps) - 1
     parameters = changed or numerics(i, golden.arch)
     if parameters.method is Method.EMULATED:
-        return 0  # the search fails for emulation, which adds C after all steps
+        return 0  # the search cannot handle emulated instructions, which add C after all steps
     for index in range(last):
         tail = _tail(golden, operands, index, parameters)
         if _reaches(tail, d, i.d.bits):

@@ -42,7 +42,10 @@ class Model:
 
 
 def right_model(instruction: Instruction, arch: str) -> Model:
-    """Return the right model; raise an `InstructionError` if the architecture does not have the instruction."""
+    """Return the right model of an instruction on an architecture: none of its parameters or rules is changed.
+
+    Raise an `InstructionError` if the architecture does not have the instruction.
+    """
     return Model(
         name="the right model",
         instruction=instruction,
@@ -62,13 +65,13 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield integer models with wrong wrapping or clamping of sums; exact sums depend on no other parameter."""
+    """Yield wrong models of an integer instruction: wrong wrapping or clamping, and parameters that have no effect."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
-    reason = "" if i.satfinite else "sums that wrap halfway, and sums that wrap at the end, are the same modulo 2^32"
+    reason = "" if i.satfinite else "wrapping after half of K, too, does not change a sum modulo 2^32"
     if i.satfinite and not (i.a.signed or i.b.signed):
-        reason = "no product is negative, so that a sum that is clamped halfway stays at the limit"
+        reason = "no product is negative, so that a sum that is clamped after half of K stays at the limit"
     yield replace(right, name=f"sums {this} halfway too", instruction=replace(i, k=i.k // 2), same=reason)
     exact = "integers are summed exactly: there is no alignment and no rounding"
     for name in ("another F", "another L", "another e_zero"):
@@ -76,7 +79,7 @@ def _integer_neighbours(right: Model) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield wrong models of a float instruction, each with one changed numerics parameter, open rule or fp8 method."""
+    """Yield wrong models of a float instruction, each with one changed numerics parameter or another fp8 method."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -141,7 +144,7 @@ def _metadata_neighbours(right: Model) -> Iterator[Model]:
     for name, shift in (("next", -1), ("previous", 1)):
         alter = with_nibbles(partial(np.roll, shift=shift, axis=-1))
         yield replace(right, name=f"metadata of the {name} chunk", alter=alter)
-    reason = "" if i.sparsity_selectors > 1 else "the instruction has one sparsity selector"
+    reason = "" if i.sparsity_selectors > 1 else "the instruction has only one sparsity selector"
     yield replace(
         right,
         name="metadata of the next sparsity selector",
@@ -194,14 +197,14 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
     if instruction.scale_format is None:
         return _Exponents(least, largest, last)
     scale = _number_exponents(instruction.scale_format)
-    if numerics.method is Method.GROUPED:  # the exponent of a group is the exponent of its scales
+    if numerics.method is Method.GROUPED:  # the exponent of a group is the sum of those of its scales
         return _Exponents(2 * scale.least, 2 * scale.largest, last + 2 * scale.last)
     return _Exponents(least + 2 * scale.least, largest + 2 * scale.largest, last + 2 * scale.last)
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why two step lengths divide K into equal steps; empty if the steps differ."""
-    # emulation sums even and odd pairs of elements separately, half of the stored elements each
+    """Return the reason why a sum has only one step with either step length; empty if the steps differ."""
+    # Emulation sums the even and the odd pairs of elements separately; each sum has half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""
@@ -229,7 +232,7 @@ def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
     below = [bounds for bounds in (terms, accumulators) if bounds.least < floor]
     if not below:
         least = min(terms.least, accumulators.least)
-        return f"every nonzero term has an exponent of {least} or more, which no floor up to {floor} exceeds"
+        return f"every nonzero term has an exponent of {least} or more, so that no e_zero up to {floor} has an effect"
     last = min(bounds.last for bounds in below)
     if last < grid:
         return ""

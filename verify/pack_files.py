@@ -53,7 +53,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> str:
-    """Return the architecture with the numerics of an instruction; raise an error if no pack of it can be made.
+    """Return the architecture whose numerics an instruction has on a target; raise an error if no pack is possible.
 
     Raise an `InstructionError` if the architecture does not have the instruction, and an `OperandError` if no public
     source states where all operands are stored, or the instruction shifts A.
@@ -97,7 +97,7 @@ def file_of(
 
 
 def given_of(file: Replayable) -> Given:
-    """Return the operands of a register file that :func:`file_of` can write, as matrices.
+    """Return, as matrices, the operands of a register file that has the layout of :func:`file_of`.
 
     Raise a `FileError` if ``tcgen05`` operands have other addresses than :func:`file_of` uses, if descriptors of
     ``wgmma`` differ between cases, or if ``wgmma`` negates operands or does not add the old D.
@@ -143,7 +143,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return tensor memory lanes and bits of the metadata that the next sparsity selector reads."""
+    """Return lanes and bits of the metadata that the instruction would read with the next sparsity selector."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])

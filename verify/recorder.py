@@ -54,10 +54,10 @@ class Row:
 
 
 def subjects_of(name: str) -> Iterator[Subject]:
-    """Yield the instructions of a target to run: ``wgmma`` with the smallest N, ``tcgen05`` with the largest M.
+    """Yield the instructions to record on a target: ``wgmma`` only with the smallest N, ``tcgen05`` with the largest M.
 
-    Instructions of CTA pairs and with ``.ws`` only place operands differently. For each of their opcodes, scale formats
-    and result types, only the first combination of types of A and B runs.
+    Instructions of CTA pairs and with ``.ws`` differ from others only in the placement of operands. For each of their
+    opcodes, scale formats and result types, only the first combination of types of A and B is yielded.
     """
     seen: set[object] = set()
     for subject in every_subject(same_numerics(name)):
@@ -187,7 +187,8 @@ class RowJudgement:
     pack: Pack
     error: str  #: Reason why the GPU did not run the instruction; empty if it ran
     as_modelled: bool
-    judgement: Judgement | None  #: Comparison with the neighbours, if the record contains all results and they differ
+    #: Comparison with the neighbours, if the results differ from the model and the record contains all of them.
+    judgement: Judgement | None
 
     @property
     def explained_by(self) -> tuple[str, ...]:
@@ -217,9 +218,9 @@ def judge_record(
 ) -> Iterator[RowJudgement]:
     """Yield the comparison of each recorded instruction and sparsity selector with the model.
 
-    `record` is a result of :func:`read_record`, read from the file `path`. `choose` returns the packs for a target,
-    a seed and rows; it may use several processes. Raise a `FileError` if the operands of a row are not those of
-    this version, or its results are damaged.
+    `record` is a result of :func:`read_record`, read from the file `path`. `choose` returns the conformance packs of
+    rows for a target and a seed; it may use several processes. Raise a `FileError` if the operands of a row are not
+    those of this version, or its results are damaged.
     """
     try:
         rows = [Row(subject_named(row["name"]), row["selector"]) for row in record["rows"]]
@@ -251,7 +252,7 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return, for each open rule of the numerics, how many recorded entries support each value of the rule."""
+    """Return, for each open numerics parameter, how many entries support its value, the alternative or neither."""
     decided = {}
     for key, rule in OPEN_RULES.items():
         telling = [row for row in judged if rule.name in row.pack.told_apart and not row.error]

@@ -252,7 +252,7 @@ def _interpret(archive: Archive) -> RegisterFile:
         if key in contents:
             value = contents[key]
             if value.dtype.kind not in "iu" or value.shape not in ((), (cases,)):
-                raise archive.refuse(key, f"one integer or one for each of {cases} cases")
+                raise archive.refuse(key, f"one integer, or one integer for each of {cases} cases")
             arrays[key] = np.broadcast_to(value.astype(np.uint64), (cases,))
     first_arch = instruction.architectures[0]
     default_arch = _DEFAULT_ARCH if _DEFAULT_ARCH in instruction.architectures else first_arch
@@ -293,7 +293,7 @@ def shipped() -> Iterator[Path]:
 def manifest() -> str:
     """Return the manifest of the shipped recordings, from which the levels of evidence are derived.
 
-    It is JSON, one file a line: the instruction of each file, by architecture and location of A.
+    The manifest is JSON with one line per file: its instruction, by architecture and location of A.
     """
     architectures: dict[str, dict[str, dict[str, str]]] = {}
     for path in shipped():

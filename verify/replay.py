@@ -22,7 +22,7 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference between a computed and an expected value of an output, of a word outside D, or of a flag."""
+    """A difference between computed and expected value of an output, of a word outside D, or of a metadata flag."""
 
     #: Position of the output: case, row and column; for a word outside D, its case, lane and column.
     case: int
@@ -34,7 +34,7 @@ class Mismatch:
     #: Reference from which the code differs: the ``"recorded"`` D; the ``"golden model"``; ``"before the
     #: instruction"``, for a changed word outside D; or the ``"metadata rule"``, for a flag.
     reference: str
-    cta: int | None = None  #: CTA that has the word of tensor memory outside D; None for an output
+    cta: int | None = None  #: Index of the CTA with the differing word outside D; None for an output
     is_flag: bool = False  #: Whether the difference is in a flag of undefined metadata; `column` is then the chunk
 
 

@@ -44,7 +44,7 @@ def read_suites(data: bytes, path: Path) -> list[Suite]:
     try:
         root = ElementTree.fromstring(data)
         if root.tag not in ("testsuites", "testsuite"):
-            raise FileError(f"{path} is no JUnit XML (its element is {root.tag})")
+            raise FileError(f"{path} is no JUnit XML (its root element is {root.tag})")
         suites = []
         for suite in root.iter("testsuite"):
             seeds = [each.get("value", "") for each in suite.iterfind("properties/property[@name='seed']")]
@@ -73,11 +73,11 @@ def _case(element: ElementTree.Element) -> Case:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
-        raise ValueError(f"the time is {text}")
+        raise ValueError(f"the time of a test is {text}")
     return value
 
 
-#: Maximum size of a file in bytes, a hundred times the size of the coverage of all datapaths.
+#: Maximum size of a file in bytes: a hundred times the size of a coverage file of all datapaths.
 _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
 #: Name of the test suites that ``sptc prove --junit`` writes.
@@ -109,7 +109,7 @@ class Figure:
 class Proof:
     """Result of ``sptc prove`` for one property."""
 
-    name: str  #: Name of the property, and bit widths of the proof
+    name: str  #: Name of the property, and parameters of the proof
     result: str  #: ``proved``, or the reason why the property is not proved
     seconds: float  #: Duration of the proof
     problem: str = ""  #: Details if the property is not proved
@@ -122,7 +122,7 @@ class Area:
     name: str  #: Name of the datapath
     units: dict[str, str]  #: Unit of each measured quantity
     parts: dict[str, dict[str, float]]  #: Value of each quantity, by part of the datapath
-    sparsity: dict[str, float]  #: Increase of each quantity of a unit by sparsity, in per cent
+    sparsity: dict[str, float]  #: Increase of each quantity of a unit for sparsity, in per cent of a dense unit
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Findings:
     """All results that were read from a folder."""
 
     folder: Path
-    cases: list[Case] = field(default_factory=list)  #: Tests of all test runners; proofs are in `proofs`
+    cases: list[Case] = field(default_factory=list)  #: Tests of all test runners; `proofs` has the proofs
     seeds: set[str] = field(default_factory=set)  #: Seeds of all test runs in the result files
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)

@@ -1,7 +1,7 @@
 """HTML page with the results of a regression: tests, coverage, faults, proofs, area, and missing results.
 
 The page is the template ``report_page.html`` beside this file, filled with the findings. All text that is not markup is
-escaped, so that names and messages cannot inject any.
+escaped, so that names and messages cannot inject markup.
 """
 
 from collections import Counter, defaultdict
@@ -64,7 +64,7 @@ def _printable(value: object) -> object:
 
 
 def _shortened(text: str) -> str:
-    return f"{text[:_LONGEST]}\n[{len(text) - _LONGEST} more letters]" if len(text) > _LONGEST else text
+    return f"{text[:_LONGEST]}\n[{len(text) - _LONGEST} more characters]" if len(text) > _LONGEST else text
 
 
 def _share(part: int, whole: int) -> str:
@@ -75,7 +75,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, colour class and verdict of each section; the verdict is empty if results are missing."""
+    """Yield name, CSS colour class and one-line verdict of each page section; the verdict is empty without results."""
 
     def state(right: bool) -> str:
         return "good" if right else "bad"

@@ -1,7 +1,8 @@
-"""Shards of a campaign: independent comparisons of hardware with the golden model, given by seed and index.
+"""Shards of a campaign: independent comparisons of hardware with the golden model, determined by seed and index.
 
 The plan repeats a rotation over all pairs of formats of all datapaths, in which the datapaths alternate. Each rotation
-takes the next instruction of each pair of formats. Whenever an instruction returns, it has the next distribution.
+takes the next instruction of each pair of formats. Whenever an instruction occurs again, its operands have the next
+distribution.
 """
 
 import threading
@@ -55,7 +56,7 @@ __all__ = [
 
 #: Default back end to compare with the golden model.
 DEFAULT_BACKEND = "rtl"
-#: Default number of tiles per shard: scheduling costs little, and a shard takes a fraction of a second.
+#: Default number of tiles per shard, with which scheduling costs little and a shard takes a fraction of a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
 #: Distribution with values near e_zero, for recordings on a GPU (``sptc gpu record --least``); campaigns do not use it.
@@ -63,7 +64,8 @@ LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
 #: Number of directed steps that a shard adds if coverage is sampled.
 _DIRECTED_STEPS = 1024
-#: Lock of the compiled unit, which only one thread may use at once; a cluster worker may have several threads.
+#: Lock of the compiled model of the unit, which only one thread may use at once; a cluster worker may have several
+#: threads.
 _ENGINE = threading.RLock()
 
 #: Coverage bins that a shard hit, by group: flat bin indices and hit counts.
@@ -150,13 +152,15 @@ class Plan:
     """
 
     seed: int  #: Seed of the campaign
-    architectures: tuple[str, ...] = ()  #: Architectures to test; empty for all with a chosen instruction
-    #: Instructions to test; empty for every ``mma``, and every ``wgmma`` with n = 8; for back end ``tcgen05``, every
-    #: ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that it executes.
+    architectures: tuple[str, ...] = ()  #: Architectures to test; if empty, all that have a chosen instruction
+    #: Instructions to test; if empty, every ``mma`` and every ``wgmma`` with n = 8 or, for back end ``tcgen05``, every
+    #: ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that the module
+    #: executes.
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES  #: Number of tiles per shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
-    #: Whether `instructions` may name ``wgmma`` with any n; if `instructions` is empty, every n is tested.
+    #: Whether ``wgmma`` with any n is tested: `instructions` may then name it, and empty `instructions` include every
+    #: n. If not set, only n = 8 is tested.
     every_n: bool = False
 
     def __post_init__(self) -> None:
@@ -289,7 +293,7 @@ def both(file: Replayable, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tupl
 
 @lru_cache(maxsize=16)
 def _sampler(preset: str) -> StepCoverage:
-    """Return the coverage sampler of this process; its hits are cleared after each shard."""
+    """Return the coverage sampler of this process for a datapath; its hits are cleared after each shard."""
     return StepCoverage(PRESETS[preset])
 
 
@@ -302,8 +306,8 @@ def empty_coverage(preset: str) -> Coverage:
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
     """Compute a shard on hardware and golden model, compare results, and sample coverage on request.
 
-    With coverage, directed steps that occur in no instruction run too. A wrong result of such a step hits a bin that is
-    declared unreachable.
+    If coverage is sampled, the hardware also runs directed steps that occur in no instruction. A wrong result of such a
+    step hits a bin that is declared unreachable.
     """
     file = draw(shard)
     if not sample:

@@ -16,7 +16,8 @@ from .shards import Shard, both, draw
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
 _WORD_BITS = 32
-#: Maximum number of passes over all parts: clearing one part can make another unnecessary. A third pass rarely helps.
+#: Maximum number of passes over all parts of the operands: when one part is cleared, another can become unnecessary. A
+#: third pass rarely helps.
 _PASSES = 3
 
 
@@ -24,7 +25,8 @@ _PASSES = 3
 class Reproducer:
     """A mismatch, reduced to as few tiles and nonzero operands as possible."""
 
-    #: One tile that shows the mismatch, or a few if earlier tiles matter. D is the result of the golden model.
+    #: One tile that shows the mismatch, or several if the mismatch also needs earlier tiles. D is the result of the
+    #: golden model.
     file: Replayable
     mismatch: Mismatch  #: First difference between hardware and golden model
 
@@ -80,7 +82,8 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     yield from (operand.take(needed) for operand, needed in parts)
 
 
-#: Parts of an operand: field, words, lowest bits, width, cleared value, and mask of parts that affect the output.
+#: Parts of an operand: name of its field, index of the word of each part, lowest bit of each part in its word, width of
+#: a part, value of a cleared part, and mask of the parts that affect the output.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 

@@ -40,8 +40,8 @@ class Given:
     """Operands of a batch of tiles, as matrices."""
 
     matrices: MatrixOperands  #: Operands as matrices of codes
-    #: Metadata nibbles for the next sparsity selector in the same registers or tensor memory. None if the instruction
-    #: has only one selector or no metadata.
+    #: Metadata nibbles in the bits of the same registers or tensor memory that the instruction would read with the next
+    #: sparsity selector. None if the instruction has only one selector or no metadata.
     elsewhere: NDArray[np.uint8] | None = None
 
     @property
@@ -135,7 +135,8 @@ def matrices_file(
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
     """Return a register file with other matrices in the memory layout of `file`, a result of :func:`matrices_file`.
 
-    It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws all bits outside the matrices.
+    The new file has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws all bits outside the
+    matrices.
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
@@ -236,7 +237,7 @@ def _wgmma_file(
 
 #: Sets of metadata nibbles to draw from, each with the metadata policy that accepts all of them.
 NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
-#: Share of chunks with stored zeros and nibble 0x0, as libraries write for empty chunks.
+#: Share of chunks with stored zeros and nibble 0x0, as libraries write empty chunks.
 _EMPTY_CHUNKS = 0.25
 #: Distributions that also apply to block scales. With other distributions, scales are never NaN: NaN would hide the
 #: products.
@@ -259,7 +260,7 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Draw consecutive tiles; the number of a tile, from `first` on, selects its distribution from `names`.
+    """Draw consecutive tiles, numbered from `first`; a tile has the distribution ``names[number % len(names)]``.
 
     `names` is a result of :func:`drawn_distributions`, `nibbles` a key of :data:`NIBBLES`.
     """

@@ -33,7 +33,8 @@ _ADDRESSES = ("d", "a", "b")
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
-#: Memory images in the archive by key: attribute of the register file, element type, and axes besides case and CTA.
+#: Memory images in the archive by key: attribute of the register file, element type, and sizes of the axes besides case
+#: and CTA (None: any size).
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 
@@ -56,7 +57,8 @@ class TensorMemoryFile(Replayable):
     scale_input_d: int = 0  #: Exponent e of the factor 2**-e that scales the previous D
     #: Mask of the tensor memory lanes that keep their content instead of D, as in :func:`sptc.tcgen05_mma`.
     disable_output_lane: tuple[int, ...] | None = None
-    #: Mask of the columns of B that are taken as zero, and shift of its columns, as in :func:`sptc.tcgen05_mma`.
+    #: Zero-column mask descriptor: columns of B that are taken as zero, and shift of the columns, as in
+    #: :func:`sptc.tcgen05_mma`.
     zero_column_mask: int | None = None
     arch: str = _DEFAULT_ARCH
     metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.tcgen05_mma`

@@ -1,7 +1,8 @@
 """SystemVerilog testbenches that apply vectors from files to an emitted top, for Icarus Verilog and Verilator.
 
 A testbench is the template ``testbench.sv.jinja`` beside this file, filled with names and widths.
-Icarus 11 supports neither array parameters nor ``break``, and its random numbers differ from those of Verilator.
+The template has no array parameters and no ``break``, which Icarus 11 does not support, and its own random numbers,
+because those of Icarus differ from those of Verilator.
 """
 
 from collections.abc import Sequence

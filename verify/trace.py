@@ -75,7 +75,7 @@ class Step:
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
-    #: Terms in the order of their elements, then the accumulator; integers are not aligned and have only the
+    #: Terms in the order of their elements, then the accumulator. Integers are not aligned: their only term is the
     #: accumulator.
     terms: tuple[Term, ...]
     e_max: int | None  #: Largest exponent, or e_zero; None for integers and if NaN or Inf decides the result
@@ -138,12 +138,12 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 
 
 def special_term(elements: tuple[int, ...]) -> Term:
-    """Return a term without value and alignment, for a step with a result that NaN or Inf determines."""
+    """Return a term without value, exponent and alignment, for a step whose result NaN or Inf decides."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return :attr:`Product.selected` of a tf32 from its two 16-bit halves; None is a half that is not selected."""
+    """Return :attr:`Product.selected` of a tf32 from the numbers of its two halves; None is a half not selected."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
@@ -212,7 +212,7 @@ _FILE = " <- the first step that can explain the D of the file"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return a trace as text: the verdict, and a table for each step of the golden model with differing values."""
+    """Return a trace as text: verdicts, and a table for each golden model step, with differing hardware values."""
     lines = [_verdict(golden, hardware), *file_verdict(golden, file), title]
     for heading, rows, ending in _tables(golden, hardware, file):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -285,7 +285,7 @@ def _tables(
         yield (
             "after the steps",
             [("C", "D", ""), (_code(golden, golden.added), _code(golden, golden.d), "")],
-            ["added under IEEE rules, rounded to nearest even"],
+            ["C is added under IEEE rules; the sum is rounded to nearest even"],
         )
 
 

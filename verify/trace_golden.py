@@ -27,7 +27,7 @@ __all__ = ["golden_traces"]
 def golden_traces(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> Iterator[OutputTrace]:
-    """Yield the trace of every output by tile, row and column, with the numerics `changed` or of the architecture.
+    """Yield the trace of every output by tile, row and column; `changed` replaces the numerics of the architecture.
 
     Tiles have any number of rows and columns; K of the operands is that of one instruction.
     """
@@ -74,7 +74,7 @@ def _metadata(i: Instruction, nibbles: NDArray[np.uint8] | None, element: int) -
 
 
 def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> list[str]:
-    """Return the row of B that each stored element of a row of A is multiplied by."""
+    """Return, as text, the row of B by which each stored element of a row of A is multiplied."""
     if i.granularity is None or i.rule is None or nibbles is None:
         return [str(k) for k in range(i.k)]
     mux = MUX_OF_ARCHITECTURE[arch]

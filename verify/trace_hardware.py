@@ -32,8 +32,8 @@ def hardware_traces(
 ) -> Iterator[OutputTrace]:
     """Yield the trace of every output by tile, row and column, as the datapath of an architecture computes it.
 
-    Operands are those of :func:`~sptc.verify.trace_golden.golden_traces`. `row` is the datapath, if it is already
-    built. Raise a `BackendError` if the datapath lacks a format.
+    `operands` are as for :func:`~sptc.verify.trace_golden.golden_traces`. `row` is the simulated row of the datapath,
+    if it is already built. Raise a `BackendError` if the datapath lacks a format.
     """
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     parts: list[Instruction] = []
@@ -69,7 +69,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the stored elements and the rows of B that belong to one part of an emulated instruction."""
+    """Return the indices of the stored elements and rows of B that `part`, an emulating instruction, computes."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -95,7 +95,7 @@ class _View:
     instruction: Instruction
     part: Instruction
     signals: Signals
-    #: Indices of the stored elements and of the rows of B of `instruction`, by their index in `part`.
+    #: Indices in `instruction` of the stored elements of A and of the rows of B, by their index in `part`.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
     first: int  #: Index of the first stored element of `part` in this step
@@ -144,7 +144,7 @@ class _View:
         """Return the trace record of this step of the hardware."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        elements = list(self.elements)  # in the order of the stored elements of A
+        elements = list(self.elements)  # order in which the products are listed
         pairs = sorted(
             ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
         )
@@ -164,7 +164,7 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return the lane of the metadata decoder for a stored byte, and the index of its unit in the chunk."""
+        """Return the metadata decoder lane of a stored byte, and the index (0 or 1) of its stored unit in the chunk."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
@@ -180,7 +180,7 @@ class _View:
         return int(self.elements[self.first + slot])
 
     def _source(self, byte: int) -> int | None:
-        """Return the index of the byte of B that a stored byte is multiplied by; None if no byte is selected."""
+        """Return the index, in the step, of the byte of B for a stored byte of A; None if no byte is selected."""
         place = selected_byte(self.config, byte, wide=self.part.wide)
         size = 2 if self.config.always_wide or self.config.interleaved else 1
         parts = 2 if self.config.interleaved else 1

@@ -49,7 +49,7 @@ __all__ = ["TracedOutput", "trace", "trace_chain"]
 class TracedOutput:
     """Trace of one output of an instruction, with conversion to text, JSON, HTML and SVG."""
 
-    name: str  #: Instruction with all options that decide its result
+    name: str  #: Name of the instruction with all options that affect its result
     #: Case index, row and column of the output.
     case: int
     row: int
@@ -102,8 +102,8 @@ class TracedOutput:
     def as_svg(self) -> bytes:
         """Draw each step of the golden model's trace as SVG: terms, sum and result, bit by bit.
 
-        The first difference to the hardware and the result of the file are written below. Raise a `BackendError` if
-        matplotlib is not installed.
+        Text below the drawing states the first difference from the hardware, and the result of the file. Raise a
+        `BackendError` if matplotlib is not installed.
         """
         golden, title = self.golden, self.title
         steps = [(step, list(_rows(golden, step))) for step in golden.steps]
@@ -121,7 +121,7 @@ class TracedOutput:
             return drawn(axes.figure)
 
     def _verdicts(self) -> list[str]:
-        """Return what the picture states about the hardware and the recorded result, one sentence for each."""
+        """Return the sentences of the picture that compare the golden model with hardware and recorded result."""
         verdicts = file_verdict(self.golden, self.file)
         if self.hardware is None:
             return verdicts
@@ -246,7 +246,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
-        raise Error(f"{file.name} cannot be traced, because it is computed in {len(recorder.operands)} parts")
+        raise Error(f"{file.name} cannot be traced, because it consists of {len(recorder.operands)} separate products")
     operands = recorder.operands[0]
     tile, row = divmod(row, operands.c.shape[1])  # for a CTA pair, `row` counts the rows of both CTAs
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
@@ -255,7 +255,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     return replace(one, b=one.b[:, :, columns], c=one.c[:, :, columns], scale_b=scale_b)
 
 
-#: Sizes of the parts of the picture in inches.
+#: Sizes in inches: a bit's cell, the space for text on the left and right, the title, and a step's heading.
 _CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
 #: Maximum number of bit positions drawn below the last kept bit.
 _BELOW = 16
@@ -301,7 +301,7 @@ def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
 
 
 def _span(step: Step, rows: list[_Row]) -> tuple[int, int]:
-    """Return the range of bit positions to draw: one above the highest bit, and the lowest."""
+    """Return the limits of the bit positions to draw: one above the highest bit of all rows, and the lowest bit."""
     high = max([int(abs(row.value)).bit_length() for row in rows], default=1) + 1
     below = max([_lowest(row.value) for row in rows], default=0) if step.e_max is not None else 0
     return high, -min(below, _BELOW)

@@ -34,7 +34,7 @@ __all__ = [
     "top_vectors",
 ]
 
-#: Levels of test vectors: ``registers`` (and memory), or the top module with these ports.
+#: Levels of test vectors: ``registers`` (and memory), or the top module whose inputs and outputs the vectors hold.
 LEVELS = ("registers", "warp", "row", "unit")
 #: Ports of the top module of each level, by name of the vectors.
 _PORTS = {
@@ -81,8 +81,10 @@ class Vectors:
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
-    file: Callable[[int], File] | None  #: Register file of a block; None except at level ``registers``
-    block: Callable[[int], Arrays]  #: Vectors of a block by table name, shape (vectors, words)
+    #: Function that returns the register file of a block; None except at level ``registers``.
+    file: Callable[[int], File] | None
+    #: Function that returns the vectors of a block by table name, shape (vectors, words).
+    block: Callable[[int], Arrays]
     blocks: int
 
 

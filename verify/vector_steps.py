@@ -33,7 +33,7 @@ _BITS = 32
 _RULE = 7
 #: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
-#: Maximum number of alignment bits, in excess of the largest F of all architectures, for an exact golden model.
+#: Number of alignment bits beyond the largest F of all architectures up to which the golden model is exact.
 _MORE_ALIGNMENT = 1
 #: Layouts of inputs and outputs by top module.
 _LAYOUTS = {
@@ -51,7 +51,7 @@ def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
-    """Return the numerics of an instruction on a datapath; the architecture determines only the method (emulation).
+    """Return the numerics of an instruction on a datapath; `arch` determines only the method, such as emulation.
 
     Raise an `OperandError` if the datapath does not execute the instruction directly, or the golden model does not
     support the datapath.
@@ -61,7 +61,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
         raise OperandError(f"the datapath {config.name} does not support the formats of {instruction}")
     if arch_numerics.method is Method.EMULATED:
         raise OperandError(
-            f"the datapath of {arch} emulates {instruction} with other instructions, which have vectors of their own"
+            f"the datapath of {arch} emulates {instruction} with other instructions: only those have vectors"
         )
     if config.step_bytes not in _STEP_BYTES:
         steps = " or ".join(map(str, _STEP_BYTES))
@@ -146,7 +146,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
     nibbles = split_nibbles(np.ascontiguousarray(steps[:, words.metadata]).view(np.uint8))[:, :lanes]
     name = instruction.rule.name if instruction.rule else "plain"
     places, delivered, swapped = routes(name, config.mux)
-    # One-hot selects of both kept units of a chunk; 0 if no multiplexer reaches a unit.
+    # One-hot multiplexer selects for both stored units of a chunk; 0 if the multiplexer cannot reach the selected unit.
     selects = (delivered << places << [0, UNITS_PER_CHUNK]).sum(axis=1).astype(np.uint8)[nibbles]
     if swapped.any():
         swaps = swapped[nibbles]

@@ -1,6 +1,6 @@
 """Test vectors for any design of an instruction: random operands from a seed, with expected results.
 
-They are written as register files and arrays, $readmemh files, JSON, or SystemVerilog includes.
+The vectors are written as register files, arrays, $readmemh files, JSON, or SystemVerilog includes.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ class Folder:
 
     @property
     def digests(self) -> dict[str, dict[str, Any]]:
-        """SHA-256 and size of each file, by sorted names."""
+        """SHA-256 and size of each file, by name and sorted by name."""
         files = sorted(self._files.items())
         return {name: {"sha256": file.digest.hexdigest(), "bytes": file.size} for name, file in files}
 
@@ -79,7 +79,7 @@ class Folder:
         return file
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the folder from a text."""
+        """Write a text to a file of the folder."""
         self.open(name).write(text.encode())
 
 
@@ -219,12 +219,12 @@ class VectorRequest:
     #: ``unit``: steps of the emitted row or unit.
     level: str = "registers"
     config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
-    #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None: all in turn.
+    #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None for all in turn.
     distribution: str | None = None
     #: Metadata nibbles: ``legal``; ``software``, with 0x0 for stored zeros as libraries write it; or ``all`` sixteen.
     nibbles: str = "legal"
-    #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which gives the same bits
-    #: several times as fast. The other levels use the golden model.
+    #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
+    #: bits several times faster. The other levels use the golden model.
     backend: str = "golden"
     #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
     #: and number of tiles equal those of the request.
@@ -248,7 +248,7 @@ class VectorRequest:
             drawn_distributions(subject.instruction, self.distribution)
             require_placed(subject, self.arch)
         if (self.level == "registers") != (self.config is None):
-            raise OperandError(f"level {self.level!r} takes {'no' if self.config else 'a'} datapath")
+            raise OperandError(f"level {self.level!r} {'has no' if self.config else 'needs a'} datapath")
         if self.config:
             datapath_numerics(self.config, subject.instruction, self.arch)
         if self.level != "registers" and self.backend != BACKENDS[0]:
@@ -282,7 +282,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
                 for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
                     files.write(name, text)
             write_format(request.format, files, vectors, facts)
-            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes the old files
+            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest would not match the new files
     except OSError as error:
         raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None
     manifest = {**facts, "files": files.digests}

@@ -282,7 +282,7 @@ def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, mon
     np.testing.assert_array_equal(found, sptc.gemm(a, b, backend="native"))
     assert report["errors"]["whole"] == report["errors"]["arithmetic"]
     files = ["--a", "state.pt", "--b", "b.pt"]
-    cli.refuses(*files, message="state.pt holds 'w', 'other.w': --a-tensor must say which one")
+    cli.refuses(*files, message="state.pt holds 'w', 'other.w': --a-tensor must select one of them")
     cli.refuses(*files, "--a-tensor", "v", message="state.pt has no tensor 'v'; it has 'w', 'other.w'")
     monkeypatch.setitem(sys.modules, "torch", None)
     cli.refuses(*files, message="this file needs the package torch: install it with `")

@@ -48,7 +48,7 @@ def test_dictionaries(tmp_path: Path) -> None:
     assert set(open_tensors(tmp_path / "state.pt").names) == {"model.weight", "model.bias", "x"}
     np.testing.assert_array_equal(read_matrix(tmp_path / "state.pt", "model.weight"), weight)
     np.testing.assert_array_equal(read_matrix(tmp_path / "state.pt", "x"), weight[:, 1:])
-    with pytest.raises(FileError, match=r"state\.pt holds '.*', '.*', '.*': a name must say which one$"):
+    with pytest.raises(FileError, match=r"state\.pt holds '.*', '.*', '.*': a name must select one of them$"):
         read_matrix(tmp_path / "state.pt")
     torch.save(torch.nn.Linear(3, 4).state_dict(), tmp_path / "layer.pt")
     assert open_tensors(tmp_path / "layer.pt").names == ("weight", "bias")
@@ -212,7 +212,7 @@ def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch:
     result = read_compressed(path, "cutlass2", "a.weight").compressed
     np.testing.assert_array_equal(result.stored.astype(np.float32), expected.stored)
     np.testing.assert_array_equal(result.nibbles, expected.nibbles)
-    with pytest.raises(FileError, match=r"state\.pt holds the semi-structured tensors 'a\.weight', 'b': name one$"):
+    with pytest.raises(FileError, match=r"holds the semi-structured tensors 'a\.weight', 'b': name one of them$"):
         read_compressed(path, "cutlass2")
     with pytest.raises(OperandError, match="'b' is compressed along its columns, but the product is"):
         read_compressed(path, "cutlass2", "b")

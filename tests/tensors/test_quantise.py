@@ -118,7 +118,7 @@ def test_beyond_the_range() -> None:
         quantise(np.array([[1.0], [-3.0]]), "ue4m3", saturate=False)
     values = np.array([[3.0, -2.0]])
     assert quantise(values, "u8").codes.tolist() == [[255, 0]]
-    with pytest.raises(OperandError, match=r"u8 reaches from 0 to 255: -169\.9.* at row 0, column 1"):
+    with pytest.raises(OperandError, match=r"u8 has the range 0 to 255: -169\.9.* at row 0, column 1"):
         quantise(values, "u8", saturate=False)
 
 

@@ -141,7 +141,7 @@ def test_a_damaged_entry(tmp_path: Path) -> None:
 
 def test_journals_of_other_parameters_or_contents(tmp_path: Path) -> None:
     filled(tmp_path, [0])
-    message = "of other parameters: seed 7, not 8; arch sm_80, not any; tiles 2, not 3$"
+    message = "with other parameters: seed 7, not 8; arch sm_80, not any; tiles 2, not 3$"
     with pytest.raises(FileError, match=message), opened(tmp_path, Plan(seed=8, tiles=3)):
         pass
     with closing(Journal(tmp_path, "campaign")) as journal:
