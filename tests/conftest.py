@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "planted" / "start"))
-import planting  # before any other import of the package, so that the fault named by SPTC_PLANT is planted
+import planting  # must precede all imports of the package, so that it plants the fault that SPTC_PLANT names
 from numpy.typing import NDArray
 from sptc.tests.cost import CostPlugin
 
-# Each fixture imports its names of the package inside the function: tests/dependencies.py then knows which modules a
-# test that uses the fixture needs.
+# Each fixture imports from the package inside its function, so that tests/dependencies.py counts these imports only for
+# tests that use the fixture.
 
 #: Names of all modules that are loaded after `import sptc`, before the first test.
 _LOADED: set[str] = set()
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell sets this for background jobs
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell lets background jobs ignore SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.register_profile("quick", max_examples=25)
     hypothesis.settings.register_profile("regression", max_examples=150)
@@ -61,9 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
 _FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
-@pytest.hookimpl(tryfirst=True)  # runs before pytest deselects the tests of other tiers
+@pytest.hookimpl(tryfirst=True)  # this hook must run before pytest deselects the tests of other tiers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep n evenly spread cases of a test marked ``quick_cases(n)`` in the quick tier. The regression runs all."""
+    """In the quick tier, keep n evenly spread cases of a test marked ``quick_cases(n)``; the regression runs all."""
     items.sort(key=lambda item: _place(f"{item.path.parent.name}/{item.path.name}"))
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -93,7 +93,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (said := session.config.getoption("--rooms")) is None:
         return
     loaded = sys.modules.keys() - _LOADED
-    from sptc.tests.dependencies import rooms_of_modules  # not before `loaded`: it loads subpackages
+    from sptc.tests.dependencies import rooms_of_modules  # imported after `loaded`, as it loads subpackages
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
         print(f"\nloaded subpackages that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
@@ -152,7 +152,8 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
     """Yield the name and the register file of each set in the complete recordings, of which the package ships a subset.
 
-    Keys of the archives are SET|SELECTOR|DISTRIBUTION|OPERAND. README.md has a table of the instruction of each SET.
+    The key of each array is SET|SELECTOR|DISTRIBUTION|OPERAND. README.md of the recordings lists the instruction of
+    each SET.
     """
     folder: Path | None = request.config.getoption("--recordings")
     if folder is None:

@@ -92,8 +92,8 @@ class CostPlugin:
             self._cost.processes = _processor_seconds()
             session.config.workeroutput["cost"] = asdict(self._cost)
         else:
-            # In a run with workers, the child processes are workers, which have reported their own cost. In a run
-            # without, they are compilers and tools that tests have started.
+            # In a run with workers, the child processes are workers, which have reported their own cost. Without
+            # workers, they are compilers and tools that tests have started.
             is_alone = not self._cost.processes
             self._cost.processes += _processor_seconds() if is_alone else sum(os.times()[:2])
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def report(cost: Cost, *, is_quick: bool) -> Iterable[str]:
         over |= {name: seconds for name, seconds in cost.tests.items() if seconds > MOST_OF_TEST}
         over |= {"the quick tier": cost.processes} if cost.processes > MOST_OF_TIER else {}
     if over:
-        limits = f"a quick test {MOST_OF_TEST:g}, a shared fixture {MOST_OF_SHARED:g}, the quick tier {MOST_OF_TIER:g}"
+        limits = f"quick test {MOST_OF_TEST:g}, shared fixture {MOST_OF_SHARED:g}, whole quick tier {MOST_OF_TIER:g}"
         yield f"over budget (the limits are: {limits})"
         yield from (f"{seconds:8.1f} {name}" for name, seconds in Counter(over).most_common())
 

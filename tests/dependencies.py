@@ -19,12 +19,12 @@ from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, 
 __all__ = ["EVERYTHING", "digest_of", "needs", "rooms_of_modules"]
 
 TESTS = ROOT / "tests"
-#: Words in a test that starts a program, which could import anything.
+#: A test with one of these words counts as starting a program, which could import any subpackage.
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
-#: Words in a test that reads files outside all subpackages.
+#: A test with one of these words counts as reading files outside all subpackages.
 _READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
-#: Words in a test that depends on comments or docstrings. The docstring of a property is the statement that `sptc
-#: prove` prints.
+#: A test with one of these words counts as depending on comments or docstrings. The docstring of a property is the
+#: statement that `sptc prove` prints.
 _READS_DOCSTRINGS = ("module.__doc__", ".statement", *_READS_FILES)
 #: Name for files outside all subpackages: pages, scripts, benchmarks.
 _OUTSIDE = "outside"
@@ -32,7 +32,7 @@ _OUTSIDE = "outside"
 _DATA = {"isa": ("recordings",), "cli": ("fusesoc",)}
 #: Subpackages that another subpackage imports by module names in a table (`api/backends.py`), not by import statements.
 _BY_NAME = {"api": {"sim/engine", "native"}}
-#: All subpackages, and files outside all subpackages.
+#: Dependencies of a test that could read every file: all subpackages, and the files outside all of them.
 EVERYTHING = frozenset({*MAY_IMPORT, _OUTSIDE})
 #: Files that determine what is installed, or how tests run.
 _ALWAYS = ("pyproject.toml", "setup.py", "tests/conftest.py", "tests/dependencies.py", "errors.py", "__init__.py")
@@ -76,14 +76,14 @@ def modules(file: Path) -> list[Path]:
 
 
 def _helpers(parts: list[str]) -> Iterator[Path]:
-    """Yield the files of a module in `tests/`. The last part of `parts` may be a name in the module."""
+    """Yield the files of a module in `tests/`. The last of `parts` may be a name that the module defines."""
     for place in (TESTS.joinpath(*parts), TESTS.joinpath(*parts[:-1])):
         yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists())
 
 
 def _rooms(name: str) -> set[str]:
     """Return the subpackages of an imported name. A public name of `sptc` belongs to the subpackages that define it.
-    Errors belong to none.
+    Errors and the version belong to the root, "".
     """
     room = charged(name)
     if room in MAY_IMPORT and room:
@@ -100,7 +100,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _of_fixtures(texts: Iterable[str]) -> list[str]:
-    """Return what tests/conftest.py imports at module level, and in those of its fixtures that the texts mention."""
+    """Return the names that tests/conftest.py imports at module level, and in each fixture that the texts mention."""
     text = (TESTS / "conftest.py").read_text(encoding="utf-8")
     kept = [
         node
@@ -124,7 +124,7 @@ def _reached(room: str) -> frozenset[str]:
 
 
 def _files(rooms: frozenset[str], file: Path) -> Iterator[Path]:
-    """Yield the files of subpackages, and the files in the folder of a test that are not tests."""
+    """Yield the files of subpackages, helpers in the folder of a test, and the files on which every test depends."""
     yield from (ROOT / name for name in _ALWAYS)
     yield from (path for path in _below(file.parent) if file.parent != TESTS and not path.name.startswith("test_"))
     for room in rooms - {_OUTSIDE, ""}:

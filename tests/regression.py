@@ -58,7 +58,7 @@ class Outcome:
     passed: int  #: Number of tests that passed
     failed: list[str]  #: Names of the tests that failed, or the reason why the file did not run
     skipped: dict[str, str]  #: Reason for each skipped test
-    seconds: float  #: Duration
+    seconds: float  #: Duration in seconds
     seed: int  #: Seed of the random tests
     sources: str  #: Digest returned by :func:`stamp`
 

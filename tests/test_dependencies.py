@@ -31,7 +31,7 @@ def test_needed_subpackages() -> None:
         assert needs(TESTS / file) - {""} == {*rooms.split()}, file
     assert needs(TESTS / "hostile" / "test_kills.py") == EVERYTHING - {"outside"}
     assert needs(TESTS / "test_house.py") == needs(TESTS / "cli" / "test_instructions.py") == EVERYTHING
-    names = ["sptc", "sptc.isa.formats", "sptc.sim", "sptc.sim.engine.steps", "numpy"]  # sim: only a docstring
+    names = ["sptc", "sptc.isa.formats", "sptc.sim", "sptc.sim.engine.steps", "numpy"]  # sptc.sim has no code
     assert rooms_of_modules(names) == {"isa", "sim/engine"}
 
 

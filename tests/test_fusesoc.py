@@ -104,7 +104,7 @@ def test_the_example_computes(tmp_path: Path) -> None:
     compile_library(verilog, "mine", {"mine.cpp": DRIVER}, tmp_path / "mine.so", optimisation=("-O0",))
     run = ctypes.CDLL(str(tmp_path / "mine.so")).run
     run.restype = ctypes.c_uint32
-    assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 * 2 + 1 = 17
+    assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 * 2 + 1 = 17 as f32
 
 
 def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> None:

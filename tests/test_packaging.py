@@ -16,7 +16,7 @@ import sptc
 
 try:
     import tomllib
-except ImportError:  # on Python 3.10, where package `build` installs tomli
+except ImportError:  # Python 3.10 has no tomllib; package `build` installs tomli there
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]

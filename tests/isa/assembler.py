@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-#: Opcode with qualifiers, and the operands after it.
+#: A line of PTX: the opcode with its qualifiers, and the operands.
 Line = tuple[str, str]
 
 _NAMES = {32: "f32 s32 tf32", 16: "f16 bf16", 8: "e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8", 4: "s4 u4"}
@@ -35,7 +35,7 @@ def ptxas() -> Path:
 
 
 def accepted(lines: list[Line], target: str, folder: Path) -> set[int]:
-    """Return the indices of the lines that the assembler accepts for a target, after removal of those it rejects."""
+    """Assemble lines for a target, without those that the assembler rejects, and return the indices of the others."""
     head = _HEAD.format(target=target)
     left = list(range(len(lines)))
     source = folder / "kernel.ptx"
@@ -70,7 +70,7 @@ def mma_lines() -> Iterator[Line]:
 
 
 def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = False, stype: str = "") -> Iterator[Line]:
-    """Yield one line, unless its operands need too many registers."""
+    """Yield one line of ``mma`` if each of its operands fills 1 to 16 whole registers per lane."""
     a, b, d, c, qualifiers = types
     packed = any("kind::mxf4" in word for word in qualifiers)
     bits_a, bits_b = (4 if packed else _BITS[str(name)] for name in (a, b))
@@ -97,7 +97,7 @@ def wgmma_lines() -> Iterator[Line]:
 
 
 def tcgen05_lines(cta: int) -> Iterator[Line]:
-    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or for a pair, which a kernel cannot mix."""
+    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or for a pair. No kernel may have both."""
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
     usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
     collectors = ("", *(f"collector::{usage}" for usage in usages))

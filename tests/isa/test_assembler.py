@@ -27,10 +27,10 @@ OF_TENSOR_MEMORY = tuple(f"sm_{number}{suffix}" for number in (100, 103, 110) fo
 OF_SM_120 = tuple(f"sm_{number}{suffix}" for number in (120, 121) for suffix in "af")
 #: Lines that only the package accepts: pattern of the opcode, targets, and the reason.
 TAKEN_HERE = [
-    ("wgmma", ("sm_90",), "the package takes sm_90 as the name of the chip, like sm_90a"),
-    ("tcgen05", CHIPS[1:4], "the package takes the name without suffix like that with suffix a"),
-    (r"mma.*(kind|e4m3|e5m2)", CHIPS[4:], "the package takes the name without suffix like that with suffix a"),
-    (r"mma.*scale_vec::4X.*ue8m0", OF_SM_120, "new in PTX ISA 9.1, and this assembler supports 9.0"),
+    ("wgmma", ("sm_90",), "the package accepts sm_90 as a name of the same chip as sm_90a"),
+    ("tcgen05", CHIPS[1:4], "the package treats a target without suffix like the one with suffix a"),
+    (r"mma.*(kind|e4m3|e5m2)", CHIPS[4:], "the package treats a target without suffix like the one with suffix a"),
+    (r"mma.*scale_vec::4X.*ue8m0", OF_SM_120, "the qualifiers are new in PTX ISA 9.1, and this assembler has 9.0"),
 ]
 #: Lines that only the assembler accepts: pattern of the opcode, targets, and the reason.
 TAKEN_THERE = [

@@ -38,8 +38,8 @@ def invalid(decode: Callable[..., object], *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """The printed fields of a valid descriptor encode the same value. For 64 random bits, some field has an error
-    exactly if they cannot be decoded.
+    """The printed fields of a valid descriptor encode the same value. In a random 64-bit value, some field has an error
+    exactly if the value cannot be decoded.
     """
     del case
     for _ in range(COUNT // 2):
@@ -57,7 +57,8 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         base = printed["base offset"].meaning
         number = int(base.partition(" row ")[2][:1] or 0)
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
-        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # without base offset: it may have no effect
+        # The base offset is zero: without swizzle, another one is an error of its field, although it can be decoded.
+        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)
         fields = shared_fields(bits, family)
         assert_partition(fields, 64, bits)
         assert any(field.problem for field in fields) == invalid(decode_descriptor, bits, family), hex(bits)
@@ -86,8 +87,8 @@ def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> 
             wrong = value ^ 1 << int(rng.integers(32))
             fields = instruction_fields(wrong, opcode)
             assert_partition(fields, 32, wrong)
-            # Not every invalid descriptor has a field with an error: some errors concern two fields, types that cannot
-            # be mixed and N of a transposed B.
+            # An invalid descriptor may have no field with an error, since some errors concern two fields: types that
+            # cannot be mixed, or an N that a transposed B cannot have.
             if any(field.problem for field in fields):
                 assert invalid(idesc.decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
 

@@ -22,7 +22,7 @@ DTYPES = {
     "e2m3": ml_dtypes.float6_e2m3fn, "e2m1": ml_dtypes.float4_e2m1fn, "ue8m0": ml_dtypes.float8_e8m0fnu,
     "ue4m3": ml_dtypes.float8_e4m3fn,
 }  # fmt: skip
-#: Width in bits of formats that are narrower than their type in the library.
+#: Width in bits of formats that are narrower than their type in numpy or ml_dtypes.
 BITS = {"tf32": 19, "e3m2": 6, "e2m3": 6, "e2m1": 4, "ue4m3": 7}
 
 
@@ -45,7 +45,7 @@ def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_code_is_decoded_as_by_the_library(name: str, rng: np.random.Generator) -> None:
-    """All codes of a format are decoded as by numpy or ml_dtypes; of f32, those at both ends, and random codes."""
+    """Every code is decoded as by numpy or ml_dtypes. For f32, random codes and those near 0 and Inf are tested."""
     record, dtype = FORMATS[name], np.dtype(DTYPES[name])
     assert record.bits == BITS.get(name, 8 * dtype.itemsize)
     codes = np.arange(1 << min(record.bits, 20))
@@ -80,7 +80,7 @@ TF32 = {0b1110, 0b0100}
 LEGAL = {"plain": PLAIN, "ordered": ORDERED, "tf32": TF32, "wgmma": PLAIN, "tcgen05": TCGEN05}
 SECTIONS = {"plain": "9.7.14.6.1", "ordered": "9.7.14.6.1", "tf32": "9.7.14.6.1", "wgmma": "9.7.15.6.1"}
 
-# Each plain nibble, and the nibble after the exchange for two 3:1 multiplexers.
+# Each nibble that the plain rule defines, and the nibble after the exchange of slots that 3:1 multiplexers may need.
 MUX3 = {
     0b0001: 0b0100, 0b0010: 0b1000, 0b0011: 0b1100, 0b0100: 0b0100, 0b0110: 0b0110, 0b0111: 0b1101,
     0b1000: 0b1000, 0b1001: 0b1001, 0b1011: 0b1110, 0b1100: 0b1100, 0b1101: 0b1101, 0b1110: 0b1110,
@@ -114,8 +114,8 @@ def test_indices_of_a_nibble_and_granularities() -> None:
 
 
 def test_swapped_slots_fit_the_multiplexers() -> None:
-    """After the exchange, slot 0 reads units 0 to 2 and slot 1 reads units 1 to 3. Reachable pairs are not
-    exchanged.
+    """After the exchange, slot 0 reads units 0 to 2 and slot 1 reads units 1 to 3. Units that are
+    reachable without an exchange are not exchanged.
     """
     assert set(MUX3) == PLAIN
     for value, expected in MUX3.items():

@@ -39,7 +39,7 @@ def test_maps_cannot_be_written() -> None:
 
 
 # Row and column of element a_i, from PTX ISA 9.7.14.5. A sparse A (9.7.14.6.2.1 to .8) has its stored elements at the
-# positions of a dense A with half of the K.
+# positions of a dense A with half the K.
 
 
 def _halves(i: Index, g: Index, low: list[range]) -> Index:
@@ -72,7 +72,9 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
 
 
 def test_a_against_the_manual() -> None:
-    """A equals the formulas of PTX ISA 9.7.14.5. In wgmma, each warp has sixteen rows in this order (9.7.15.5.1.1)."""
+    """The map of A equals the formulas of PTX ISA 9.7.14.5. In wgmma, each warp has sixteen rows in this order
+    (9.7.15.5.1.1).
+    """
     for instruction in EVERY:
         fragment = a_fragment(instruction)
         stored_k = instruction.k // 2 if instruction.sparse else instruction.k
@@ -85,7 +87,7 @@ def test_a_against_the_manual() -> None:
         assert (fragment.columns.reshape(row.shape) == column).all()
 
 
-# By K and container bits: row of element b_i. In the manual's figures, each of four registers has 8 rows for 16-bit
+# Row of element b_i, by K and container bits. In the manual's figures, each of four registers has 8 rows for 16-bit
 # elements, 4 for tf32, 16 for 8-bit and 32 for 4-bit elements.
 B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
     (16, 8): lambda i, t: t * 4 + i,
@@ -116,8 +118,8 @@ def test_b_against_the_manual() -> None:
 
 
 def test_accumulator_against_the_manual() -> None:
-    """The registers of a thread hold, for every eight columns, two adjacent elements of row g and two of row g + 8. Two
-    f16 share a register.
+    """For every eight columns, the registers of a thread hold two adjacent elements of row g (the manual's groupID) and
+    two of row g + 8. Two f16 share a register.
     """
     for instruction in EVERY:
         halves = (0, 8) if instruction.m > 8 else (0,)
@@ -136,28 +138,28 @@ SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64,
 
 
 def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, int] | None:
-    """Return row and first logical column of the nibble at bit 4 * position of a lane; None if the lane is not
-    selected.
+    """Return row and first logical column of the nibble at bit 4 * position of a lane's metadata register. Return None
+    if sparsity selector f does not select the lane.
 
-    The four lanes of a quad have the metadata of rows g and g + 8; f is the sparsity selector.
+    The four lanes of quad g have the metadata of rows g and g + 8.
     """
     (g, quad), width = divmod(lane, 4), {32: 2, 4: 8}.get(bits, 4)
     upper, within = divmod(position, 4)
     match k, bits:
-        case (16, 16) | (8, 32):  # one lane of the quad
+        case (16, 16) | (8, 32):  # f selects one lane of the quad
             return (g + 8 * upper, width * within) if quad == f else None
-        case (32, 16) | (16, 32):  # a pair of lanes, each with half of the columns
+        case (32, 16) | (16, 32):  # f selects two lanes, each with half of the columns
             return (g + 8 * upper, width * (4 * (quad % 2) + within)) if quad // 2 == f else None
-        case (32, 8) | (64, 4):  # a pair of lanes, each with one row
+        case (32, 8) | (64, 4):  # f selects two lanes, each with one row
             return (g + 8 * (quad % 2), width * position) if quad // 2 == f else None
-        case (64, 8) | (128, 4):  # two pairs of lanes, each with half of the columns
+        case (64, 8) | (128, 4):  # all lanes are selected; each lane has half of the columns of a row
             return g + 8 * (quad % 2), width * (8 * (quad // 2) + position)
     raise AssertionError((k, bits))
 
 
 @lru_cache
 def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return a map from (thread, low bit) to (row, first logical column)."""
+    """Return row and first logical column of every metadata nibble, by its thread and low bit."""
     table = {}
     for thread, position in product(range(threads), range(8)):
         place = _place(k, bits, thread % 32, position, f)
@@ -180,7 +182,9 @@ def test_metadata_against_the_table() -> None:
 
 
 def test_scales_of_the_manuals_example() -> None:
-    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: upper two bytes of lanes 2 and 3 for A, and of lane 3 for B."""
+    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: the scales are the upper two bytes, for A in lanes 2 and 3 of each
+    quad, and for B in lane 3.
+    """
     instruction = parse(
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
     )

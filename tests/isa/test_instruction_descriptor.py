@@ -61,8 +61,8 @@ def test_round_trip(text: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_whatever_decodes_encodes_to_the_same_bits(text: str) -> None:
-    """Descriptors that differ from a valid one by one or two bits are rejected, or decode to options that encode
-    them.
+    """A descriptor that differs from a valid one in one or two bits is rejected, or is decoded to options that encode
+    the same bits.
     """
     opcode = parse_opcode(text)
     valid = encode(opcode, InstructionDescriptor(instruction=next(instructions_of(opcode))))
@@ -93,7 +93,8 @@ def _first(text: str, **wanted: object) -> tuple[Opcode, InstructionDescriptor]:
     raise AssertionError(wanted)
 
 
-# Opcode, type or shape of the instruction, inverted bits, and part of the message.
+# Rejected descriptors: opcode, type or shape of an instruction, bits that are inverted in its descriptor, and part of
+# the message.
 REFUSED = [
     (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
     (f"{SP}.kind::f16", {}, 1 << 3, r"enables saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
@@ -159,8 +160,8 @@ def test_options_that_cannot_be_encoded() -> None:
 #: Defined bits of the zero-column mask: four start counts, four first spans, flag, skip span, use span and shift.
 DEFINED = {*range(36), 39, *range(40, 62)}
 
-#: Examples of the manual by M: start counts, first spans, and masks as printed, with the lowest column last. The skip
-#: span is 2 and the use span is 3, so the masks repeat after seven columns.
+#: The manual's zero-column masks by M: start counts, first spans, and masks as printed, with the lowest column last.
+#: The skip span is 2 and the use span is 3, so the masks repeat after seven columns.
 PRINTED = {
     128: ((0,), (0,), ["11100001110000"]),
     64: ((0, 0), (1, 0), ["11100001110000111", "000011100001110000"]),
@@ -209,7 +210,7 @@ def test_reserved_bits() -> None:
 
 @pytest.mark.parametrize("m", [32, 64, 128])
 def test_zeros_follow_columns_in_turn(m: int, rng: np.random.Generator) -> None:
-    """Each part of N has its own mask, which starts inside its first span of used columns or of zeros."""
+    """Each part of N has a mask of alternating spans of used columns and of zeros. It starts inside the first span."""
     parts = 128 // m
     for _ in range(40):
         n = int(rng.choice([64, 128, 256]))

@@ -116,7 +116,7 @@ def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
         assert parse(".".join([family, *ordered])) == instruction, ordered
 
 
-# By K and container: granularity, stored K, chunks of a row, sparsity selectors
+# Properties by K and container: granularity, stored K, chunks per row, number of sparsity selectors
 PROPERTIES = {
     (16, "16-bit"): ("2:4", 8, 4, 4), (32, "16-bit"): ("2:4", 16, 8, 2), (8, "tf32"): ("1:2", 4, 4, 4),
     (16, "tf32"): ("1:2", 8, 8, 2), (32, "8-bit"): ("2:4", 16, 8, 2), (64, "8-bit"): ("2:4", 32, 16, 1),
@@ -178,7 +178,7 @@ E2M1, NVF4 = "f32.e2m1.e2m1.f32", "kind::mxf4nvf4"
 MXF4_TAKES = r"'\.kind::mxf4' takes '\.scale_vec::2X' with '\.ue8m0'\."
 SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4nvf4'\.$"
 
-# Text of the instruction, beginning of the message, and part of the message that lists accepted values.
+# Invalid instructions: text, beginning of the message, and another part of the message, mostly the accepted values.
 MALFORMED = [
     # errors of opcodes and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),

@@ -45,14 +45,15 @@ def test_sequences_that_are_defined() -> None:
     sequence.wait_group(0)
     sequence.read(*second)
     sequence.end()
-    # Multiplications of one shape may share an accumulator and A, and registers that they do not use may be written.
+    # Without a fence in between, multiplications of one shape may share an accumulator and A, and registers that they
+    # do not use may be written.
     sequence = begun(A)
     sequence.mma_async(MMA, D, A)
     sequence.write("other")
     sequence.mma_async(MMA, D)
     sequence.commit_group()
     sequence.fence()
-    sequence.mma_async(WIDER, D)  # another shape, which needs the fence
+    sequence.mma_async(WIDER, D)  # needs the fence, because the shape differs
     sequence.commit_group()
     sequence.commit_group()
     sequence.wait_group(0)
@@ -69,7 +70,7 @@ def test_sequences_that_are_defined() -> None:
         sequence.fence_proxy()
         sequence.wait_group(0)
     sequence.write_shared("three")
-    sequence.mma_async(MMA, D, shared=["one"])  # buffer "three" is unfenced, but not read
+    sequence.mma_async(MMA, D, shared=["one"])  # no proxy fence follows the write of "three", which is not read
     sequence.commit_group()
     sequence.wait_group(0)
     sequence.end()
@@ -90,8 +91,8 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
     "accumulator as a": (begun, [("mma_async", MMA, ["e0", "e1", "e2", "e3"], D)], ACCUMULATED),
     "read before commit": (begun, [("read", "d0")], IN_FLIGHT.format(4, "d0", "read", "commit_group")),
     "read before wait": (begun, [COMMIT, ("read", "d1")], IN_FLIGHT.format(5, "d1", "read", "wait_group")),
-    "waited for too few": (begun, [COMMIT, ("wait_group", 1), ("read", "d1")],
-                           IN_FLIGHT.format(6, "d1", "read", "wait_group")),
+    "wait for too few groups": (begun, [COMMIT, ("wait_group", 1), ("read", "d1")],
+                                IN_FLIGHT.format(6, "d1", "read", "wait_group")),
     "a overwritten": (lambda: begun(A), [COMMIT, ("write", "a0")], IN_FLIGHT.format(5, "a0", "written", "wait_group")),
     "read without a fence": (begun, [COMMIT, ("wait_group", 0), ("read", "d0"), MULTIPLY],
                              "call 7: register 'd0' was read in call 6, and no wgmma.fence came between"),

@@ -12,7 +12,7 @@ EVERY = every_matrix_move()
 
 Index = NDArray[np.intp]
 
-# All forms in the syntax of PTX ISA 9.
+# All forms of ldmatrix and stmatrix in the syntax of PTX ISA 9.
 SYNTAX = [
     *(f"ldmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16" for n in (1, 2, 4) for trans in ("", ".trans")),
     *(f"ldmatrix.sync.aligned.m16n16.x{n}.trans.shared.b8" for n in (1, 2)),
@@ -36,7 +36,7 @@ def test_every_form_parses_in_every_spelling() -> None:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_a_map_is_one_to_one(move: MatrixMove) -> None:
-    """Matrices use consecutive registers. A 16x16 matrix uses two registers."""
+    """Each element has one position. Matrices use consecutive registers, and a 16x16 matrix uses two of them."""
     where = matrix_move_map(move)
     shape = (32, move.registers, 32 // move.container_bits)
     assert where.matrices.shape == where.rows.shape == where.elements.shape == where.row_low_bits.shape == shape
@@ -57,7 +57,7 @@ def test_maps_cannot_be_written() -> None:
             index[...] = 0
 
 
-# Layouts of CuTe's copy traits: (shape, stride) of each digit of the thread or of the value, the lowest digit first.
+# Layouts of CuTe's copy traits: (size, stride) of each digit of the thread or of the value, the lowest digit first.
 # The sum of digits times strides is a bit position in the tile. The address layout maps each lane to the row whose
 # address it provides.
 
@@ -73,17 +73,17 @@ def _cute(index: Index, digits: list[tuple[int, int]]) -> Index:
 def test_every_map_against_cute(move: MatrixMove) -> None:
     """Every byte of every register is at the position in the tile that CuTe's layout gives."""
     address, thread, shuffle = [(8 * move.matrices, 128)], [(4, 256), (8, 8)], None
-    if move.shape == "m16n16":  # SM100_U8x8_LDSM_T and SM100_U8x16_LDSM_T
+    if move.shape == "m16n16":  # CuTe's SM100_U8x8_LDSM_T and SM100_U8x16_LDSM_T
         address = [(2, 128), (2, 1024), (4, 256), (2, 2048)]
         value = [(8, 1), (2, 128), (2, 64), (2 * move.matrices, 1024)]
         # CuTe's copy puts bytes 0 and 1 of both registers into the first register: byte b of register i becomes byte 2
         # * i + b % 2 of register b // 2.
         shuffle = [4 * (b // 2) + 2 * i + b % 2 for i, b in product(range(2), range(4))]
-    elif move.shape == "m16n8":  # SM100_U8x4_STSM_T, SM100_U8x8_STSM_T and SM100_U8x16_STSM_T
+    elif move.shape == "m16n8":  # CuTe's SM100_U8x4_STSM_T, SM100_U8x8_STSM_T and SM100_U8x16_STSM_T
         value = [(8, 1), (2, 128), (2, 64), (move.matrices, 1024)]
-    elif move.transposed:  # SM75_U16x2_LDSM_T and its variants
+    elif move.transposed:  # CuTe's SM75_U16x2_LDSM_T and its variants
         thread, value = [(4, 256), (8, 16)], [(16, 1), (2, 128), (move.matrices, 1024)]
-    else:  # SM75_U32x1_LDSM_N, SM90_U32x1_STSM_N, SM100_SU4_DU8x16_x1_LDSM_N and their variants
+    else:  # CuTe's SM75_U32x1_LDSM_N, SM90_U32x1_STSM_N, SM100_SU4_DU8x16_x1_LDSM_N and their variants
         thread, value = [(32, 32)], [(32, 1), (move.matrices, 1024)]
     where = matrix_move_map(move)
     # Lane that provides the address of each row of the tile.

@@ -26,8 +26,8 @@ def recorded() -> dict[str, Any]:
 
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_every_address_equals_the_recorded_one(matrix: str, recorded: dict[str, Any]) -> None:
-    """The address of each row and k equals the recorded one, for four swizzles with eight pairs of offsets, and for
-    further base offsets and starts.
+    """The address of each element equals the recorded one, for four swizzles with eight pairs of offsets each, and for
+    further base offsets and start addresses.
     """
     _, bits, major = matrix.split(".")
     seen = set()
@@ -45,7 +45,7 @@ def test_every_address_equals_the_recorded_one(matrix: str, recorded: dict[str, 
 
 
 def swizzled(address: int, swizzle: str, base_offset: int) -> int:
-    """Apply the swizzle as the PTX manual defines it, bit by bit."""
+    """Return a swizzled address, by the bits that the PTX manual XORs for each swizzle."""
     row = (address >> 7) - base_offset
     if swizzle == "128B with 32B atoms":
         return address ^ (row & 3) << 5

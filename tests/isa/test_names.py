@@ -41,8 +41,8 @@ def test_a_text_names_one_instruction(text: str, arch: str | None, name: str) ->
 
 
 def test_ordered_metadata_is_preferred() -> None:
-    """Of instructions with equal numerics, that with ordered metadata is chosen. A text for instructions with different
-    numerics on a target is an error.
+    """If instructions with equal numerics match a text, the one with ordered metadata is chosen. If instructions with
+    different numerics match, the text is rejected.
     """
     for i in every_instruction():
         if i.sparse == "sp" and i.family == "mma":

@@ -99,7 +99,7 @@ def test_an_ellipsis_stands_for_registers() -> None:
 
 
 SHORT, PAIR = "{r0, r1, r2, r3}", "{r8, r9}"
-#: Lists of operands by opcode, and whether the assembler accepts each.
+#: Lists of operands by opcode, and whether the assembler accepts each list.
 ANSWERS = {
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": {
         f"{SHORT}, d0, d1, p, 1, 1, 0, 0": True, f"{SHORT}, d0, d1, 1, -1, 1, 1, 0": True,
@@ -141,7 +141,7 @@ def test_operand_lists_of_the_assembler() -> None:
                 roles(pasted(f"{opcode} {operands};"))
 
 
-#: Function that yields valid lines of each family, and number of different lists of operand roles.
+#: By family: function that yields valid lines, and number of different lists of operand roles in these lines.
 FORMS: dict[str, tuple[Callable[[], list[Line]], int]] = {
     "mma": (lambda: [*dict(mma_lines()).items()], 4),
     "wgmma": (lambda: [line for line in dict(wgmma_lines()).items() if ".m64n8k" in line[0]], 6),

@@ -23,7 +23,7 @@ EVERY = {
     (i.family, bool(i.sparse), i.shape, i.container_bits, i.low_bit(i.a), i.d.bits, i.scale_size): i
     for i in every_instruction() if i.family == "mma" or i.n in (8, 24, 256)
 }.values()  # fmt: skip
-#: One instruction of each opcode, number of rows and width of A and D, with equal types of A and B and with others.
+#: One instruction of each opcode, number of rows and width of A and D, with A and B of equal and of different types.
 TCGEN05 = {
     (opcode, i.m, i.a.bits, i.a == i.b, i.d.bits): (opcode, i)
     for opcode in every_opcode() for i in instructions_of(opcode)
@@ -32,7 +32,7 @@ TCGEN05 = {
 
 
 def words_of(place: OperandPlacement, held: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Read every element at its stated position: lane, word and bit."""
+    """Read every element of an operand from the lane, word and bit that its placement states."""
     mask = np.uint32((1 << place.bits) - 1)
     return held[place.lanes, place.words] >> place.low_bits.astype(np.uint32) & mask
 
@@ -49,7 +49,7 @@ def assert_every_bit_once(place: OperandPlacement) -> None:
 
 
 def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> None:
-    """Check that the printed formulas give the index arrays."""
+    """Check that the formulas that are printed for an operand give its index arrays."""
     row, column = np.indices(place.shape)
     names = dict(zip(place.indices, (row, column), strict=True))
     known = {"lane": place.lanes, "column": place.words, "byte": place.words, "low bit": place.low_bits, **names}
@@ -117,7 +117,7 @@ def test_scales_are_read_at_their_placement(rng: np.random.Generator) -> None:
 
 
 def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
-    """The descriptor with the offsets of the printed note addresses each element at the byte of its placement."""
+    """A descriptor with the offsets that the note states addresses each element at the byte of its placement."""
     for i in (i for i in EVERY if i.family == "wgmma"):
         smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
         for place in placements(i).operands:

@@ -1,4 +1,4 @@
-"""SASS names of instructions: the package's naming rule equals the assembler's output, from PTX to SASS and back."""
+"""SASS names of instructions: the package finds the assembler's name for each PTX text, and each text by its name."""
 
 import csv
 from pathlib import Path

@@ -58,7 +58,7 @@ def test_every_swizzle_and_major(text: str) -> None:
 
 
 def test_offsets_of_random_tiles(rng: np.random.Generator) -> None:
-    """Formulas are right for any offsets, start and base offset, even if elements overlap."""
+    """The printed formulas are right for any offsets, start and base offset, even if elements overlap."""
     for _ in range(20):
         i, opcode = parsed(TEXTS[int(rng.choice([0, 3]))])
         swizzle = str(rng.choice(["none", "32B", "64B", "128B"]))

@@ -104,8 +104,8 @@ INTEGER_COLUMNS = {1: (8, 16, 24, *range(32, 257, 16)), 2: tuple(range(32, 257, 
 
 
 def test_shapes() -> None:
-    """Shapes equal the manual's table, for every opcode with and without ``.ashift``. Descriptors with other shapes
-    fail.
+    """Shapes equal the manual's table, for every opcode with and without ``.ashift``. Descriptors with another M are
+    rejected.
     """
     for opcode in every_opcode():
         plain = opcode.kind in PLAIN
@@ -130,7 +130,8 @@ def test_shapes() -> None:
             assert taken == set(rows), str(form)
 
 
-# types of A, B, D and scales, and saturation, for each kind; K, chunks, selectors, granularity, container bits
+# For each kind: number of combinations of types and saturation, K, chunks per row, sparsity selectors, granularity, and
+# container bits
 TYPES = {
     "tf32": (1, 16, 8, 2, "1:2", 32), "f16": (3, 32, 8, 2, "2:4", 16), "f8f6f4": (50, 64, 16, 1, "2:4", 8),
     "i8": (8, 64, 16, 1, "2:4", 8), "mxf8f6f4": (25, 64, 16, 1, "2:4", 8), "mxf4": (1, 128, 16, 1, "4:8", 4),
@@ -156,7 +157,7 @@ def test_instructions_of_a_kind(kind: str) -> None:
 
 
 RZ, RNE = Rounding.RZ_F32, Rounding.RNE_F16
-# method, kept products per step, alignment bits, e_zero and rounding, by kind and type of D
+# By kind and type of D: method, products per step (L), alignment bits (F), e_zero and rounding
 NUMERICS = {
     ("tf32", "f32"): (Method.FUSED, 8, 25, -133, RZ), ("f16", "f32"): (Method.FUSED, 16, 25, -133, RZ),
     ("f16", "f16"): (Method.FUSED, 16, 25, -21, RNE), ("f8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
@@ -167,7 +168,7 @@ NUMERICS = {
 
 
 def test_numerics() -> None:
-    """Native fp8 has the numerics of the datapath of sm_100, and not of the emulated fp8 ``mma``."""
+    """fp8 has the numerics of the datapath of sm_100, and not those of the fp8 ``mma``, which is emulated by f16."""
     seen = set()
     for text in FORMS:
         if "collector" in text:

@@ -36,7 +36,8 @@ def alone() -> list[dict[str, str]]:
 
 
 def test_wgmma(alone: list[dict[str, str]]) -> None:
-    """The model of ``wgmma`` agrees within 0.011 of a cycle: all types, locations of A, swizzles and majors.
+    """The model of ``wgmma`` agrees with measured intervals within 0.011 of a cycle, for all types, locations of A,
+    swizzles and majors.
 
     A wait for a whole group takes the latency of its first multiplication and an interval for each further one. Several
     warpgroups are not faster than one; they start at different times, so their intervals are known within 4 per cent.
@@ -78,8 +79,8 @@ def test_mma(alone: list[dict[str, str]]) -> None:
 
 
 def test_an_independent_measurement_agrees() -> None:
-    """An independent program measured 136 instructions. All agree within one cycle, and all but two within 0.11
-    cycles.
+    """The model agrees with 136 measurements by an independent program within one cycle, and with all but two of them
+    within 0.11 cycles.
     """
     texts = {(bool(i.sparse), i.a.name, i.n, i.d.name): i for i in every_instruction("wgmma") if i.a == i.b}
     differences = []
@@ -135,11 +136,11 @@ def test_which_instructions_have_cycles() -> None:
 
 
 def test_intervals_and_latencies_of_tcgen05() -> None:
-    """For one CTA, intervals agree within 0.06 of a cycle. For a pair with N below 112, the measured ones are up to 4.1
-    longer.
+    """For one CTA, intervals agree within 0.06 of a cycle. For a pair with N below 112, measured intervals are up to
+    4.1 cycles longer.
     """
     differences, late = {1: [], 2: []}, []
-    for row in rows("tcgen05-b200-2026-03-06.csv"):  # some integer rows have an N that PTX lacks
+    for row in rows("tcgen05-b200-2026-03-06.csv"):  # some measured integer instructions have an N that PTX lacks
         opcode = parse_opcode(row["instruction"])
         shape, d, a, b, *scale = row["shape_and_types"].split(".")
         m, n, k = (int(word) for word in shape[1:].replace("n", " ").replace("k", " ").split())
@@ -150,7 +151,7 @@ def test_intervals_and_latencies_of_tcgen05() -> None:
         differences[opcode.cta_group].append(difference)
         assert law.source is Source.MEASURED_ELSEWHERE
         assert -0.01 < difference < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1), row
-        if float(row["latency"]) != law.latency:  # block scales, A in tensor memory, N = 256
+        if float(row["latency"]) != law.latency:  # only with block scales, A in tensor memory and N = 256
             late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - law.latency))
     assert [len(of) for of in differences.values()] == [120, 144]
     assert sum(difference < 0.06 for difference in differences[2]) == 102
@@ -210,7 +211,9 @@ def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
 
 
 def test_the_estimate_of_a_product() -> None:
-    """Mean error of the estimate: below 1/8 for large products, and below 1/4 for one tile per SM with any K."""
+    """For large products, the mean error of the estimate is below 1/8. For products with one tile per SM and any K,
+    every error is below 1/4.
+    """
     ratios: dict[bool, list[float]] = {True: [], False: []}
     for (element, sparse, shape, _), cycles in measured_products().items():
         if min(shape[:2]) >= 4096 or shape[:2] in ((1536, 2816), (2816, 1536)):
@@ -241,7 +244,8 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
     instruction = parse(SPARSE["f16"])
     one = product_timing(instruction, (1536, 2816, 3200))
     assert (one.waves, one.bound_by) == (1, "shared memory")
-    # For each 32 of K: operand reads of two instructions, and loads of A, its metadata and B at 300 bytes per cycle.
+    # For each 32 elements along K: operand reads of two instructions, and loads of A, its metadata and B at 300 bytes
+    # per cycle.
     assert one.multiplying == round(3200 // 32 * (2 * 144 + (128 * (32 + 4) + 256 * 32 * 2) / 300))
     assert product_timing(instruction, (1536, 2817, 3200)).waves == 2
     dense = product_timing(dense_twin(instruction), (1536, 2816, 3200))

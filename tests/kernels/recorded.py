@@ -124,12 +124,12 @@ class CompiledKernel:
 
     @property
     def arch(self) -> str:
-        """Architecture of the tensor cores that execute the kernel: H100, or Blackwell if it was compiled for that."""
+        """Architecture of the tensor cores that execute the kernel: Blackwell if it was compiled for it, else sm_90."""
         arch: str = self.launch.get("arch", "")
         return arch if arch in ("sm_100", "sm_120") else "sm_90"
 
     def operands(self) -> dict[str, NDArray]:
-        """Return the operands as codes, and zeros for the result."""
+        """Return the arrays of the launch: operands as codes, and zeros for the result."""
         return draw(self.launch["arrays"], self.launch["seed"])
 
     def assert_equal(self, result: NDArray) -> None:

@@ -24,7 +24,7 @@ NO_FENCE = "and no fence.proxy.async lies between; undefined by PTX"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_of_compilers(name: str) -> None:
-    """Every output equals that of an H100, with the checker and without it."""
+    """Every output of a kernel equals that of an H100, with the checker and without it."""
     kernel = recorded(name)
     result, run = kernel.run(check=False)
     np.testing.assert_array_equal(result, kernel.expected)
@@ -50,9 +50,9 @@ def test_kernels_of_triton(rng: np.random.Generator) -> None:
             assert not run.findings, name
 
 
-#: Expected findings in kernels that TileLang issues report as wrong code, by issue number. The descriptor of B
-#: describes core matrices of 16-byte rows, but the copies of some lines wrote 48-byte rows; or there is no proxy fence
-#: after a store.
+#: Expected findings, by issue number, in kernels that TileLang issues report as wrong code. Either copies wrote 48-byte
+#: rows of B, although its descriptor describes core matrices of 16-byte rows, or no proxy fence follows a store or a
+#: copy.
 TILE_OF_B = (
     r"the descriptor of B \(start 0x{}, leading offset 384, stride offset 128, no swizzle\) describes core matrices "
     r"of 8 rows of 16 bytes, but the copies of lines {} wrote a tile of rows of 48 bytes there, and 28672 bytes of "

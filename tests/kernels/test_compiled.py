@@ -27,7 +27,7 @@ BLOCK = {"BM": 128, "BN": 128, "BK": 64}
 
 
 def chain(kind: str, arch: str) -> str:
-    """Return the instruction that Triton chooses for a type."""
+    """Return the instruction that Triton chooses for a type of A and B on an architecture."""
     bits = {"f16": 16, "bf16": 16, "e4m3": 8, "s8": 8, "tf32": 32}[kind]
     d, k = ("s32" if kind == "s8" else "f32"), 256 // bits
     if arch == "sm_100":
@@ -75,7 +75,7 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
     expected = sptc.gemm(a, right, instruction=chain(kind, arch), arch=arch, backend="native", **form)
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
     assert all(finding.kind == "no proxy fence" for finding in run.findings)
-    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # integers use mma on sm_100
+    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # s8 uses mma on sm_100
     assert bool(run.findings) == (WITHOUT_FENCE and way == "pointers" and reads_shared_memory)
 
 

@@ -71,7 +71,7 @@ def elements(codes: NDArray, kind: str) -> NDArray:
 
 
 def chain(kernel: recorded.CompiledKernel) -> NDArray:
-    """Return the product as a chain of the kernel's instruction."""
+    """Return the product, computed as a chain of the kernel's instruction along K."""
     launch, operands = kernel.launch, kernel.operands()
     instruction = parse(launch["opcode"])
     a = elements(operands["a"], instruction.a.name)

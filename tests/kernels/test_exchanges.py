@@ -67,7 +67,7 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
 
 
 def test_reductions(rng: Random) -> None:
-    """Reductions of f32, f16 and bf16 by atomics, bulk copies and tiles equal those of an H100: subnormal values are
+    """Reductions of f32, f16 and bf16 by atomics, bulk copies and tile copies equal those of an H100: subnormals are
     kept, and each sum is rounded once.
     """
     for name in REDUCTIONS:

@@ -39,8 +39,8 @@ def test_a_missing_wait_changes_the_result() -> None:
 
 
 def test_accumulators_touched_before_the_wait() -> None:
-    """An access to accumulators before the wait does not change the result, as the assembler inserts the wait. It is
-    reported with its line.
+    """An access to accumulators before the wait does not change the result, as the assembler inserts the wait. The
+    access is reported with its line.
     """
     kernel = recorded("cuda_wgmma_sp_sm90")
     accumulator = re.search(r"wgmma\.mma_async\S+\s+\{\s*(%\w+)", kernel.ptx)
@@ -92,8 +92,8 @@ def test_cycles_of_wgmma_by_loop() -> None:
 
 
 def test_cycles_of_mma() -> None:
-    """Each mma takes its interval, also if several are on one line of PTX. An architecture without timing law has no
-    cycles.
+    """Each mma takes its interval, also if several are on one line of PTX. On an architecture without timing law, the
+    cycles are not known.
     """
     kernel = recorded("triton.small.mma")
     assert kernel.run()[1].cycles == 64 * 6 / 4  # 64 instructions of six cycles on four tensor cores

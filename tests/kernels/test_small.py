@@ -118,8 +118,8 @@ def test_floats(rng: Random) -> None:
     """Fused multiply-adds of f32 and of pairs of f16 are rounded once. Conversions saturate, and a NaN becomes the
     canonical NaN.
 
-    4097 squared is halfway between two f32 numbers. The sign of a tiny addend decides the rounding, although f64 does
-    not have enough bits for their sum.
+    4097 squared is halfway between two f32 numbers, so the sign of a tiny addend decides the rounding. An f64 does not
+    have enough bits for the sum of the square and the addend.
     """
     x = (rng.integers(0, 1 << 32, WORDS, dtype=np.uint32) & np.uint32(0x87FFFFFF)) + np.uint32(0x38000000)
     results = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
@@ -177,7 +177,7 @@ def test_divergent_threads_reconverge(rng: Random) -> None:
 
 
 def test_a_barrier_and_shared_memory(rng: Random) -> None:
-    """One warp writes late, and the other warp reads after the barrier. Without the barrier, it would read zeros."""
+    """One warp reads after a barrier what the other warp has written late. Without the barrier, it would read zeros."""
     words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
     head = ".shared .align 4 .b8 buffer[256];"
     body = """
@@ -330,8 +330,8 @@ def test_comments_without_an_end() -> None:
 
 
 def test_rejected_launches() -> None:
-    """The largest grid needs no memory for CTAs that have not run. PTX that ends too early is rejected with its
-    line.
+    """A launch of the largest grid needs no memory for CTAs that have not run. PTX that ends too early is rejected
+    with the line of its end.
     """
     array, program = np.zeros(WORDS, np.uint32), text("")
     with pytest.raises(KernelError, match="within the limit of instructions"):

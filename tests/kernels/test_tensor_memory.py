@@ -94,7 +94,7 @@ def product_module(group: int, issuer: int = 0) -> str:
 
 
 def run_product(module: str, backend: Any, a: NDArray, b: NDArray, group: int) -> tuple[NDArray, KernelRun]:
-    """Run a kernel of one multiplication, and return its result."""
+    """Run a kernel of one multiplication, and return D and the run."""
     d = np.zeros((ROWS * group, COLUMNS), np.float32)
     run = run_kernel(module, group, ROWS, [a, b, d], arch="sm_100", backend=backend, cluster=group)
     return run.after(d), run
@@ -105,7 +105,7 @@ def run_product(module: str, backend: Any, a: NDArray, b: NDArray, group: int) -
     [("native", 1), ("native", 2), *(pytest.param("tcgen05", n, marks=pytest.mark.regression) for n in (1, 2))],
 )
 def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generator) -> None:
-    """A product is also computed by the simulated hardware of a CTA and of a CTA pair."""
+    """D of a CTA or of a pair equals `sptc.gemm`, with the C++ library and with the simulated hardware."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS * group, COLUMNS))
     expected = sptc.gemm(a, np.ascontiguousarray(b.T), instruction=chain(group), arch="sm_100")
     result, run = run_product(product_module(group, int(rng.integers(group))), backend, a, b, group)
@@ -155,7 +155,7 @@ LAYOUTS: dict[str, Any] = {
 
 
 def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the offset of each number, for digits with the given sizes and strides."""
+    """Return the offset of each index. Its digits, the lowest first, have the given sizes and strides."""
     total = np.zeros(1, np.int64)
     for size, stride in digits:
         total = (np.arange(size)[:, None] * stride + total).reshape(-1)
@@ -166,7 +166,7 @@ def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
 @pytest.mark.parametrize("is_load", [True, False])
 @pytest.mark.parametrize("shape", LAYOUTS)
 def test_shapes_of_loads_and_stores(shape: str, is_load: bool, packed: bool, rng: np.random.Generator) -> None:
-    """Words are loaded in a shape, or stored in a shape and loaded by lane, and compared by lane and column."""
+    """Words are loaded in each shape, or stored in it and loaded by lane. They are compared by lane and column."""
     row, digits = LAYOUTS[shape]
     count = int(rng.choice([1, 2, 4]))
     bits = row * count

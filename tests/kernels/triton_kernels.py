@@ -11,7 +11,7 @@ __all__ = ["device_maps", "host_maps", "pointers", "scaled"]
 @triton.jit
 def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
              SUM: tl.constexpr):  # fmt: skip
-    """Multiply matrices with any strides, tile by tile."""
+    """Multiply matrices with any strides, tile by tile, through pointers."""
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     depth = tl.arange(0, BK)
     sums = tl.zeros((BM, BN), dtype=SUM)
@@ -24,7 +24,7 @@ def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN:
 
 @triton.jit
 def host_maps(a, b, d, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Multiply tiles that are loaded and stored through tensor maps of the host."""
+    """Multiply tiles that are loaded and stored through tensor maps that the host creates."""
     row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
     sums = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):

@@ -138,8 +138,8 @@ def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
 
 
 def test_positions_of_metadata() -> None:
-    """The sums of the header's contributions for the bits of row and chunk give lane and bit position of every
-    nibble.
+    """Each bit of a nibble's row and chunk contributes to its lane and bit position, as the generated header states.
+    The sums equal the metadata map.
     """
     table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
     places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
@@ -157,7 +157,7 @@ def test_every_instruction_is_of_a_form() -> None:
     assert len(held) == len(shapes)
     every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
     assert set(every) <= held
-    # Forms of tcgen05 combine every M with every N; an opcode may refuse some pairs.
+    # A form of tcgen05 combines every M with every N, although an opcode may reject some of the pairs.
     assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
 
 

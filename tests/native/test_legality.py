@@ -37,8 +37,8 @@ SPARSE = {(i.family, i.rule, i.container_bits, i.k): i for i in every_instructio
 def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], int, int]]:
     """Yield metadata with each of the sixteen nibbles in one chunk, and the row and number of that chunk.
 
-    That chunk is the first, one of two random ones, or the last. All other nibbles are legal. Except around the second
-    random chunk, they are also equal, so that the decision about another nibble of the word cannot hide an error.
+    The chunk is the first, one of two random ones, or the last. All other nibbles are legal and, except around the
+    second random chunk, equal, so that a wrong decision about another nibble of the word cannot hide an error.
     """
     alike = np.full((1, i.m, i.chunks), 0b0100, np.uint8)
     for row, chunk, legal in (
@@ -54,8 +54,8 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
 
 
 def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
-    """Return the position of the nibble that a call rejects, and the nibble with its rule; two empty texts if it
-    rejects none.
+    """Return the position of the nibble that a call rejects, and the nibble with its rule. Return two empty
+    texts if the call rejects none.
     """
     try:
         run(**arguments)
@@ -102,7 +102,8 @@ def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
         assert refusal(run_file, file=software) == expected(i.rule.name, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
 
 
-#: One opcode and M for each layout of metadata in tensor memory: narrow and wide elements, and block scales.
+#: Opcodes and values of M that cover each layout of metadata in tensor memory: for narrow and wide elements, and with
+#: block scales.
 PLACED = [
     (str(opcode), m)
     for opcode in every_opcode()

@@ -23,7 +23,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def cases() -> Iterator[tuple[Instruction, str]]:
-    """Yield instructions and architectures: one pair of each set of pairs that the library computes alike."""
+    """Yield an instruction and an architecture of each set of such pairs that the library computes in the same way."""
     results = {}
     for i in FORMS:
         for arch in i.architectures:
@@ -87,7 +87,7 @@ def test_full_windows() -> None:
         one_sign = {}
         for name, fmt in (("a", i.a), ("b", i.b)):
             codes = getattr(operands, name)
-            # The largest number below 2: exponent 0 without its bias, and all fraction bits set.
+            # The largest number below 2 has exponent 0 (its field equals the bias) and all fraction bits set.
             largest = (fmt.bias << fmt.fraction_bits | (1 << fmt.fraction_bits) - 1) << i.low_bit(fmt)
             one_sign[name] = np.full_like(codes, largest)
         nibbles = None if operands.nibbles is None else np.full_like(operands.nibbles, 0b1110)

@@ -20,7 +20,7 @@ from .held import RefusedError, given, opened, refuses, run_file
 from .products import available
 
 EVERY = list(every_instruction())
-#: One instruction of each combination of properties. N and the two spellings of `.sp` are no properties here.
+#: One instruction of each family, combination of types, K, kind, sparsity (in either spelling) and scale format.
 FEW = list({(i.family, i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.scale_format): i for i in EVERY}.values())
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 

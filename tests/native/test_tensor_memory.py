@@ -21,13 +21,13 @@ Random = np.random.Generator
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
-#: Opcodes that may have ``.ashift``; and all opcodes, these also with ``.ashift``.
+#: Opcodes that may have ``.ashift``; and all opcodes, followed by the opcodes that may have ``.ashift`` with it.
 SHIFTING = [opcode for opcode in every_opcode() if not opcode.weight_stationary and not KINDS[opcode.kind].scales]
 OPCODES = [*every_opcode(), *(replace(opcode, shifts_a=True) for opcode in SHIFTING)]
 
 
 def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
-    """Return a random instruction of an opcode with operands; `fixed` attributes and selectors are not random."""
+    """Return a random instruction of an opcode, with operands. Attributes and a selector in `fixed` are not random."""
     selector = {name: fixed.pop(name) for name in ("sparsity_selector",) if name in fixed}
     columns = 256 if "n" in fixed or rng.random() > 0.9 else 64
     every = [
@@ -61,7 +61,7 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
                 str(opcode), rng, a_in="tensor" if in_tensor else "shared", swizzles=(swizzles[0], swizzles[1]),
                 options=options, any_nibble=bool(rng.integers(2)), **expected,
             )  # fmt: skip
-        except OperandError:  # an undocumented layout, or operands that overlap
+        except OperandError:  # drawn again: the layout is undocumented, or operands overlap
             continue
 
 
@@ -187,7 +187,7 @@ def test_shifts_of_columns(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize(("text", "d", "fraction_bits"), [(F16, "f16", 10), (f"{SP}.kind::tf32", "f32", 23)])
 def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: int, rng: Random) -> None:
-    """One number of D is scaled until its exponent field is one, which is accepted, or zero, which is rejected."""
+    """One number of D is scaled down to the exponent field one, which is accepted, or zero, which is rejected."""
     one = case(text, rng, n=8, d=d, distribution="narrow")
     for scale, field, fraction in product((1, 8), (0, 1), (0, 1)):
         tmem = one.arguments["tmem"].copy()

@@ -15,8 +15,8 @@ __all__ = ["amended", "drives", "exchanged", "named", "read_otherwise", "reads"]
 def amended(
     name: str, module: str, component: str, preset: str = "tiny"
 ) -> Callable[[Callable[[Any, Any, Module], Iterable[Any]]], None]:
-    """Register assignments as a fault. They are added after the component's own assignments, and the last assignment
-    wins.
+    """Register assignments as a fault. They follow the component's own assignments and override them, because the last
+    assignment to a signal wins.
 
     The registered function gets the Python module, the component, and the Amaranth module that the component has built.
     It yields each assignment where it belongs: inside an ``m.If`` if the fault has a condition. Parameters: see
@@ -44,7 +44,7 @@ def drives(
     assignments: Callable[[Any, Module], Iterable[Any]],
     preset: str = "tiny",
 ) -> None:
-    """Register unconditional assignments as a fault, added after the component's own assignments, as by
+    """Register unconditional assignments as a fault. They override the component's own assignments, like those of
     :func:`amended`.
     """
 

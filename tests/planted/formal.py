@@ -18,7 +18,7 @@ def _(harness: Any, right: Any, self: Any, name: str, condition: Any) -> None:
 
 @instead("formal.harness.reset", "formal.harness", "Harness.clocked")
 def _(harness: Any, right: Any, self: Any, *, any_state: bool = False) -> Any:
-    """With any initial state every cycle is assumed to be a reset, not only the first one."""
+    """In a proof from any initial state, every cycle is assumed to be a reset, not only the first one."""
     reset = right(self, any_state=any_state)
     if any_state:
         self.assume(reset)
@@ -85,14 +85,14 @@ def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int 
 
 @instead("formal.abc.satisfiable", "formal.abc", "_cycles")
 def _(abc: Any, right: Any, text: str) -> int | None:
-    """The answer UNSATISFIABLE is read as SATISFIABLE."""
+    """ABC's answer UNSATISFIABLE is read as SATISFIABLE."""
     asserted = re.search(r"was asserted in frame (\d+)", text)
     return int(asserted[1]) + 1 if asserted else 1 if "SATISFIABLE" in text else None
 
 
 @instead("formal.abc.frame", "formal.abc", "reached_after")
 def _(abc: Any, right: Any, folder: Path, output: int, cycles: int, seconds: float) -> int | None:
-    """Cycles until a cover is reached are counted from 0, not from 1."""
+    """The cycles until a cover is reached are counted from 0, not from 1."""
     result = right(folder, output, cycles, seconds)
     return result and result - 1
 

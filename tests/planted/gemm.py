@@ -16,7 +16,7 @@ def _(folder: Any, right: Any, self: Any, count: int) -> Iterator[int]:
 
 @instead("gemm.product.blocks", "gemm.product", "block_count")
 def _(product: Any, right: Any, problem: Any) -> int:
-    """Partial blocks at the right edge are dropped, unless they are the only ones."""
+    """Partial blocks at the right edge of the product are dropped, unless there are no others."""
     rows, columns = problem.size
     across = max(1, columns // product.BLOCK_COLUMNS)
     return -(-rows // product.BLOCK_ROWS) * across
@@ -94,6 +94,6 @@ computes(
     "gemm.block_scales.swapped",
     "gemm.block_scales",
     "BlockScales.checked",
-    "If the factors of a product are exchanged, their block scales are not.",
+    "If the two factors of a product are exchanged, their block scales are not exchanged.",
     lambda block_scales, right, self, i, shape, k, *, swapped: right(self, i, shape, k, swapped=False),
 )

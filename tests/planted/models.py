@@ -8,7 +8,7 @@ import numpy as np
 
 from . import Change, computes, fault, instead
 
-#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("golden.accumulator.subnormal", "golden.accumulator", "accumulator_exponents",
      "A subnormal f16 accumulator has the exponent of its leading one, not the smallest normal exponent.",
@@ -18,7 +18,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda grouped, right, a, b, c, accumulator, numerics, scales, traces=None: right(
          a, b, c, accumulator, numerics,
          replace(scales, significands=np.where(scales.significands == 0, 2.0**-300, scales.significands)), traces)),
-    ("isa.column_mask.shift", "isa.column_mask", "largest_shift", "B may be shifted by 32 columns also if M is 32.",
+    ("isa.column_mask.shift", "isa.column_mask", "largest_shift", "B may be shifted by 32 columns even if M is 32.",
      lambda column_mask, right, m: 32),
 ]  # fmt: skip
 for _row in COMPUTES:
@@ -55,7 +55,7 @@ def _(matrix: Any, right: Any, *arguments: Any) -> Any:
 
 @instead("isa.life_cycle.committed", "isa.life_cycle", "WgmmaSequence._access")
 def _(life_cycle: Any, right: Any, self: Any, kind: str, words: str, names: Any) -> None:
-    """An access is compared only with the last committed group, not with all pending groups."""
+    """A register access is checked only against the last committed group, not against all pending groups."""
     pending, self._committed = self._committed, self._committed[-1:]
     try:
         right(self, kind, words, names)
@@ -72,7 +72,7 @@ def _(memory: Any, right: Any, name: str, lines: int, size: int, scale_id: int, 
 
 @instead("isa.memory.straddling", "isa.memory", "SharedMap.first_beyond")
 def _(memory: Any, right: Any, self: Any, size: int) -> int | None:
-    """An element counts as beyond the end of the image only if its first byte is."""
+    """An element counts as beyond the end of the image only if its first byte is beyond the end."""
     beyond = self.addresses[self.addresses >= size]
     return int(beyond.min()) if beyond.size else None
 

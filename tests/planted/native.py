@@ -9,7 +9,7 @@ from typing import Any
 
 from . import Change, fault
 
-#: Name, description, file, text and replacement of each fault.
+#: Faults of the C++ library: name, description, source file, text in this file, and replacement of the text.
 _LINES = [
     ("raw.subnormal", "Subnormals of formats with at most 8 bits have the exponent 0 of their field, not 1.",
      "raw.cpp", "(subnormal ? 1 : int32_t(field))", "int32_t(field)"),
@@ -32,9 +32,9 @@ _LINES = [
      "lanes.h", "(power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL)", "power"),
     ("product.pairs", "The two steps of an emulated instruction take alternate elements instead of alternate pairs.",
      "product.cpp", "(one & 2) < (other & 2)", "(one & 1) < (other & 1)"),
-    ("product.splice", "Both halves of a tf32 that joins two elements come from the lower index.",
+    ("product.splice", "A tf32 that is joined from halves of two elements gets both halves from the lower index.",
      "product.cpp", "half(nibble >> 2, column)", "half(nibble & 3, column)"),
-    ("product.edge", "The first block of rows is computed instead of a later one.",
+    ("product.edge", "Instead of each later block of rows, the first block is computed again.",
      "product.cpp", "block.first_row = number % rows * ROWS;", "block.first_row = 0;"),
     ("registers.selector", "The sparsity selector is ignored.",
      "registers.cpp", "const int lanes = selector *", "const int lanes = 0 * selector *"),
@@ -60,13 +60,13 @@ _LINES = [
      "tcgen05.cpp", "if (field <= uint32_t(exponent)) return false;", "if (field < uint32_t(exponent)) return false;"),
     ("product.nan", "A NaN block scale of A is recognised only beside other special values.",
      "product.cpp", "special |= is_special(scale.exponent);", ""),
-    ("interface.major", "B in shared memory is read in the order of A, K-major or MN-major.",
+    ("interface.major", "B in shared memory is read with the major-ness of A (K-major or MN-major) instead of its own.",
      "interface.cpp", 'form.unit_b, wgmma.imm_trans_b, "b"', 'form.unit_b, wgmma.imm_trans_a, "b"'),
 ]  # fmt: skip
 
 
 def _otherwise(file: str, right: str, wrong: str) -> Callable[[Any, Change], None]:
-    """Return a function that lets the library be built from a copy of its sources in which a text is replaced."""
+    """Return a function that plants a fault: the library is built from a copy of its sources with a replaced text."""
 
     def plant(library: Any, change: Change) -> None:
         folder = Path(tempfile.mkdtemp(prefix="sptc-planted-"))

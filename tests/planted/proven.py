@@ -18,13 +18,13 @@ def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("metadata.selects", "rtl.metadata", "NibbleDecoder")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Slot 1 selects by the index of slot 0."""
+    """Slot 1 selects a unit of B by the index of slot 0."""
     yield self.select1.eq(metadata._one_hot(self.index0))
 
 
 @amended("metadata.exchange", "rtl.metadata", "NibbleDecoder", preset="blackwell")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Only one of the two pairs of nibble bits that request an exchange is checked."""
+    """Only one of the two conditions on a nibble that request an exchange of slots is checked."""
     n = self.nibble
     if self.mux == "mux3":
         yield self.swap.eq((self.rule == metadata.RuleCode.PLAIN) & n[0] & ~n[3])
@@ -32,13 +32,13 @@ def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("metadata.chunk", "rtl.metadata", "MetadataStage")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The first chunk is decoded from the nibble of the second."""
+    """The first chunk is decoded from the nibble of the second chunk."""
     yield m.submodules["metadata0"].nibble.eq(self.nibbles.word_select(1, 4))
 
 
 @amended("selection.units", "rtl.cells.operand_mux", "OperandMux")
 def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Units 1 and 3 are never selected."""
+    """A multiplexer never selects units 1 and 3 of its chunk."""
     for unit in (0, 2):
         yield named(m, f"half_{unit // 2}").eq(~_gated(self, unit))
 
@@ -50,7 +50,7 @@ def _gated(mux: Any, unit: int) -> Value:
 
 @amended("selection.isolation", "rtl.cells.operand_mux", "OperandMux")
 def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The lowest bit of unit 1 appears at the output even if it is not selected."""
+    """The lowest bit of unit 1 appears at the output even if unit 1 is not selected."""
     yield named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0]))
 
 
@@ -126,7 +126,7 @@ def _(max_exponent: Any, right: Any, condition: Value, one: Value, other: Value)
 
 @fault("alignment.shift", "rtl.cells.shifter")
 def _(shifter: Any, change: Change) -> None:
-    """The lowest of those bits of the shift amount that shift everything out is ignored."""
+    """Of the shift-amount bits that each shift out the whole term, the lowest is ignored."""
 
     def without_bit(self: Any) -> dict[str, Any]:
         bits = max(1, (self.shifted_bits - 1).bit_length())
@@ -137,7 +137,7 @@ def _(shifter: Any, change: Change) -> None:
 
 @amended("alignment.e_max", "rtl.multiply", "MultiplyStage")
 def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The exponent of a product that is zero counts in the maximum."""
+    """The exponent of a product that is zero counts in the maximum of the exponents."""
     if self.widths.floating:
         packed = multiply.is_one_of(self.config, self.control.a, self.widths.packed)
         for index, port in enumerate(self.o.exponents):
@@ -146,7 +146,7 @@ def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("alignment.terms", "rtl.align", "AlignStage._align_product")
 def _(align: Any, right: Any, self: Any, m: Module, slot: Any, magnitude: Value, e_max: Value) -> Value:
-    """The largest exponent is truncated to a slot's width instead of saturating."""
+    """The largest exponent is truncated, not saturated, to the width of a slot's shift amount."""
     integers = [element for element in self.config.elements if element.format.is_integer]
     integer = align.is_one_of(self.config, self.control.a, integers)
     return right(self, m, slot, magnitude, Mux(integer, e_max, self.i.e_max[: len(e_max)])[: len(e_max)])
@@ -164,7 +164,7 @@ def _(
 
 @amended("reduction.adder", "rtl.cells.adder", "Adder")
 def _(adder: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A group of bits that only propagates a carry also generates one."""
+    """In the adder, a group of bits that only propagates a carry also generates one."""
     for start in range(0, self.bits, adder._GROUP):
         yield named(m, f"carry_{start}").eq(named(m, f"makes_{start}") | named(m, f"passes_{start}"))
 
@@ -177,7 +177,7 @@ def _(product_group: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @fault("reduction.width", "rtl.widths")
 def _(widths: Any, change: Change) -> None:
-    """The word for the sum has two bits too few."""
+    """The word for the sum of all terms has two bits too few."""
     right = widths.Widths.total_bits.func
     change(widths.Widths, "total_bits", property(lambda self: right(self) - 2))
 
@@ -225,7 +225,7 @@ def _(align: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @fault("unit.integers", "rtl.align")
 def _(align: Any, change: Change) -> None:
-    """The sign of an integer accumulator that left 32 bits is taken from bit 31."""
+    """The sign of an integer accumulator that has exceeded 32 bits is taken from bit 31."""
     read_otherwise(change, align.AlignStage, lambda self: {"c": self.c[:32].as_signed()})
 
 

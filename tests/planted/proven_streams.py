@@ -11,7 +11,7 @@ from .circuits import amended, drives, exchanged, named, reads
 
 @amended("core.operands", "rtl.core", "Core")
 def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Every unit gets column 0 of B."""
+    """Every unit of an array gets column 0 of B."""
     for row in range(self.config.rows):
         for column in range(self.config.columns):
             yield m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
@@ -19,7 +19,7 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("core.dense", "rtl.order", "byte_order")
 def _(order: Any, right: Any, config: Any, *, wide: bool, sparse: bool) -> Any:
-    """A dense step takes the upper half of B."""
+    """A dense step takes the upper half of the bytes of B, not the lower half."""
     result = right(config, wide=wide, sparse=sparse)
     return result if sparse else [None if byte is None else byte + config.step_bytes for byte in result]
 
@@ -33,7 +33,7 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("core.order", "rtl.core", "Core")
 def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The pipeline advances although the output waits, if an item enters."""
+    """The pipeline advances while the output is stalled, if an item enters."""
     if self.config.latency:
         yield named(m, "advance").eq(self.o.ready | ~self.o.valid | self.i.valid)
 
@@ -78,7 +78,7 @@ def _(tensor_operands: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("wgmma.order:columns", "rtl.tensor_cores", "TensorCores")
 def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
-    """An array gets two columns of a panel swapped."""
+    """One array gets two columns of a panel of B swapped."""
     panel = m.submodules["fetch"].panels.payload
     yield m.submodules["operands_2"].panel.eq(Cat(panel[1], panel[0], *(panel[column] for column in range(2, 8))))
 
@@ -100,12 +100,13 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tcgen05.order:accumulators", "rtl.tcgen05", "Tcgen05")
 def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Accumulators are read and written one column early."""
+    """Accumulators are read and written at the column before the right one."""
     first = m.submodules["slots"].d.instruction.d_column
     yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
 
-#: Replaced ports: name of the fault, module, component, description, and other values by the name of the port.
+#: Faults in which a component reads other values at some ports: name of the fault, module, component, description, and
+#: these values by the name of the port.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("commits.order", "rtl.commits", "Commits",
      "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
@@ -115,7 +116,8 @@ for _row in READS:
     reads(*_row)
 
 
-#: Assignments after those of a component: name of the fault, module, component, description, and assignments.
+#: Faults that add assignments after a component's own, and so override them: name of the fault, module, component,
+#: description, and assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.order", "rtl.warp", "Warp", "Results of the core are accepted although the result registers are occupied.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
@@ -145,15 +147,15 @@ for _row in DRIVES:
     drives(*_row)
 
 
-#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
-    ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores its sparsity selector.",
+    ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores the sparsity selector of its instruction.",
      lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),
     ("accumulators.order", "rtl.accumulators", "_overlap",
      "A read waits for pending results of the same columns, but not of columns that only overlap.",
      lambda accumulators, right, a, b: a == b),
     ("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs",
-     "Only the upper one of two elements in a register is negated.",
+     "Of two 16-bit elements in a register, only the upper one is negated.",
      lambda panel_operands, right, self: Cat(Const(0, 16), right(self)[16:])),
 ]  # fmt: skip
 for _row in COMPUTES:

@@ -54,7 +54,7 @@ def _(warp: Any, right: Any, self: Any, held: Any, operand: str, index: int) -> 
 
 @amended("rtl.fetch.strides", "rtl.fetch", "CoreMatrixAddress")
 def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The two offsets of an MN-major operand are swapped with any swizzle, not only without one."""
+    """Leading and stride offset of an MN-major operand are exchanged with every swizzle, not only without swizzle."""
     descriptor, exponent = self.request.descriptor, named(m, "exponent")
     units = self.request.panel
     with m.If(self.request.mn_major):
@@ -128,7 +128,7 @@ def _(stored_a: Any, change: Change) -> None:
 
 @amended("rtl.warpgroup.wait", "rtl.warpgroup", "Commands")
 def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A wait ends immediately."""
+    """A wait of a warpgroup ends immediately, although groups are pending."""
     with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
         yield self.i.ready.eq(1)
 
@@ -142,17 +142,18 @@ def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @fault("rtl.placement.end", "rtl.placement")
 def _(placement: Any, change: Change) -> None:
-    """A panel of D has seven columns."""
+    """A panel of D counts as seven columns wide instead of eight."""
     change(placement, "COLUMNS", 7)
 
 
-#: Replaced ports: name of the fault, module, component, description, and other values by the name of the port.
+#: Faults in which a component reads other values at some ports: name of the fault, module, component, description, and
+#: these values by the name of the port.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
      "The component that reorders a column exchanges its inputs `wide` and `sparse`.",
      lambda self: {"wide": self.sparse, "sparse": self.wide}),
     ("rtl.order.dense", "rtl.order", "RowOrder",
-     "A dense step uses the metadata at the input instead of the nibble for the first two units.",
+     "A dense step uses the metadata at the input instead of the nibble that selects the first two units.",
      lambda self: {"sparse": Const(1)}),
     ("rtl.reduce.groups", "rtl.reduce", "ReduceStage",
      "Sums of groups of 4-bit integers are added for all element formats.",
@@ -172,7 +173,8 @@ for _row in READS:
     reads(*_row)
 
 
-#: Assignments after those of a component: name of the fault, module, component, description, and assignments.
+#: Faults that add assignments after a component's own, and so override them: name of the fault, module, component,
+#: description, and assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
      "Results of `mma` also appear at the output for results of panels.",
@@ -186,7 +188,7 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "Panels of B of a dense instruction are read with the length of a sparse instruction.",
      lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)]),
     ("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05",
-     "A is also read from tensor memory if it is in shared memory, and overwrites the right A.",
+     "A in shared memory is also read from tensor memory, and the second read overwrites the right A.",
      lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)]),
     ("rtl.stored_a.complete", "rtl.stored_a", "StoredA",
      "A from shared memory counts as complete after the first half of its last panel.",
@@ -204,7 +206,7 @@ for _row in DRIVES:
     drives(*_row)
 
 
-#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 use the metadata of rows 0 to 7.",
      lambda warp, right, self, held, row, step: right(self, held, row % 8, step)),

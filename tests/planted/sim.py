@@ -26,7 +26,7 @@ def _(scoreboard: Any, change: Change) -> None:
 
 @instead("sim.scoreboard.patient", "sim.benches.scoreboard", "Scoreboard.observe")
 def _(scoreboard: Any, right: Any, self: Any, cycle: Any, offered: Any) -> None:
-    """A waiting input item is dropped whenever the output stalls."""
+    """The count of cycles that an input item has waited is cleared whenever the output stalls."""
     right(self, cycle, offered)
     if not cycle.o_ready:
         self._closed = 0
@@ -34,7 +34,7 @@ def _(scoreboard: Any, right: Any, self: Any, cycle: Any, offered: Any) -> None:
 
 @instead("sim.streams.stalls", "sim.benches.streams", "StreamDriver.drive")
 def _(streams: Any, right: Any, self: Any, *, draining: bool = False) -> None:
-    """A result is accepted as soon as it is valid, ignoring the pattern."""
+    """A result is accepted as soon as it is valid, without the stalls of the pattern."""
     right(self, draining=draining)
     self._top.o__ready.value = int(not int(self._top.rst.value))
 
@@ -78,7 +78,7 @@ def _(components: Any, change: Change) -> None:
 
 @instead("sim.items.noise", "sim.benches.items", "_filled")
 def _(items: Any, right: Any, registers: Any, rng: Any) -> list[list[int]]:
-    """Registers that an instruction does not read hold zeros instead of noise."""
+    """Registers that an instruction does not read hold zeros instead of random bits."""
     held = items.np.zeros((items._LANES, items._REGISTERS), items.np.uint32)
     held[:, : registers.shape[2]] = registers[0]
     return list(held.tolist())
@@ -136,7 +136,7 @@ def _(code: Any, right: Any, self: Any, other: Any) -> Any:
 
 @instead("sim.engine.batch", "sim.engine.engine", "Engine.multiply")
 def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> Any:
-    """If a batch is computed in parts, every part gets the flags of the first."""
+    """If a batch is computed in parts, every part gets the flags of the first part."""
     done = right(self, instruction, operands)
     tiles, m, n = done.d.shape
     of_first = engine.np.arange(tiles) % max(1, engine._BLOCK_OUTPUTS // (m * n))
@@ -166,7 +166,7 @@ def _(engine: Any, change: Change) -> None:
 
 @instead("sim.engine.last_flags", "sim.engine.engine", "multiply_with")
 def _(engine: Any, right: Any, *arguments: Any) -> Any:
-    """A product has the flags of only its last step."""
+    """A product has the flags of its last step only."""
     product = right(*arguments)
     return replace(product, flags=product.flags[-1:])
 
@@ -188,20 +188,20 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
 
 @instead("sim.equivalence.cases", "sim.faults.equivalence", "_by_cases")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """Only the first of a pipeline's cases is proved."""
+    """Of the cases into which the proof of a pipeline is divided, only the first is proved."""
     *others, pipeline = arguments
     return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
 
 
 @fault("sim.blocks.largest", "sim.benches.blocks")
 def _(blocks: Any, change: Change) -> None:
-    """No block has only the largest products, so no sum is near the end of its range."""
+    """No block of stimulus has only the largest products, so no sum is near the end of its range."""
     change(blocks, "_LARGEST", 0.0)
 
 
 @fault("sim.blocks.near", "sim.benches.blocks")
 def _(blocks: Any, change: Change) -> None:
-    """No block has elements one bit away from a special value."""
+    """No block of stimulus has elements that differ from a special value in one bit."""
     change(blocks, "_NEARLY_SPECIAL", 0.0)
 
 
@@ -233,14 +233,14 @@ def _(regressions: Any, change: Change) -> None:
 
 @instead("sim.assumptions.codes", "sim.faults.assumptions", "AssumedComponents.__init__")
 def _(assumptions: Any, right: Any, self: Any, config: Any, benches: Any) -> None:
-    """The last element type of a configuration is assumed never to occur."""
+    """Proofs assume that the last element type of a configuration never occurs."""
     right(self, config, benches)
     self._elements -= 1
 
 
 @fault("sim.assumptions.waits", "sim.faults.assumptions")
 def _(assumptions: Any, change: Change) -> None:
-    """Every offered item is assumed to be accepted at once."""
+    """Proofs assume that every offered item is accepted at once."""
 
     def stays(m: Any, name: str, source: Any) -> None:
         m.d.comb += assumptions.Assume(~source.valid | source.ready)
@@ -250,7 +250,7 @@ def _(assumptions: Any, change: Change) -> None:
 
 @instead("sim.simd.carry", "sim.engine.simd", "_Writer._sum")
 def _(simd: Any, right: Any, self: Any, one: Any, other: Any, *, subtract: bool) -> Any:
-    """Carries between the limbs of a wide sum are lost."""
+    """Carries between the machine words of a wide sum are lost."""
     return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
 
 
@@ -266,7 +266,7 @@ def _(array_units: Any, change: Change) -> None:
     change(array_units, "driver", driver)
 
 
-#: Replaced functions: name of the fault, module, function, description, and expression that is computed instead.
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.streams.rare", "sim.benches.streams", "rare_meetings",
      "Stimulus does not force rare coincidences of gaps, stalls and resets.",
@@ -326,6 +326,6 @@ def _(tensor_memory_file: Any, right: Any, self: Any, result: Any) -> Any:
 
 @instead("sim.memories.memory", "sim.benches.memories", "SharedMemory.drive")
 def _(memories: Any, right: Any, self: Any) -> None:
-    """Without a read, shared memory repeats the last data instead of noise."""
+    """In cycles without a read, the modelled shared memory repeats the last data instead of random bits."""
     if self._answers:
         right(self)

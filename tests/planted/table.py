@@ -30,7 +30,7 @@ ROOT = TESTS.parent
 FOUND = TESTS / "planted" / "found.json"
 #: Test files that are not searched, because they plant faults themselves.
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
-#: Folders and files that compile, synthesise, prove or package, in ascending order of their duration.
+#: Folders of tests that compile, synthesise or prove, in ascending order of their duration.
 _SLOW = ("native", "verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
 #: Seconds after which the tests of a stage are assumed to hang, and the prefix of such a result.
 _PATIENCE = 600

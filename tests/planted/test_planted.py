@@ -13,8 +13,8 @@ from sptc.tests.planted import ROOMS, faults
 from sptc.tests.planted.table import FOUND, ROOT, read
 
 FAULTS = {name: found for room in ROOMS for name, found in faults(room).items()}
-#: Program that prints the share of blocks with only the largest products in a bench, and program that runs it in
-#: another process.
+#: Program that prints the share of stimulus blocks with only the largest products in a bench, and program that runs the
+#: former in another process.
 PROGRAM = "from sptc.sim.benches.blocks import _LARGEST; print(_LARGEST)"
 STARTED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}], check=True)"
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sptc.sim.engine.ports import ports_of
 
 Results = dict[str, NDArray]
-sys.set_int_max_str_digits(0)  # the simulator writes large values as decimal text into generated code
+sys.set_int_max_str_digits(0)  # code that the simulator generates contains large values as decimal text
 
 
 def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, reset: Signal | None = None) -> None:

@@ -43,7 +43,7 @@ def words_of(number: int, count: int) -> NDArray[np.uint32]:
 
 
 def lanes_of(ctx, port, registers: int) -> NDArray[np.uint32]:
-    """Return the registers of all lanes at a port."""
+    """Return the registers of all lanes, read from a port of the hardware."""
     return words_of(ctx.get(port.as_value()), LANES * registers).reshape(LANES, registers)
 
 

@@ -26,7 +26,7 @@ WIDTHS = (*range(1, 18), 22, 26, 28, 29, 31, 32, 33, 34, 35, 39, 40, 43, 49, 50,
 @pytest.mark.regression
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS)
 def test_leading_zeros(simulate: Callable, rng: Random, platform: object) -> None:
-    """Leading zeros are counted for words whose other bits are zeros, ones, or random."""
+    """Leading zeros are counted for words whose bits below the leading one are zeros, ones, or random."""
     for bits in WIDTHS:
         tops = 1 << np.arange(bits)
         noise = rng.integers(0, 1 << bits, (10, bits)) & tops - 1
@@ -63,7 +63,7 @@ def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int
     depth.
     """
     depth, kinds, width, add = dict[int, int](), list[int](), 12, compressor._add
-    kept: list[Value] = []  # a list keeps the values alive, so that no two have the same address
+    kept: list[Value] = []  # keeps the values alive, so that no two have the same `id`
 
     def counted(m: Module, *bits: Value) -> tuple[Value, Value]:
         kinds.append(len(bits))
@@ -80,7 +80,8 @@ def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int
     while reached < height:
         rows, reached = rows + 1, reached * 3 // 2
     assert max(depth.values(), default=0) <= rows
-    assert kinds.count(3) <= width * height - 2 * width + height  # carries above the highest bit are dropped
+    # A full adder removes a bit until two bits per column are left. Carries above the highest bit are dropped.
+    assert kinds.count(3) <= width * height - 2 * width + height
     assert kinds.count(2) <= width
 
 

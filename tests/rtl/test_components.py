@@ -35,7 +35,7 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
     bits = {port.name: port.bits for port in ports_of(bench.component)}
     for port, expected in bench.model(stimulus).items():
         counts = ~np.ma.getmaskarray(expected)
-        # A sum that exceeds the word wraps.
+        # A sum that exceeds its port wraps, so values that differ by a multiple of 2**bits are equal.
         difference = answers[short(port)] - np.ma.filled(expected, 0).astype(object)
         wrong = np.flatnonzero((difference % (1 << bits[port]) != 0) & counts)
         assert not len(wrong), (

@@ -25,10 +25,12 @@ def test_accepted_configurations() -> None:
     assert config("e2m1/4", scales=("ue4m3",)).scales == ("ue4m3",)
     assert config("e4m3", scales=("ue8m0",)).scales == ("ue8m0",)
     assert config(step_bytes=4, rows=1, columns=1).slots == 2
-    assert [config("s4", step_bytes=value).slots for value in (40, 64)] == [80, 128]  # allowed without scales
+    # Without block scales, a step may have more than four groups of 4-bit elements, that is, more than 32 bytes.
+    assert [config("s4", step_bytes=value).slots for value in (40, 64)] == [80, 128]
     for word, least in (("f16", 20), ("tf32", 20), ("bf16", 14), ("e4m3", 8), ("e2m1", 8), ("e5m2", 8), ("s8", 8)):
         assert config(word, alignment_bits=least, fp8_alignment_bits=8).alignment_bits == least
-    assert config("f16", block_alignment_bits=24).block_alignment_bits == 24  # no groups of 4-bit elements
+    # Without packed e2m1, block_alignment_bits is not used, and may be below alignment_bits.
+    assert config("f16", block_alignment_bits=24).block_alignment_bits == 24
     for cuts in ((), ("select",), ("align", "round"), CUTS):
         assert config(cuts=cuts).latency == len(cuts)
 
@@ -55,7 +57,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
                    "e3m2/6", "e2m3/6")),
     *(({"formats": words}, r"formats must be a tuple without repetitions, not \(")
       for words in (("f16", "f16"), ("s8", "f16", "s8"), ("f16", "f16/16"), ("e2m1/8", "e2m1"))),
-    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # a list cannot be a key of a cache
+    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # scales that are no tuple of names
       for value in (None, 1, "ue8m0", ["ue8m0"], {"ue8m0"})),
     ({"formats": ("e4m3",), "scales": ("ue8m1",)}, r"scales must be among ue8m0, ue4m3, not \('ue8m1',\)$"),
     *(({"formats": words, "scales": ("ue8m0",)},

@@ -37,7 +37,7 @@ def test_one_module_for_all_units(top: str, rows: int, columns: int) -> None:
     assert names.count(f"{NAME}_unit") == 1
     assert len(re.findall(rf"^ +{NAME}_unit \S+ \($", verilog, re.MULTILINE)) == rows * columns
     parts = [name for name in names if re.search(r"\.multiply\d+$", name)]
-    assert len(parts) == 16  # one for each slot: the unit's module occurs only once
+    assert len(parts) == 16  # one multiplier per slot, as all instances of the unit share one module
     assert all(name.startswith(f"{NAME}_unit.") for name in parts)
 
 
@@ -88,7 +88,7 @@ def test_initial_values_are_known(generation: str, tmp_path: Path) -> None:
 
 
 def test_compiled_simulation_has_no_wires_for_fields() -> None:
-    """Compared with the complete text, only wires of fields, their values and names of their codes are removed."""
+    """The text for compiled simulation lacks only wires of fields, their values and the names of their codes."""
     texts = (to_rtlil(PanelRequests(4), NAME, platform=platform) for platform in (None, OPERATORS))
     complete, slim = ([line for line in text.split("\n") if line and "\\enum_" not in line] for text in texts)
     fields = {line.split()[-1] for line in complete if re.search(r" wire .*[.\[]\w+\]?$", line)}

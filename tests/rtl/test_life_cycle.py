@@ -218,7 +218,7 @@ def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
                     ctx.set(dut.request[name], fields.get(name, value))
                 for name in ("metadata_column", "scale_a_column", "scale_b_column", "a_column"):
                     ctx.set(dut.request[name], d)
-                if "scaled" in fields:  # the other block scales are as far away as possible
+                if "scaled" in fields:  # keep the other block scales as far from D as possible
                     other = "scale_a_column" if column == "scale_b_column" else "scale_b_column"
                     ctx.set(dut.request[other], 0 if d > ALL_COLUMNS // 2 - 4 else ALL_COLUMNS - 8)
                 ctx.set(dut.d_column, d)

@@ -25,7 +25,7 @@ _CYCLES = 120
 def check_delayed(
     registered: wiring.Component, bare: wiring.Component, latency: int, rng: Random, platform: object = None
 ) -> None:
-    """Check that a component with registers gives the results of one without, a number of enabled cycles later."""
+    """Check that a component with registers gives the results of one without, `latency` enabled cycles later."""
     m = Module()
     m.submodules.registered, m.submodules.bare = registered, bare
     ports = [

@@ -70,7 +70,7 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
         for name, field in layout:
             if name != "control":
                 noise = int.from_bytes(rng.bytes(-(-field.width // 8)), "little") & (1 << field.width) - 1
-                if name == "metadata":  # both decoders of a wide chunk have its nibble
+                if name == "metadata":  # both decoders of a wide chunk get its nibble
                     order = nibble_order(config, wide=element.container_bits >= 16)
                     noise = sum((noise >> 4 * chunk & 15) << 4 * lane for lane, chunk in enumerate(order))
                 word |= noise << field.offset
@@ -124,7 +124,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
     # Number of submodules of each kind, at any depth.
     result = Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
     assert set(result) == expected
-    # The multiply stage contains one multiplier per slot, so its path occurs once more than those of the slots.
+    # The multiply stage and its slot multipliers have the same name, which occurs once more than there are slots.
     assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
     stage = "align" in expected
     assert result["align"] == stage + (0 if element.fixed_point else config.slots)
@@ -249,7 +249,7 @@ def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: Core
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("mux", ["mux4", "mux3"])
 def test_flags_follow_the_rule_and_results_do_not(simulate: Callable, rng: Random, mux: str) -> None:
-    """A step is computed under all rules. Each rule flags exactly the nibbles that it does not define, and D is equal.
+    """Each rule flags exactly the nibbles that it does not define, and a step gives the same D under all rules.
 
     D may differ only under the plain rule with 3:1 multiplexers, which exchanges operands that they could not reach
     otherwise.

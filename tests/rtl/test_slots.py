@@ -90,7 +90,7 @@ def check_floats(slot: Slot) -> None:
         # The product 1.0 * 1.0 has the weight 2**e_max, which is bit F of the sum, counted from 0.
         one = (1 << slot.point(a, "a")) * (1 << slot.point(b, "b"))
         assert one << slot.padding == 1 << kept
-        # Products are below four, so a shifter need not reach higher bits.
+        # Products are below four, so a shifter need not reach bits above F + 1.
         _, largest = products(slot, a, b)
         assert largest << slot.padding < 1 << kept + 2 <= 1 << slot.float_bits
     assert slot.float_bits == max((kept_bits(config, element) + 2 for element in slot.floats), default=0)
@@ -136,7 +136,7 @@ def check_sum(config: CoreConfig, widths: Widths) -> None:
     for element in config.elements:
         if element.packed_float:
             kept = config.block_alignment_bits
-            # Each group has 16 products of 6 * 6, and each scale is 15/8 * 2**x: in units of 2**(x1 + x2 - 8).
+            # Largest sum in units of 2**(x1 + x2 - 8): products are 6 * 6, and scales 15/8 * 2**x1 and 15/8 * 2**x2.
             most = (config.slots_of(element) * 12**2 * 15**2 << kept - 8) + (2 << kept)
             assert most <= high
             floor = zero_exponent_for(kept, grouped=True)
@@ -155,9 +155,9 @@ def check_sum(config: CoreConfig, widths: Widths) -> None:
         for half, name in ((False, "f32"), (True, "f16")):
             floor = zero_exponent_for(config.alignment_bits, half_result=half)
             smallest = FORMATS[name].minimum_exponent
-            # Positions from the sign bit, with weight 2**(E - F + total_bits - 1), to the smallest normal number.
+            # Distance from the sign bit, with weight 2**(E - F + total_bits - 1), down to the smallest normal number.
             assert floor - kept + widths.total_bits - 1 - smallest >= 0
-            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # above any product, block scales included
+            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # an e_max above that of any scaled product
             assert beyond - kept + widths.total_bits - 1 - smallest < 1 << ALIGNED_EXPONENT_BITS
 
 
@@ -172,7 +172,7 @@ def check(config: CoreConfig) -> None:
         assert slot.elements == tuple(e for e in config.elements if e.container_bits <= most)
         assert slot.floats == tuple(e for e in slot.elements if e.format.name in FLOATS and e.container_bits >= 8)
         check_floats(slot)
-        # Products of integers in all slots have the same unit, at or above bit 0 of the sum.
+        # The lowest bit of an integer product has the same position in the sum for all slots, 0 or above.
         assert widths.integer_bits == Slot(config, 0).padding >= 0
         assert slot.padding - slot.integer_shift == widths.integer_bits
         assert slot.integer_shift >= 0

@@ -107,7 +107,7 @@ def test_a_wrong_width_is_detected(tmp_path: Path) -> None:
 
 
 def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int, str]]:
-    """Yield fields and elements with their lowest bits, widths and meanings, from the ports."""
+    """Yield path, lowest bit, width and meaning of each field and array element in the type of a port."""
     if isinstance(kind, Structure):
         for field in kind.fields:
             yield f"{path}.{field.name}", low + field.low, field.type.width, field.meaning
@@ -119,7 +119,9 @@ def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int, str
 
 
 def test_every_field_has_its_bits(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Verilator evaluates functions at elaboration: ones in a field are ones in its bits and in no other bits."""
+    """Verilator evaluates a function per field at elaboration: if the field is all ones, its bits are ones and no
+    others.
+    """
     lines: list[str] = []
     text = ""
     for top in rng.choice([*TOPS], 4, replace=False).tolist():

@@ -92,7 +92,7 @@ class Work:
     fields: dict[str, int]
     descriptors: dict[str, int]
     a: NDArray[np.uint8]
-    b: NDArray[np.uint8]  # this CTA's columns of B, for a pair
+    b: NDArray[np.uint8]  # in a pair, only this CTA's columns of B
     nibbles: NDArray[np.uint8] | None
     scales: dict[str, NDArray[np.uint8]]
 
@@ -102,7 +102,7 @@ class Work:
 
     @property
     def reads(self) -> int:
-        """Number of core matrices to read: four or two (dense) for a panel of B, and two for eight rows of A."""
+        """Number of core matrices to read: four for a panel of B (two if dense), and two for eight rows of A."""
         of_b = self.panels // (1 + self.fields["pair"]) * (4 if self.instruction.sparse else 2)
         return of_b + 2 * self.fields["a_shared"] * ARRAYS * ROWS // 8
 
@@ -114,7 +114,7 @@ class Work:
         return metadata + scales + (0 if self.fields["a_shared"] else 8)
 
     def panel(self, place: int) -> tuple[int, int | None]:
-        """Return the number of the panel of D at a position, and the number of this CTA's panel of B there, if any."""
+        """Return the number of the panel of D that is computed in a turn, and of this CTA's panel of B, if any."""
         if not self.fields["pair"]:
             return place, place
         half, is_second = place // 2, place % 2
@@ -207,7 +207,7 @@ def test_every_array_gets_its_operands(rng: Random) -> None:
     tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]
     panels = deque((one, place) for one in work for place in range(one.panels))
-    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # expected accumulators
+    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # accumulators as the test expects them
     accumulators = model.copy()
 
     async def tensor_memory(ctx) -> None:
@@ -240,7 +240,7 @@ def test_every_array_gets_its_operands(rng: Random) -> None:
                 if own is not None:
                     handed_on = ctx.get(dut.panel.as_value()).to_bytes(64 * COLUMNS, "little")
                     octets = np.frombuffer(handed_on, np.uint8).reshape(COLUMNS, 64)[:, : b.shape[1]]
-                    np.testing.assert_array_equal(octets, b, "panel for the other CTA")
+                    np.testing.assert_array_equal(octets, b, "panel of B for the other CTA")
                 half = one.instruction.d.bits == 16
                 first = one.fields["d_column"] + COLUMNS * panel
                 c = accumulator_registers(model[:, columns_from(first)], half) * np.uint32(one.fields["add"])

@@ -89,7 +89,7 @@ def accepted(log: Sequence[Cycle]) -> list[int]:
 
 def check_stalls(log: Sequence[Cycle]) -> None:
     stalls = [(before, after) for before, after in pairwise(log) if before.o_valid and not before.o_ready]
-    assert stalls, "the test never stalled"
+    assert stalls, "the test never stalled a result"
     for before, after in stalls:
         assert after.o_valid
         assert after.result == before.result
@@ -107,7 +107,7 @@ def survivors(log: Sequence[Cycle], given: Sequence[Work]) -> list[Work]:
         if cycle.accepts:
             under_way.append(next(offered))
         if cycle.o_valid:
-            assert under_way, "a result of an item that a reset has dropped"
+            assert under_way, "the output has a result of an item that a reset has dropped"
         if cycle.delivers:
             delivered.append(under_way.popleft())
     assert forgotten
@@ -127,7 +127,7 @@ class Case:
 
     name: str
     payload: int
-    d: NDArray[np.uint32]  # (32, registers)
+    d: NDArray[np.uint32]  # shape (lane, register)
     long: bool
 
 
@@ -160,9 +160,9 @@ def stamp_case(config: CoreConfig, long: bool, rng: Random) -> Case:
     a, c = rng.integers(0, 1 << 32, (2, LANES, 4), np.uint32)
     control = control_layout().const({"result": ResultCode.S32})
     payload = LAYOUT.const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
-    # In the lanes of a quad, registers 2 h and 2 h + 1 have half h of a row below 8 and of a row from 8 on.
-    row_sums = np.repeat(a.reshape(8, 4, 2, 2).sum(1, dtype=np.uint32), 4, axis=0)  # (lane, half, row >= 8)
-    of_register = np.repeat(row_sums, 2, axis=2)  # registers 0 and 1 of D belong to the row below 8
+    # Register 2 h + s of A, in the four lanes of quad g, has a part of half h of row 8 s + g.
+    row_sums = np.repeat(a.reshape(8, 4, 2, 2).sum(1, dtype=np.uint32), 4, axis=0)  # shape (lane, h, s)
+    of_register = np.repeat(row_sums, 2, axis=2)  # registers 2 s and 2 s + 1 of D belong to row 8 s + g
     d = 3 * c + of_register[:, 0]
     if long:
         d = 3 * d + of_register[:, 1] if config.step_bytes == 16 else d + of_register[:, 1]
@@ -174,8 +174,8 @@ def steps(config: CoreConfig, case: Case) -> int:
 
 
 def test_the_interval_of_an_h200() -> None:
-    """The model takes a short sparse instruction every eight cycles, as measured. Other tests compare the hardware
-    with it.
+    """`warp_interval` of one step is eight cycles, as measured for a short sparse instruction. Other tests compare the
+    hardware with `warp_interval`.
     """
     assert PRESETS["hopper"].warp_interval(1) == 8
 
@@ -198,7 +198,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
     blocks = 128 // (rows * columns)
     counts = [steps(config, case) for case in cases]
     intervals = [config.warp_interval(count) for count in counts]
-    for count, cycles in zip(counts, intervals, strict=True):  # longer if a step waits for the previous one
+    for count, cycles in zip(counts, intervals, strict=True):  # intervals are longer if step 2 waits for step 1
         assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
         log = run(Warp(config, Stamp), [case.payload for case in cases], rng, gaps=(share,))

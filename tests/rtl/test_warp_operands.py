@@ -152,8 +152,8 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
 
 
 def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
-    """Check that D is C plus the number of steps, and that each row's flags are the metadata of its steps, joined
-    (`given`).
+    """Check that D is C plus the number of steps, and that the flags of each row are its metadata of all steps
+    (`given`), joined.
     """
     chunks, steps = warp.config.chunks, len(given)
     words = ctx.get(warp.o.payload.d.as_value()).to_bytes(4 * LANES * REGISTERS, "little")
@@ -171,7 +171,7 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("step_bytes", CONFIGS)
 def test_every_row_and_column_gets_its_operands(step_bytes: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row and column gets its A, B, metadata, block scales and accumulators, in steps that are full or not."""
+    """Each row and column gets its A, B, metadata, block scales and accumulators, in full and partial steps."""
     config = CONFIGS[step_bytes]
     cores: list[OpenCore] = []
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))

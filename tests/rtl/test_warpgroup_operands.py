@@ -33,12 +33,12 @@ class Work:
     fields: dict[str, int]
     descriptors: dict[str, int]
     registers: dict[str, NDArray[np.uint32]]
-    a: NDArray[np.uint32]  # (warp, lane, register)
+    a: NDArray[np.uint32]  # registers of A, shape (warp, lane, register)
     panels: list[NDArray[np.uint32]]  # registers of B, shape (lane, register)
 
     @property
     def reads(self) -> int:
-        """Number of core matrices to read: four or two (dense) for a panel of B, and two for eight rows of A."""
+        """Number of core matrices to read: four for a panel of B (two if dense), and two for eight rows of A."""
         return len(self.panels) * (4 if self.instruction.sparse else 2) + 16 * self.fields["a_shared"]
 
 

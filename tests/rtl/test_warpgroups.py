@@ -33,7 +33,7 @@ class BusyWarp(Warp):
 
 
 class AnsweringWarp(BusyWarp):
-    """Stand-in for an array that gives a result for every operand after the cycles that it is busy."""
+    """Stand-in for an array that is busy for some cycles with each item, and then gives a result."""
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
@@ -83,11 +83,11 @@ async def check_flags(ctx, dut: Warpgroup) -> None:
     descriptors.
     """
     multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
-    # Command; number of groups that a wait leaves, or the descriptor with a reserved bit; and expected flags.
+    # Steps: command or access; number of groups that a wait leaves, or descriptor with a reserved bit; expected flags.
     steps: list[tuple[object, object, set[str]]] = [
         (multiply, None, {"unfenced"}), (fence, None, set()), (multiply, None, set()),
         ("access", None, {"uncommitted"}), (commit, None, set()), ("access", None, {"unwaited"}), (fence, None, set()),
-        (multiply, "b_descriptor", {"reserved"}), (multiply, "a_descriptor", set()),  # ignored, as A is in registers
+        (multiply, "b_descriptor", {"reserved"}), (multiply, "a_descriptor", set()),  # not flagged: A is in registers
         (multiply, "a_descriptor of A in shared memory", {"reserved"}), (commit, None, set()),
         (wait, 1, set()), ("access", None, {"unwaited"}), (wait, 0, set()), ("access", None, set()),
         *((step, None, set()) for _ in range(3) for step in (fence, multiply, commit)),
@@ -180,7 +180,7 @@ def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
 
 
 async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
-    """Let all warpgroups multiply concurrently. Check whose panels are multiplied, and the interval."""
+    """Let all warpgroups multiply concurrently. Check that they take turns, and the interval of multiplications."""
     count, panels = len(dut.i), n // 8
     first, timed = 2 * count, 4 * count
     found: list[tuple[int, int]] = []
@@ -277,7 +277,7 @@ def test_warpgroups_do_not_affect_each_other(count: int, seed: int) -> None:
 
 
 def _take(ctx, side: _Side, i) -> None:
-    """Update the model with the command that is accepted in this cycle."""
+    """Update the state of a warpgroup with the command that it accepts in this cycle, if any."""
     if not (ctx.get(i.valid) and ctx.get(i.ready)):
         return
     operation, of, a = side.commands.popleft()

@@ -102,7 +102,7 @@ def test_the_rulers_count_bits(bits: int) -> None:
 
 @pytest.mark.parametrize(("result", "value"), [("f32", 2.1884765625), ("f16", 2.189453125)])
 def test_the_example(result: str, value: float) -> None:
-    """Check the example: the total with the bit of its leading one, and both results of the golden model."""
+    """Check the docstring's example: the total, the bit of its leading one, and both results of the golden model."""
     total = (9 << 23) + 1 + (-63 << 15)
     assert (total, total.bit_length() - 1) == (73_433_089, 26)
     assert f"{total:,}" in " ".join(PICTURE.split())

@@ -71,7 +71,7 @@ class _Packed(Elaboratable):
 
 
 def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, NDArray]:
-    """Return the values of each port as signed or unsigned integers, the inverse of :func:`split`."""
+    """Return the values of each port as signed or unsigned integers, the inverse of `ports.split`."""
     values = {}
     for port in ports:
         field = vectors[port.name]

@@ -58,7 +58,7 @@ def code_of(fmt: Format, value: float | str) -> int:
 
 
 def words_of(config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDArray, ...]) -> tuple[NDArray, NDArray]:
-    """Return the step words of a one-step instruction, and its results from the golden model and the metadata rule."""
+    """Return the step words of a one-step instruction, and its results: D of the golden model, and flags."""
     _, _, c, nibbles, _, _ = operands
     given = MatrixOperands(*operands)
     d = multiply(i, arch, given)

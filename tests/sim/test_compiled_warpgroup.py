@@ -82,7 +82,7 @@ def test_recordings(family: str) -> None:
     """D equals the recordings of an H200, and the flags of every panel or instruction follow the metadata rule."""
     paths = [path for path in shipped() if path.name.startswith(family)]
     paths = [path for path in paths if family == "wgmma" or is_executed(read(path).instruction)]
-    assert len(paths) > 50, "an empty list would compare nothing"
+    assert len(paths) > 50, "there are too few recordings to compare"
     for path in paths:
         for outcome in replay(path, arch="sm_90", backend="warpgroup"):
             assert not outcome.mismatches, (path.name, outcome.first)
@@ -106,8 +106,8 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Every measurement is compared with a warpgroup around echoing arrays, and some also with dot-product units, which
-    have the same latency.
+    """Every measurement is compared with a warpgroup whose arrays only echo operands, and some also with one whose
+    arrays have dot-product units. Both arrays have the same latency.
     """
     rows = recorded_cycles("wgmma-h200-2026-11-22.csv")
     for row in rows:
@@ -199,7 +199,7 @@ def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]
 
 
 def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Concurrent mma on all four arrays and ``wgmma``, with every kind of stall, give the right bits."""
+    """Concurrent mma on all four arrays and ``wgmma``, with every kind of stall, give the right results."""
     of_arrays = [[with_result(MMA[place], rng) for place in rng.permutation(len(MMA))] for _ in range(WARPS)]
     told = [[one for one, _ in of_array] for of_array in of_arrays]
     files = [drawn(SHORT[place], rng, 1) for place in rng.integers(len(SHORT), size=12)]

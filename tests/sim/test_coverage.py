@@ -94,7 +94,9 @@ def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
 
 
 def test_exchange() -> None:
-    """A plain nibble that 3:1 multiplexers do not reach exchanges its slots. Coverage counts the slots as stored."""
+    """A nibble of the plain rule whose units 3:1 multiplexers do not reach exchanges two slots. Coverage counts them in
+    stored order.
+    """
     config = PRESETS["rtx-blackwell"]
     i = parse(SPARSE)
     a, b = np.zeros((1, 1, 8), np.uint16), np.arange(16, dtype=np.uint16).reshape(1, 16, 1)
@@ -119,7 +121,7 @@ def test_steps_of_no_instruction() -> None:
     steps, results = words_of(config, i, "sm_80", (*zeros, np.full((1, 1, 4), 0b0100, np.uint8), None, None))
     control = step_words(config).control.start
     mixed = steps.copy()
-    mixed[:, control] |= np.uint32(1 << 4)  # B becomes bf16
+    mixed[:, control] |= np.uint32(1 << 4)  # the format of B becomes bf16
     coverage = StepCoverage(config)
     coverage.sample(mixed, results)
     assert {group.name for group in coverage.coverage if group.hits.any()} == {"legality"}
@@ -142,8 +144,8 @@ def sample_integers(
     """Return the coverage events of a dense step whose result is computed here, and whether coverage accepts the
     result.
 
-    `c` is the exact accumulator; if it exceeds 32 bits, `overflow` tells that the previous step has caused this. Bits
-    of `wrong` are flipped in the result.
+    `c` is the exact accumulator. If it exceeds 32 bits, `overflow`, the overflow bit of the previous step, must be set.
+    Bits of `wrong` are flipped in the result.
     """
     name_a, name_b = pair.split()
     bits = int(name_a[1:])
@@ -212,7 +214,7 @@ PASSED_ON = [
     ("s8 s8", LEAST - 1, 4, True, {"in range", BELOW, "accumulator below, sum in the range"}),
     ("u8 u8", MOST + 1, 4, False, {"wrapped high", ABOVE, "smallest A times smallest B"}),
     ("s4 s4", MOST + 1, -4, False, {"in range", ABOVE, "accumulator above, sum in the range"}),
-    ("u8 u8", LEAST - 1, 4, False, set()),  # impossible with unsigned products, so no event
+    ("u8 u8", LEAST - 1, 4, False, set()),  # unsigned products cannot cause this, so no event
 ]
 
 

@@ -38,7 +38,7 @@ SPECIALS: list[tuple[Case, set[str]]] = [
     (Case(SPARSE, {0: 1.0}, {0: 1.0, 3: INF}), {"Inf in an unselected element of B"}),
     (Case(SPARSE, {0: 1.0}, {0: NAN, 2: 1.0}, nibbles={0: 0b1110}), {"NaN in an unselected element of B"}),
     (Case(TF32, {0: 1.0}, {0: 1.0, 1: NAN}), {"NaN in an unselected element of B"}),
-    (Case(TF32, {0: 1.0}, {0: "7f810000", 1: 1.0}, nibbles={0: 0b1100}), set()),  # only the low half is selected
+    (Case(TF32, {0: 1.0}, {0: "7f810000", 1: 1.0}, nibbles={0: 0b1100}), set()),  # selects the NaN's low half
     (Case(HALF, {0: 65504.0}, {0: 1.0}, 65504.0), {"Inf from a finite sum"}),
     (Case(HALF, {0: -65504.0}, {0: 1.0}, -65504.0), {"-Inf from a finite sum"}),
     (Case(F16, {}, {0: 1.0}, 1.0), {"zero in A times a nonzero number"}),

@@ -120,7 +120,7 @@ def test_a_file_is_read_back_and_legible(tmp_path: Path, rng: Random) -> None:
             assert read[each.key].meaning == each.meaning
             np.testing.assert_array_equal(read[each.key].hits, each.hits)
     assert [*tmp_path.iterdir()] == [path]
-    # The text has one line for each row of hits, along the last axis, and the names of the first ten missing bins.
+    # The file has a line for each row of hits along the last axis, and names the first ten missing bins of each group.
     coverage = StepCoverage(PRESETS["tiny"]).coverage
     text = coverage.to_json()
     rows = sum(each.hits.size // each.shape[-1] for each in coverage)
@@ -259,7 +259,7 @@ def test_points_in_reports_and_the_command(files: tuple[Path, Path], capsys: pyt
 
 
 def test_merge(files: tuple[Path, Path]) -> None:
-    """Hits are added for any order of files and any source folder. A point without a hit remains."""
+    """Merged files of Verilator add their hits, for any order and source folder. Points without a hit remain."""
     first, second = map(CodeCoverage.read, files)
     merged = first.merge(second)
     assert merged.hits == second.merge(first).hits

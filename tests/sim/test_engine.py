@@ -89,15 +89,15 @@ def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> 
 
 
 def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
-    """Return a mask of the chunks with an undefined nibble. A dense instruction has none."""
+    """Return a mask of the chunks with an undefined nibble. It is empty for a dense instruction."""
     if not i.rule:
         return np.zeros((*given.c.shape[:2], 0), np.bool_)
     return ~np.isin(given.nibbles, [*i.rule.legal])
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
-    """A product may have more tiles than one call of the simulator, and more rows and columns than the instruction. Its
-    operands are not changed.
+    """A product may have more tiles than one call of the simulator, and more rows and columns than the instruction. The
+    call does not change its operands.
     """
     i = parse(F16)
     given = matrices(i, (60, 24, 13), "wide", rng)
@@ -114,12 +114,12 @@ def test_many_tiles_and_any_shape(rng: Random) -> None:
 @pytest.mark.parametrize("saturate", [True, False])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
-    """A sum exceeds 32 bits in the first of two steps and returns in the second, so only the last step may clamp."""
+    """A sum exceeds 32 bits after the first of two steps, but not after the second, so only the last step may clamp."""
     i = parse(f"mma.sync.aligned.m16n8k32.row.col.{'satfinite.' * saturate}s32.s8.s8.s32")
     a = np.full((1, 16, 32), 100, np.int8).view(np.uint8)
     b = np.full((1, 32, 8), sign * 100, np.int8)
     b[:, 16:] = -sign * 100
-    b[:, 16:, 0] = sign * 100  # in column 0, the sum does not return
+    b[:, 16:, 0] = sign * 100  # in column 0, the sum stays beyond 32 bits
     c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
     result = engine(TINY).multiply(i, MatrixOperands(a, b.view(np.uint8), c))
     assert result.steps == 2 * 16 * 8
@@ -238,8 +238,8 @@ def test_a_cached_model_is_used_again(kept: Path) -> None:
 
 
 def test_presets_with_one_datapath_share_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets with the same datapath share one library. Instead of building it, the test copies the library of tiny,
-    which is not run.
+    """Presets with the same datapath share one library. Instead of building a library, the test copies that of tiny,
+    and does not run it.
     """
     built = []
 

@@ -29,7 +29,7 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 
 def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Steps of one instruction with any operands, metadata and accumulators."""
+    """Return steps of one instruction with any operands, metadata and accumulators."""
     return any_steps(TINY, control_word(TINY, parse(text), last=True), count, rng)
 
 

@@ -82,7 +82,7 @@ def test_the_cached_interface_equals_that_of_the_hardware(preset: str, tmp_path:
     assert say(_ASK, preset, tmp_path) == ["False", said, "True"]
     (kept,) = {*tmp_path.glob("*.json")} - {other}
     assert say(_ASK, preset, tmp_path) == ["False", said, "False"]
-    kept.write_bytes(kept.read_bytes()[:-9])  # a damaged file is built again
+    kept.write_bytes(kept.read_bytes()[:-9])  # if the file is damaged, the interface is built again
     assert say(_ASK, preset, tmp_path) == ["False", said, "True"]
     assert say(_ASK, preset, tmp_path) == ["False", said, "False"]
 
@@ -125,7 +125,7 @@ SHORT = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
 LONG = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
 SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
-#: Numbers of registers of A, B and C, and names of further operands.
+#: By instruction: numbers of registers of A, B and C, and names of further operands.
 CASES = {SHORT: ((2, 1, 2), ()), LONG: ((4, 4, 4), ("e",)), SCALED: ((4, 4, 4), ("e", "scale_a", "scale_b"))}
 
 

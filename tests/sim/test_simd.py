@@ -53,7 +53,7 @@ class Operations(wiring.Component):
         super().__init__({"step": In(STEP_BITS), "result": Out(-(-bits // 32) * 32)})
 
     def _word(self) -> tuple[int, int, bool]:
-        """Lowest bit, width, and whether the word is signed."""
+        """Return lowest bit and width of a random part of the step, and whether it is signed."""
         width = int(self._rng.choice([1, 2, 5, 31, 32, 33, 63, 64, 65, 96, 100, int(self._rng.integers(1, 110))]))
         return int(self._rng.integers(STEP_BITS - width)), width, bool(self._rng.integers(2))
 
@@ -83,7 +83,7 @@ class Operations(wiring.Component):
         ]
 
     def _products(self) -> list[Value]:
-        """Products of factors with 11 to 14 bits, unsigned and signed."""
+        """Return products of factors with 11 to 14 bits, unsigned and signed."""
         starts = self._rng.integers(STEP_BITS - 16, size=(4, 2))
         return [
             self._cut((int(a), 11 + number, number % 2 == 1)) * self._cut((int(b), 11 + number, number % 2 == 1))
@@ -96,7 +96,7 @@ class Operations(wiring.Component):
 
 
 def steps(rng: Random, count: int) -> np.ndarray:
-    """Random words, some of which are all zeros or all ones, so that carries and comparisons are long."""
+    """Return random words, some of which are all zeros or all ones, so that carries and comparisons are long."""
     words = rng.integers(0, 1 << 32, (count, STEP_BITS // 32), np.uint32)
     words[rng.random(words.shape) < 0.2] = 0
     words[rng.random(words.shape) < 0.2] = 0xFFFFFFFF
@@ -104,7 +104,7 @@ def steps(rng: Random, count: int) -> np.ndarray:
 
 
 def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.ndarray:
-    """Steps of a row with random bits and a fixed control word."""
+    """Return steps of a row with random bits and a fixed control word."""
     words = rng.integers(0, 1 << 32, (count, step_words(config).total), np.uint32)
     words[:, -1] &= (1 << row_step_layout(config).size % 32) - 1 or 0xFFFFFFFF
     low, width = control_place(config, "row")
@@ -121,7 +121,7 @@ def netlist(component: wiring.Component, folder: Path) -> dict:
 
 
 def computed(library: Path, given: np.ndarray, words: int) -> np.ndarray:
-    """Return the results of steps, computed in batches."""
+    """Return the results of steps, which a library computes in batches."""
     results = np.zeros((len(given), words), np.uint32)
     loaded = ctypes.CDLL(str(library))
     for first in range(0, len(given), LANES):

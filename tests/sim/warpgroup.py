@@ -45,7 +45,7 @@ def stalls(rng: Random) -> np.ndarray:
 
 
 def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
-    """Compare a measurement: the simulated interval is within 0.2 cycles of it, and within 1/8 cycle of the timing
+    """Check that the simulated interval is within 0.2 cycles of a measurement, and within 1/8 cycle of the timing
     law.
     """
     expected = (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)

@@ -58,7 +58,7 @@ def test_a_file_and_several_of_one_corner(library: Library, liberty: Path, tmp_p
     assert Library.read(odd).data.strip() == library.data.strip()
     assert Library.read(odd).sha256 == hashlib.sha256(odd.read_bytes()).hexdigest()
     assert Library.read(odd).cells == library.cells
-    # A compressed file with the NAND gates and another with the rest are the whole library.
+    # A compressed file with the NAND gates and a file with all other cells are read as one library.
     lines = library.text.splitlines()
     gates, rest = tmp_path / "gates.lib.gz", tmp_path / "rest.lib"
     of_gates = "\n".join(line for line in lines if "cell (" not in line or "NAND2" in line)
@@ -149,7 +149,7 @@ def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> 
 
 
 def test_flip_flops_with_inverted_outputs(library: Library) -> None:
-    """The smaller flip-flop is used, where one with an inverted output includes the area of an inverter, which is 2."""
+    """The smaller flip-flop is used. For one with an inverted output, the area of an inverter, 2, is added."""
     for area, name in ((13, "NFLOP"), (15, "FLOP")):
         inverting = (
             f'cell (NFLOP) {{ area : {area}; ff (IQ, IQN) {{ next_state : "!D"; clocked_on : "K"; }} '
@@ -162,7 +162,7 @@ def test_flip_flops_with_inverted_outputs(library: Library) -> None:
 
 
 def test_hostile_text(library: Library, tmp_path: Path) -> None:
-    """Deep groups, long expressions, wide cells and open groups are rejected or ignored, in linear time."""
+    """Deep groups, long expressions, wide cells and unclosed groups are rejected or ignored, in linear time."""
     path = tmp_path / "deep.lib"
     path.write_text("library (x) {" + "a (b) {" * 60_000)
     with pytest.raises(FileError, match=r"^.*deep\.lib nests groups more than 20 deep$"):

@@ -27,7 +27,7 @@ def measured(instruction: Instruction = SPARSE, distribution: str = "normal", se
 
 @pytest.mark.regression
 def test_a_measurement_is_repeatable() -> None:
-    assert measured() == measured.__wrapped__()  # the uncached function gives the same result
+    assert measured() == measured.__wrapped__()  # the second call computes the result without the cache
     totals = [measured(seed=seed).total for seed in range(3)]
     assert max(totals) < 1.1 * min(totals)
 

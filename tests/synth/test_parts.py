@@ -40,7 +40,7 @@ def test_every_part_is_in_the_hardware() -> None:
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
-        if place in places:  # modules at the same position are equal
+        if place in places:  # an equal module was visited before
             return
         places.add(place)
         if place in hierarchy._NAMES:

@@ -115,7 +115,7 @@ GRID = Grid((("s8",), ("f16",)), (12,), (4, 8), ("mux4",), ((), ("multiply", "re
 
 
 def test_grids() -> None:
-    """The last axis varies fastest. Packed e2m1 implies the scale formats that it needs."""
+    """The last axis of a grid varies fastest. Packed e2m1 implies the scale formats that it needs."""
     grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=(False,))
     found = points(grid)
     names = [str(point) for point in found[:3]]

@@ -71,7 +71,7 @@ def test_toggles_equal_those_of_verilator(seed: int, tmp_path: Path) -> None:
     mapped = unit(by_module=False)
     operands = drawn(SPARSE, "normal", 20, np.random.default_rng(seed))
     steps = streamed(CONFIG, SPARSE, "sm_90", operands, mapped.compute)
-    # All streams that the bits of a machine word simulate get the same steps.
+    # Each bit of a machine word simulates one stream of inputs. All streams get the same steps.
     alike, _ = mapped.run(np.repeat(steps[None], STREAMS_OF_A_WORD, axis=0))
     toggles = {net: count // STREAMS_OF_A_WORD for net, count in alike.toggles.items()}
     (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")
@@ -88,7 +88,7 @@ def test_toggles_equal_those_of_verilator(seed: int, tmp_path: Path) -> None:
     compiler = ["c++", "-O0", *defines, f"-I{include}", f"-I{include}/vltstd", "-I.", "-pthread", "-o", "run"]
     subprocess.run([*compiler, *map(str, sources)], cwd=tmp_path, check=True, capture_output=True)
     counted = _counted(tmp_path, steps)
-    # Verilator counts a net that is one in the first sampled cycle as risen.
+    # Verilator counts a toggle of each net that is one in the first sampled cycle. These toggles are subtracted.
     at_first = _counted(tmp_path, steps[: CONFIG.latency + 1])
     driven = toggles.keys() & counted.keys()
     assert len(driven) > 0.9 * len(toggles)

@@ -92,7 +92,7 @@ def of_output(load: float) -> float:
 
 
 def test_energy_of_toggles() -> None:
-    """Pins inside a box load the nets around it, and pins around a box load the nets that the box drives."""
+    """Pins inside a box load the nets that drive the box, and pins outside load the nets that the box drives."""
     box = Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})
     ends = {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})}
     around = MappedNetlist(ends, {"step": [0]}, {"result": [3]}, {"unit": box})

@@ -233,7 +233,7 @@ def test_files_of_vllm_have_no_text(fmt: str, recipe: str, tmp_path: Path, rng: 
 
 
 def test_values_that_become_zero_count_as_zero() -> None:
-    """Software quantises before it compresses, so a chunk of small values has the metadata of an empty one."""
+    """Software quantises before it compresses, so a chunk of small values has the metadata of an empty chunk."""
     dense = np.zeros((64, 128))
     dense[:, 0], dense[:, 4:6] = 100, 1e-3
     compressed = sparsify(dense, "2:4")

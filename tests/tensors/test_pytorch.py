@@ -146,7 +146,7 @@ def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
             for _ in range(chance.randrange(1, 4)):
                 spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
             path.write_bytes(spoiled[: chance.choice([len(spoiled), chance.randrange(len(spoiled))])])
-            with suppress(Error):  # errors of the package only
+            with suppress(Error):  # no other errors may occur
                 file = open_tensors(path)
                 for name in file.names:
                     with suppress(Error):
@@ -174,7 +174,7 @@ def of_cusparselt() -> Any:
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "int8", "float32"])
 def test_semi_structured_tensors(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # the real one loads slowly
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # torch._dynamo loads slowly
     matrix = random_sparse(rng)
     tensor, expected = semi_structured(matrix, name), sparsify(matrix, "1:2" if name == "float32" else "2:4")
     assert is_tensor(tensor)

@@ -59,7 +59,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].bits <= 8 and name != "ue8m0"])
 def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
-    """In exact arithmetic from float64, no other code is nearer, and ties go to the even code."""
+    """In exact arithmetic, no other code is nearer to a float64 value, and ties go to the even code."""
     fmt = FORMATS[name]
     table = {code: decode_codes(np.array([code], np.uint8), fmt)[0] for code in range(1 << fmt.bits)}
     finite = {code: Fraction(value) for code, value in table.items() if math.isfinite(value)}
@@ -141,7 +141,7 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
 
 
-#: Message for a scale that float32 cannot represent, and powers of two by which matrices are multiplied to cause it.
+#: Message for a scale that float32 cannot represent, and powers of two of matrices, some of which need such a scale.
 NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
 POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 
@@ -179,7 +179,7 @@ def test_mx(name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 300)
     emax = {"e4m3": 8, "e5m2": 15, "e3m2": 4, "e2m3": 2, "e2m1": 2}[name]
     values = rng.normal(size=(12, 80)).astype(np.float32) * 2.0 ** rng.integers(-140, 127, (12, 1))
-    values[0] = np.ldexp(values[0], 300)  # magnitudes beyond the range of any scale, as in the following rows
+    values[0] = np.ldexp(values[0], 300)  # magnitudes beyond the range of any scale, also in rows 1 and 2
     values[1] = np.ldexp(rng.normal(size=80), -1060)
     values[2] = rng.uniform(1, 2, 80).astype(np.float32).astype(np.float64) * 2.0**130
     values[3, 32:64] = 0
@@ -259,7 +259,9 @@ def test_bad_words() -> None:
 
 
 def test_blocks_of_another_length(rng: np.random.Generator) -> None:
-    """A block scale of B for a sparse instruction covers twice as many elements. Blocks do not affect each other."""
+    """A block scale of B for a sparse instruction covers twice as many elements as one of A. Blocks do not affect each
+    other.
+    """
     values = rng.standard_normal((3, 128)) * 2.0 ** rng.integers(-20, 20, (3, 128))
     whole = quantise(values, "e4m3", recipe="mx", block=64)
     assert (whole.block, whole.scales.shape) == (64, (3, 2))

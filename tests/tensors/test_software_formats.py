@@ -83,7 +83,7 @@ def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
     ],
 )  # fmt: skip
 def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rng: np.random.Generator) -> None:
-    """Registers of a matrix of small integers give the dense product, computed by the golden model's instruction."""
+    """If the golden model multiplies the registers of a packed matrix of small integers, it gives the dense product."""
     text = f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{types}"
     i = parse(text)
     compressed = random_compressed(kind, rng)

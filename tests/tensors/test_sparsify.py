@@ -117,7 +117,7 @@ def test_small_blocks_make_no_difference(rng: np.random.Generator, monkeypatch: 
 
 
 def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sptc.tensors.blocks.BLOCK_ELEMENTS", 64)  # blocks of four rows
+    monkeypatch.setattr("sptc.tensors.blocks.BLOCK_ELEMENTS", 64)  # the matrix is processed in blocks of four rows
     dense = np.zeros((50, 16))
     dense[:, ::4] = 1
     crowded = sorted(rng.choice(200, 30, replace=False))
@@ -135,7 +135,7 @@ def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pyte
 
 
 def test_undefined_nibbles_and_short_chunks() -> None:
-    """CUTLASS 3 writes the nibble 0 for empty chunks. It is accepted, unless values are stored or `strict` is set."""
+    """CUTLASS 3 writes the nibble 0 for empty chunks. Unless `strict` is set, it is accepted for stored zeros."""
     good = Compressed(np.ones((3, 4)), np.full((3, 2), 0b0001, np.uint8), GRANULARITIES["2:4"])
     check_nibbles(good)
     with pytest.raises(NibbleError, match="row 0, chunk 0: nibble 0b0001 breaks the ordered rule") as caught:

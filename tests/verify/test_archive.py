@@ -49,7 +49,7 @@ STRING_WANTED = r"must be a 0-d string, not "
 INTEGER_WANTED = r"must be a 0-d integer, not "
 TMEM = r"tmem must be a uint32 array of shape \[case, 128, 512\], not "
 OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 of shape "
-#: Text of the instruction, key, function that changes the value, and part of the message.
+#: Defect of an archive: instruction, key, function that changes the value of the key, and part of the message.
 Defect = tuple[str, str, Callable[[Any], Any], str]
 DEFECTS: list[Defect] = [
     (SPARSE, "instruction", np.bytes_, "instruction " + STRING_WANTED + r"\|S"),
@@ -179,13 +179,13 @@ def damaged(path: Path, whole: bytes, landmark: bytes, offset: int, bits: int) -
     path.write_bytes(octets)
 
 
-#: Function that makes a file from the bytes of a valid one, and part of the message.
+#: Function that makes an invalid file from the bytes of a valid one, and part of the message.
 NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: None, "does not exist"),
     (lambda path, _: path.mkdir(), UNREADABLE),
     (lambda path, _: path.touch(), UNREADABLE),
     (lambda path, _: path.write_text("A, B\n1, 2\n"), UNREADABLE),
-    (lambda path, _: path.write_bytes(b"\x80\x04]\x94."), UNREADABLE),  # a pickle
+    (lambda path, _: path.write_bytes(b"\x80\x04]\x94."), UNREADABLE),  # a pickle, no archive
     (lambda path, _: path.write_bytes(single_array()), "single array, not an .npz register file"),
     (lambda path, _: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
     (lambda path, _: np.savez(path, **{"two\nlines": 0}), "lacks the key 'instruction'"),

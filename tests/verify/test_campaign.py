@@ -62,7 +62,7 @@ def test_a_record_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
 def test_ctrl_c_while_a_shard_is_stored(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl+C while the result of a shard is stored takes effect after the entry and its coverage are written, once."""
+    """Ctrl+C while the result of a shard is stored takes effect after entry and coverage have been written once."""
     write, key = Journal.write, ("ampere", "little")
     hits = {key: (np.array([1]), np.array([3]))}
     for late in (False, True):

@@ -22,7 +22,7 @@ from sptc.verify.register_file import RegisterFile
 from sptc.verify.replay import replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
-#: Instructions of every method and family. Together they have every kind of neighbour.
+#: Instructions of every method and family. Together they have every kind of neighbour of the model.
 FUSED = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SUBJECTS = [
     (FUSED, "sm_80"),
@@ -118,7 +118,7 @@ def test_words_beside_d(seed: int) -> None:
     pack = choose_pack(subject_named(SUBJECTS[11][0]), "sm_100", seed)
     d = pack.file.d.copy()
     d[0, 5, 300] ^= 1
-    d[0, 5, 0] ^= 0x10000  # the bit is above the 16 bits of the element
+    d[0, 5, 0] ^= 0x10000  # above the 16 bits of an element of D
     verdict = judge(pack, d)
     assert (verdict.right, verdict.differing, verdict.beside) == (False, 0, 2)
 

@@ -64,7 +64,7 @@ def test_the_sets_distinguish_gpu_generations() -> None:
         i, arch = made.instruction, NEIGHBOURS[made.arch]
         if i.d.name != "f32":
             continue
-        if i.family == "wgmma":  # no other generation has wgmma
+        if i.family == "wgmma":  # an mma stands in, as no other generation has wgmma
             arch = "sm_120"
             i = parse(f"mma.sync.aligned.m16n8k32.row.col.f32.{i.a.name}.{i.b.name}.f32")
         assert numerics(i, arch) != numerics(made.instruction, made.arch), name_of(made)

@@ -1,4 +1,4 @@
-"""First step at which a design with another result can have differed, compared with a trial of all f16 accumulators."""
+"""First step that can explain a wrong result of a design, compared with a trial of all f16 accumulators."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for 
 
 
 def output_of(rng: Random, special: int | None) -> MatrixOperands:
-    """Return the operands of one output. One of the 32 elements of A and B may be a special value."""
+    """Return the operands of one output. Element `special` of the 32 of A and B, if any, is an infinity or NaN."""
     a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape) for shape in ((1, 1, 16), (1, 16, 1)))
     if special is not None:
         (b if special & 16 else a).flat[special & 15] = rng.choice([np.inf, np.nan])

@@ -75,7 +75,7 @@ def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(
     for text in (TCGEN05, PAIR):
         of_tmem = tensor_memory_file(text, rng)
         images = {"tmem": of_tmem.tmem, "smem": of_tmem.smem}
-        if text == PAIR:  # the axis of the CTAs precedes the case axis
+        if text == PAIR:  # in a file, the axis of the CTAs precedes the case axis
             images = {name: np.stack([image[:, 0], image[:, 1]]) for name, image in images.items()}
             assert images["tmem"].shape == (2, 3, 128, 512)
         np.savez(tmp_path / "file.npz", instruction=text, idesc=of_tmem.idesc, **of_tmem.addresses, **images)
@@ -98,7 +98,7 @@ def test_run_equals_mma_and_tcgen05_mma(rng: Random, tensor_memory_file: MakeTen
         tmem = file.tmem.copy()
         tmem[..., 256:272] = 0x3C00
         file = replace(file, tmem=tmem, **changes)
-        axis = 1 if text == PAIR else 0  # the case axis follows the axis of the CTAs
+        axis = 1 if text == PAIR else 0  # in a pair, the case axis follows that of the CTAs
         images = {"tmem": np.moveaxis(tmem, 0, axis), "smem": np.moveaxis(file.smem, 0, axis)}
         expected = sptc.tcgen05_mma(text, idesc=file.idesc, **images, **file.addresses, **changes)
         np.testing.assert_array_equal(file.run(), np.moveaxis(expected, axis, 0))
@@ -181,7 +181,7 @@ def test_shipped_recordings_are_whole() -> None:
             assert found[str(instruction)] == expected, str(instruction)
     of_wgmma = {name for name in found if name.startswith("wgmma")}
     assert sum(".sp." in name for name in of_wgmma) == 48
-    # Dense wgmma: at least one instruction of every pair of types and result.
+    # For dense wgmma, at least one instruction of every combination of types and saturation was recorded.
     rows = {(i.a, i.b, i.d, i.satfinite) for i in every_instruction("wgmma") if not i.sparse}
     dense = [parse(name) for name in of_wgmma if ".sp." not in name]
     assert {(i.a, i.b, i.d, i.satfinite) for i in dense} == rows

@@ -114,7 +114,9 @@ DISAGREEMENTS = [
 def test_recording_back_end_and_golden_model_are_compared(
     kind: str, tensor_memory_file: MakeTensorMemory, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output counts once if any two of back end, golden model and recording differ. Without D, two are compared."""
+    """An output counts once if any two of back end, golden model and recording differ. Without a recorded D, only
+    back end and golden model are compared.
+    """
     file: Any
     if kind == "registers":
         file = recording(F32, 3, rng)
@@ -161,7 +163,7 @@ def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch:
 
 
 def test_a_limit_draws_distinct_tiles(tmp_path: Path, rng: Random) -> None:
-    """Of seven tiles tile i has 2**i wrong outputs: the mismatches of a replay tell which tiles ran."""
+    """Of seven tiles, tile i has 2**i wrong outputs. Thus the number of mismatches shows which tiles a replay ran."""
     file, marked = recording(F32, 7, rng), tmp_path / "marked.npz"
     registers = [(thread, register) for thread in range(32) for register in range(4)]
     places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
@@ -223,7 +225,7 @@ def test_codes_as_numbers() -> None:
 def test_tensor_memory_agrees(
     tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The datapath of hopper has the same numerics without block scales, and other tests build it.
+    # Without block scales, the datapath of hopper has the numerics of sm_100, and other tests build it anyway.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "hopper")
     for text in (TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY, SHIFTED):
         file = tensor_memory_file(text, rng, cases=2)
@@ -236,7 +238,7 @@ def test_tensor_memory_agrees(
         assert (outcome.mismatches, outcome.first) == (0, None), text
 
 
-# Opcode and properties of the instruction; CTA, lane, column and bit to flip; row and column of the output.
+# Opcode and properties of the instruction; CTA, lane, column and bit to flip in D; row and column of the wrong output.
 OUTPUTS = [
     (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
     (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
@@ -264,11 +266,11 @@ def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemor
 
 def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     for text, place in (
-        (TCGEN05, (1, 0, 5, 17, 3)),  # far from D
-        (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column after D
-        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the upper half of a word with an f16 output
+        (TCGEN05, (1, 0, 5, 17, 3)),  # a column far from D
+        (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the first column after D
+        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the unused half of a word with an f16 of D
         (PAIR, (1, 1, 5, 511, 0)),
-        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A after the instruction, which shifts it
+        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A, which the instruction shifts by a lane
     ):
         file = tensor_memory_file(text, rng, d="f16")
         write(tmp_path / "file.npz", flipped(file, place))

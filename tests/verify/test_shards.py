@@ -110,7 +110,7 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
     shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
     assert run_shard(shard, sample=False).mismatches == 0
     monkeypatch.setattr(Engine, "compute", faulty_flags)
-    assert run_shard(shard, sample=False).mismatches == 4  # one mismatch per tile
+    assert run_shard(shard, sample=False).mismatches == 4  # one wrong flag per tile
     two_steps = Plan(seed=3, architectures=("sm_90",), instructions=(FP8,), tiles=4).shard(0)
     assert run_shard(two_steps, sample=False).mismatches == 2 * 4
     result = reproduce(shard)

@@ -77,7 +77,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     assert np.argwhere(a).tolist() == [[0, 3, 1], [0, 3, 4]]
     assert np.argwhere(b).tolist() == [[0, 2, 5]]
     assert np.argwhere(c).tolist() == [[0, 3, 5]]
-    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # no other nonzero byte
+    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3 if shared memory also holds A
     if i.sparse:
         nibbles = unpack_nibbles(small.e, i, 0)[0]
         assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
@@ -93,7 +93,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
 
 def test_unused_bits_are_kept_if_they_matter(rng: np.random.Generator) -> None:
     file = random_register_file(parse(F16), "sm_90", "mid", 1, rng, sparsity_selector=0)
-    file.e[0, 6] = 0x80  # lanes 2 and 3 of a quad have the metadata for selector 1
+    file.e[0, 6] = 0x80  # not read: lanes 2 and 3 of a quad have the metadata for selector 1
     small = shrink(file, 0, 0, lambda candidate: bool(candidate.e[0, 6] & 0x80))
     assert small.e[0, 6] == 0x80
     assert not small.a.any()
@@ -136,7 +136,7 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
 
 Random = np.random.Generator
 RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
-#: Types of A and D with products whose exponents can be below e_zero, the smallest alignment exponent.
+#: Types of A and D for which products can have exponents below e_zero, the smallest alignment exponent.
 REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
 
 
@@ -156,8 +156,8 @@ def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
             file = read(path)
             reaches = (file.instruction.a.name, file.instruction.d.name) in REACHING
             assert (file.run("golden") == file.d).all() == (by == 0 or not reaches), (path.name, by)
-    # wgmma with fp8 needs a recording only with e5m2 times e5m2, for each result: its e_zero is below the exponent of
-    # any product.
+    # Of fp8 wgmma, only e5m2 times e5m2 needs a recording, for each type of D: the exponents of all fp8 products
+    # are above e_zero.
     expected = {
         _names(i)
         for i in every_instruction()

@@ -31,7 +31,7 @@ def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
 
 
 def one_of_each_kind() -> list[Instruction]:
-    """One instruction for every type of A, container, `.sp` variant, kind and scaling."""
+    """Return one instruction for every type of A, container, `.sp` variant, kind and scaling."""
     kinds: dict[tuple[object, ...], Instruction] = {}
     for instruction in every_instruction("mma"):
         key = (instruction.a, instruction.sparse, instruction.kind, instruction.scale_size, instruction.scale_format)
@@ -164,8 +164,8 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
 @pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
 def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
-    """Operands are at the addresses of the descriptors, with codes of the distribution. All ways to store them
-    occur.
+    """Operands are at the addresses of the descriptors, with codes of the distribution. Every location,
+    swizzle and major-ness occurs.
     """
     distribution = "extreme" if instruction.a.is_integer else "tiny"
     majors = {True, False} if instruction.container_bits == 16 else {False}

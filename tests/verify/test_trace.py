@@ -123,8 +123,8 @@ def test_the_hardware_has_the_same_fields(small_ampere: None, rng: np.random.Gen
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.Generator) -> None:
-    """Three random forms per architecture, because Amaranth's simulator takes half a minute for each."""
-    forms = {}  # one instruction of every set of types, granularity and scales
+    """Three random instructions per architecture are compared, as Amaranth's simulator takes half a minute for each."""
+    forms = {}  # one instruction of every combination of types, granularity and scales
     for i in every_instruction():
         form = (i.a, i.b, i.d, i.container_bits, i.granularity, i.scale_format, i.satfinite, i.rule)
         if arch in i.architectures:
@@ -162,7 +162,7 @@ def test_the_first_difference_is_at_the_fault(
     monkeypatch.setitem(PRESETS, "traced", replace(SMALL, formats=("f16",)))
     plant(monkeypatch, where)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
-    operands = part(mid(i, rng).matrices, slice(None), 4, 4)  # few outputs might all be right by chance
+    operands = part(mid(i, rng).matrices, slice(None), 4, 4)  # fewer outputs might all be right by chance
     pairs = zip(golden_traces(i, "sm_80", operands), hardware_traces(i, "sm_80", operands), strict=True)
     seen = [(golden, hardware, first_difference(golden, hardware)) for golden, hardware in pairs]
     golden, hardware, parted = next(each for each in seen if each[2] is not None)

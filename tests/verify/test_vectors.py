@@ -71,8 +71,8 @@ def require_manifest(folder: Path) -> dict[str, Any]:
 def test_registers_give_the_written_results(
     text: str, arch: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The register file is replayed, and the files in format `hex` contain the same words. Every block has a single
-    tile.
+    """The register file is replayed, and the files in format `hex` contain the same words. Tiles are drawn in blocks
+    of one tile.
     """
     monkeypatch.setattr(vectors, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
@@ -152,8 +152,8 @@ STEPS = {
     "arch", ["sm_90", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_80", "sm_120"))]
 )
 def test_steps_equal_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
-    """Vectors of a row (chained steps, flags and overflows) are computed only by the golden model, and equal the
-    hardware.
+    """Vectors of a row, with chained steps, flags and overflow bits, are computed by the golden model alone. They equal
+    the results of the hardware.
     """
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     for text in STEPS[arch]:

@@ -54,7 +54,7 @@ class _Planter(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None or not spec.origin:
             return spec
-        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed package, without `tests`
+        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed package has no `tests`
             return spec
         right = spec.loader.exec_module
 
