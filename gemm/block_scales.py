@@ -21,7 +21,7 @@ from .matrices import as_array
 
 __all__ = ["BlockScales", "block_scales_of", "scaled_instructions"]
 
-#: Format of block scales by type of ``ml_dtypes``.
+#: Format of block scales, by the name of their type in ``ml_dtypes``.
 _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 
 
@@ -36,14 +36,14 @@ class BlockScales:
     format: str | None  #: Format of the scale codes; None if the scales are plain bytes or values
 
     def formats(self) -> tuple[str, ...]:
-        """Return the possible formats of the block scales; scales given as plain bytes may have any format."""
+        """Return the formats that the block scales may have. Plain bytes may have any scale format."""
         if self.format:
             return (self.format,)
         arrays = [array for array in (self.a, self.b) if array.dtype != np.uint8]
         return tuple(name for name in _FORMAT_OF.values() if all(_encoded(array, name) is not None for array in arrays))
 
     def of_vector(self) -> "BlockScales":
-        """Add an axis of length one, for the only column, to the block scales of a vector B."""
+        """Return the block scales of a product with a vector B, with B as a matrix of one column."""
         return replace(self, b=self.b[..., None, :])
 
     def checked(
@@ -51,8 +51,8 @@ class BlockScales:
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return the codes of the block scales of the left and the right factor of an instruction.
 
-        `shape` is M and N; `swapped` is set if the factors are exchanged. Raise an `OperandError` if the instruction
-        has no block scales, or has them in another format or block length.
+        `shape` is M and N; with `swapped`, the left factor is B. Raise an `OperandError` if the instruction has no
+        block scales, or has them in another format or block length.
         """
         if i.span is None or i.scale_format is None:
             raise OperandError(f"{i} has no block scales")

@@ -30,14 +30,14 @@ _WORKERS = {
     "sm_80": (108, 56), "sm_86": (84, 82, 72, 10), "sm_89": (142, 128, 58, 20), "sm_90": (132, 114, 78),
     "sm_100": (148, 152), "sm_120": (170, 188),
 }  # fmt: skip
-#: Rows and columns of stream-K output tiles to try.
+#: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
 #: Orders of adding stream-K slices to try, and minimum number of K tiles in a slice to try.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
-#: Maximum number of stream-K ways of summation that are generated; then maximum number of ways with distinct bits that
-#: are tried.
+#: Maximum number of stream-K schedules that are generated, and maximum number of them that are tried; only schedules
+#: with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of kinds of ways of summation that are likely; they are tried with all instructions before other kinds.
+#: Number of likely kinds of ways of summation, the first of :func:`_kinds`, which are tried first, with all families.
 _LIKELY = 3
 #: Maximum number of ways of summation with equal bits that are recorded together with the one that was tried.
 _MOST_ALIKE = 8
@@ -52,7 +52,7 @@ class Expressions:
 
     Chains with equal sequences of steps (see :mod:`sptc.isa.numerics`) give equal bits, even if their instructions have
     different numbers of steps. `instructions` returns the number of instructions along K, given the text of the
-    instruction; `shape` is the shape of the product as it is computed.
+    instruction; `shape` is the shape of the product, transposed if the factors are exchanged.
     """
 
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
@@ -87,7 +87,7 @@ class Expressions:
     def of(self, way: Way) -> int:
         """Return a number that identifies the sum of a way of summation: equal numbers mean equal bits.
 
-        Raise an `OperandError` if K has too few tiles for the way.
+        Raise an `OperandError` if K cannot be divided as the way of summation requires.
         """
         tiles, ways = way.of_tiles(self.shape, self.instructions(way.instruction))
         for tile_way in ways:
@@ -107,7 +107,7 @@ class Expressions:
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
             steps = chain_of_way[:, None] * number + np.arange(number)
-            # The instruction's K and the interleaving of the operands decide which elements a step has.
+            # With interleaved operands, the elements along K that a step adds also depend on the instruction's K.
             interleaved = way.interleave and (way.interleave, way.parsed.k)
             self._chains[name] = self._number((way.convert_a, way.convert_b, interleaved, step, steps.tobytes()))
         return self._chains[name]
@@ -161,7 +161,7 @@ def candidates(
     """Yield ways of summation to try, likely ones first; of several ways with equal bits, only one is yielded.
 
     `families` are the possible instructions of the chains, such as sparse ones and dense ones; likely ways are tried
-    with all of them. `plain` has the known attributes: architecture, result, and whether the factors are exchanged.
+    with all of them. `plain` is a way with the known attributes: architecture, result, whether factors are exchanged.
     `expressions` holds the sums of the ways yielded so far, and `variants` attributes that are tried with each way,
     such as conversions of the operands. `group` is the number of elements that share a group scale; 0 without group
     scales.
@@ -188,7 +188,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return attributes of ways of summation by kind, likely kinds first."""
+    """Return the ways of summation to try with an instruction, as attributes, by kind; likely kinds are first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -224,7 +224,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return attributes of ways of summation with group scales, for a number of instructions per scale group."""
+    """Return what :func:`_kinds` returns, for group scales; a scale group has the given number of instructions."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
@@ -248,7 +248,7 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
 
 
 def _slices() -> Iterator[_Words]:
-    """Yield attributes of splits of K. K tiles and cuts matter only if the number of slices does not divide K."""
+    """Yield attributes of ways that split K. `tile` and `cut` matter only if the number of slices does not divide K."""
     for tile, cut, split in product(_TILES, ("rounded up", "balanced"), (*_FEW, *_MANY)):
         yield {"split_k": split, "tile": tile, "cut": cut}
 

@@ -15,7 +15,7 @@ from ..isa.text import is_word_of
 
 __all__ = ["fastest", "formats_of", "instructions_alike", "instructions_for"]
 
-#: Accumulator types, the usual type first; key: whether the instruction is an integer instruction.
+#: Accumulator types of float instructions (key False) and of integer instructions (key True), the usual type first.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 
 

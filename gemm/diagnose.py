@@ -43,7 +43,7 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     identification = identify(a, b, y, **options)
     shape = as_array("y", y).shape
     if identification.exact:
-        text = f"correct: all {int(np.prod(shape))} outputs equal those of a way of summation"
+        text = f"correct: all {int(np.prod(shape))} outputs equal those of the correct product by one way of summation"
         return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, identification.way, None)
     diagnosis = identification.diagnosis
     assert diagnosis

@@ -23,7 +23,7 @@ __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagno
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Maximum number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
-#: Words that are exchanged in texts if the transposed product is computed.
+#: Words that are exchanged in the text of a diagnosis if the kernel computes the transposed product.
 _EXCHANGED = {
     "row": "column", "rows": "columns", "A": "B", "down": "across",
     "column": "row", "columns": "rows", "B": "A", "across": "down",
@@ -52,7 +52,7 @@ class Miss:
     #: Row and column of the first output that differs from the given result.
     row: int
     column: int
-    #: Code of the first output that differs, in the given result and by the way of summation.
+    #: Codes of the first output that differs: in the given result, and computed by the way of summation.
     wanted: int
     got: int
     output: Output = field(repr=False, compare=False)  #: The first output that differs, with its operands
@@ -65,10 +65,10 @@ class Remaining:
     row: int
     column: int
     result: int  #: Code of the first unexplained output in the given result
-    expected: int  #: Code of the first unexplained output by the nearest explanation
+    expected: int  #: Code that the nearest explanation gives for the first unexplained output
 
     def in_words(self, result: str) -> str:
-        """Return row and column of the output, both codes and both numbers as text; `result` is the result type."""
+        """Return a text with place, given value and expected value of the output; `result` is the result type."""
         fmt = FORMATS[result]
         one, other = decode_codes(np.array([self.result, self.expected], np.uint32), fmt)
         digits = fmt.bits // 4
@@ -165,31 +165,37 @@ class Identification:
         if self.exact:
             lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
             if near:
-                lines.append(f"next best, which differs in {near.differing} outputs:\n  {near.way}")
+                lines.append(f"next best way of summation, which differs in {near.differing} outputs:\n  {near.way}")
             if self.equal:
                 lines += ["other sums with the same bits for these operands:", *(f"  {way}" for way in self.equal)]
             elif not near:
                 lines.append("all other ways of summation that were tried give the same bits")
             if self.alike or self.instructions_alike:
                 lines += [
-                    "ways and instructions with the same bits by construction:",
+                    "other ways of summation and instructions with the same bits for all operands:",
                     *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE]),
                 ]
-                lines += [f"  {name} as the instruction" for name in self.instructions_alike]
+                lines += [f"  the first way with {name} as its instruction" for name in self.instructions_alike]
             always = len(self.alike) + len(self.instructions_alike)
             lines.append(
-                f"not distinguished: {len(self.equal)} other sums with the same bits for these operands, {always} ways "
-                "and instructions with the same bits for all operands, and m and n of the instruction"
+                f"not distinguished: {len(self.equal)} other sums with the same bits for these operands, {always} "
+                "other ways of summation and instructions with the same bits for all operands, and m and n of the "
+                "instruction"
             )
             return "\n".join(lines)
-        lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
+        lines = [
+            f"none of the {self.tried} ways of summation that were tried gives all {self.compared} outputs",
+            *self.notes,
+        ]
         if self.possible:
-            lines.append(f"each output is possible if its slices are added in some order:\n  {self.possible}")
+            lines.append(f"each output is possible if its slices of K are added in some order:\n  {self.possible}")
         if self.diagnosis:
             lines.append(f"diagnosis: {self.diagnosis}")
         if near:
-            where = f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, this way gives 0x{near.got:x}"
-            lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
+            where = f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, computed is 0x{near.got:x}"
+            lines.append(
+                f"nearest way of summation, {near.differing} outputs differ, the first in {where}\n  {near.way}"
+            )
         return "\n".join(lines)
 
 
@@ -218,7 +224,7 @@ def diagnosis_of(problem: Problem) -> Diagnosis:
 
 
 def _oriented(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of a transposed product with rows and columns, and A and B, of the caller's product."""
+    """Return the diagnosis in terms of the caller's product, even if the kernel computes the transposed product."""
     if not (diagnosis.way and diagnosis.way.swapped):
         return diagnosis
     text = re.sub(r"\b(rows?|columns?|A|B|down|across)\b", lambda match: _EXCHANGED[match[1]], diagnosis.text)

@@ -84,7 +84,7 @@ class Epilogue:
         return self.mapped(lambda array: np.broadcast_to(array, shape).T)
 
     def exactly(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Apply the epilogue in float64, to compute the reference for errors."""
+        """Apply the epilogue in float64, to compute the reference from which errors are measured."""
         with np.errstate(over="ignore", invalid="ignore"):
             for scale in (self.scale_a, self.scale_b):
                 sums = sums if scale is None else sums * scale
@@ -130,7 +130,7 @@ def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return both factors of the last multiplication of a sum by two scales; `order` is one of :data:`SCALE_ORDERS`."""
+    """Return both factors of the last of two multiplications by scales; `order` is one of :data:`SCALE_ORDERS`."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)

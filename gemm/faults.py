@@ -28,15 +28,15 @@ from .ways import Way
 
 __all__ = ["explain"]
 
-#: Number of rows and columns of the sample on which the counts of K slices are fitted.
+#: Number of rows and columns of the outputs on which faults of stored results and of slices of K are tried.
 _SAMPLE = (96, 96)
 #: Minimum fraction of sample outputs that a fault must nearly reproduce; then number of such faults that are tried with
 #: all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
 #: Minimum fraction of wrong outputs that are near the correct product if the kernel differs only in its roundings.
 _FINE = 0.98
-#: Maximum numbers of ways of summation to try: with results stored differently, with outputs at other places, and with
-#: a fault that nearly reproduces the result.
+#: Maximum numbers of ways of summation to try: with faults of the conversion of results, with outputs stored at wrong
+#: rows and columns, and with a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: Maximum factor by which more ways of summation are tried if scales of A and B may be multiplied in several orders.
 _MOST_ORDERS = 3
@@ -46,7 +46,7 @@ _MOST_ERROR = 16
 #: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
 #: is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Maximum number of rows (or columns) of a product for which the array entries of every other row are tried.
+#: Maximum number of rows (or columns) of a product for which each is tried with the metadata or scales of all others.
 _SOLVED = 512
 #: Maximum number of outputs in a row or column that are compared with another row or column.
 _LINE = 64
@@ -113,13 +113,14 @@ class _Examination:
 
     def extent(self) -> str:
         """Return a text that states how many faults and ways of summation were tried."""
-        ways = f"the first {_NEAR_WAYS * self._orders} ways" if self._is_limited else "all ways"
+        ways = f"the first {_NEAR_WAYS * self._orders}" if self._is_limited else "all"
         return (
-            f"{self.tried} faults of operands, scales and sums were tried, the nearest of them by {ways} of summation"
+            f"{self.tried} faults of operands, scales and sums were tried, the nearest of them by {ways} ways of "
+            "summation"
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return an explanation of the whole result, or of its wrong rows and columns; None if there is none.
+        """Return the explanation by a fault in all outputs, or in the wrong rows and columns; None if none convinces.
 
         `codes` is the product with the fault, `way` computes the correct product, and `bits` is the information content
         of the fault's free parameters.
@@ -150,20 +151,20 @@ class _Examination:
         """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
         sign = 1 << self.fmt.bits - 1
 
-        def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers in the order of the values of the codes
+        def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes
             wide = codes.astype(np.int64)
             return np.where(wide & sign, wide - 2 * sign if self.fmt.is_integer else -(wide & sign - 1), wide)
 
         return float(np.log2(1 + np.abs(ordinals(correct) - ordinals(target))).sum())
 
-    # Faults of the stored result: other roundings, and outputs stored at other places.
+    # Faults of the stored result: wrong conversions of results, and outputs stored at wrong rows and columns.
 
     def _sample(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the rows and columns in which many outputs differ."""
         return chosen(self.differs, *_SAMPLE)
 
     def _stored(self) -> Iterator[Explanation]:
-        """Try faults by which the result is rounded differently or special values have other codes."""
+        """Try faults by which results are rounded in another way, or NaN and infinity are stored as other codes."""
         places = [chosen(self.differs, *PROBE), self._sample()]
         grids = [(Grid(self.setting, *place), self.target[np.ix_(*place)]) for place in places]
         for way in self._ways() if self._is_fine else islice(self._every_way(), _STORED_WAYS * self._orders):
@@ -255,7 +256,7 @@ class _Examination:
             self.tried += 1
             try:
                 score, far = probe.distance(fault, self.problem.ways[0])
-            except OperandError:  # Chains of the way of summation cross the scale groups of the fault.
+            except OperandError:  # K or the scale groups with the fault do not fit this way of summation.
                 continue
             if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
                 yield explanation
@@ -311,7 +312,7 @@ class _Examination:
             seen.add(changed)
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
-            except OperandError:  # chains of this way do not fit the K or the scale groups
+            except OperandError:  # slices of this way of summation do not fill K, or a chain crosses scale groups
                 continue
             if equal > most:
                 best, most = way, equal
@@ -319,7 +320,7 @@ class _Examination:
                 continue
             if explanation := self._whole(fault, way):
                 yield explanation
-                # A further way of summation is useful only if it reproduces some outputs that the present way does not.
+                # Another way of summation is useful only if it reproduces outputs that this explanation leaves open.
                 rows, columns = chosen(explanation.codes != self.target, *PROBE)
                 rest = Grid(fault.setting, rows, columns), self.target[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -328,17 +329,17 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Explain the whole product by a fault; None if the changed way of summation alone gives the same product."""
+        """Explain the result by a fault; None if its change of the way of summation alone gives the same product."""
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            with suppress(OperandError):  # the changed chains may cross scale groups
+            with suppress(OperandError):  # without the fault, changed chains may cross scale groups
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
 
     def _slices(self) -> Iterator[Explanation]:
-        """Fit how many times a kernel added each slice of K to the sum, and try that as a fault."""
+        """Fit how many times a kernel added each slice of K to the sum, and try faults with these counts."""
         sums = sums_before(self.setting.epilogue, self.values)
         if sums is None:
             return
@@ -392,7 +393,7 @@ class _Examination:
             if self.target.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
                 nearest = self.problem.ways[0]
                 yield from self._solved(array, nearest)
-                # Similar rows may be distinguished only by sums with the way of summation of the best explanation.
+                # Similar rows differ only in rounding errors, so try the way of summation of the best explanation, too.
                 if self.best and self.best.way != nearest:
                     yield from self._solved(array, self.best.way)
 
@@ -411,7 +412,7 @@ class _Examination:
             yield from self._by_ways(fault, Probe(self.problem, self.differs))
 
     def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:
-        """Return the row of `codes` that is nearest to `values`, or `own` unless the nearest row is much nearer."""
+        """Return the index of the row of `codes` nearest to `values`; index `own` unless another is much nearer."""
         far = np.abs(decode_codes(codes, self.fmt) - values)
         distances = np.where(np.isfinite(far), far, 0).sum(1)
         nearest = int(distances.argmin())

@@ -31,7 +31,7 @@ _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
 }  # fmt: skip
-#: Block sizes along K for faults that exchange or repeat blocks, in instructions.
+#: Block sizes along K, in instructions, for faults by which a kernel reads wrong blocks.
 _BLOCKS = (1, 2, 4, 8)
 _Nibbles = NDArray[np.uint8]
 _READ = "operand read from other places"
@@ -61,7 +61,7 @@ def _retyped(way: Way, a: str, b: str) -> Way:
 
 
 def _with_instruction(way: Way, old: str, new: str) -> Way:
-    """Return a way of summation with part of its instruction's name replaced; unchanged if the name does not exist."""
+    """Return a way of summation with part of its instruction's name replaced; unchanged if there is no such name."""
     try:
         return replace(way, instruction=str(instruction_named(way.instruction.replace(old, new), way.arch)))
     except Error:
@@ -81,7 +81,7 @@ def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
 
 
 def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield misread matrices: text of the fault behind the matrix name, name ``a`` or ``b``, and matrix as read."""
+    """Yield misread matrices: text after "A" or "B" that names the fault, name ``a`` or ``b``, and matrix as read."""
     for how, as_read in (("read", True), ("stored", False)):
         for name in "ba":
             matrix = _transposed(getattr(setting, name), as_read)
@@ -197,7 +197,7 @@ def _toward_zero(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64
 
 
 def _away(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Round to nearest, ties away from zero. For this, the next float64 number away from zero is rounded."""
+    """Round to nearest, ties away from zero, by rounding the next float64 number away from zero to nearest even."""
     return decode_codes(_encoded(np.nextafter(values, np.copysign(np.inf, values)), fmt), fmt)
 
 
@@ -210,7 +210,7 @@ def _through(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
 
 
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
-    """Yield faults by which all metadata of A is wrong in the same manner; `bits` is the width of an element."""
+    """Yield faults by which all metadata of A is wrong in the same manner; an element of A has `bits` bits."""
     assert setting.nibbles is not None
     for text, nibbles in _wrong_nibbles(setting.nibbles, bits):
         yield Fault("metadata", f"metadata {text}", replace(setting, nibbles=np.ascontiguousarray(nibbles)))
@@ -305,7 +305,7 @@ def _atoms(bits: int) -> Iterator[tuple[str, Atom]]:
 
 
 def _positions(every: NDArray[np.uint32], atom: Atom) -> NDArray[np.intp]:
-    """Return the index of the nibble at each memory address, for metadata that is laid out in atoms."""
+    """Return the index of the nibble that is stored at each address, for metadata in the atoms of CUTLASS 3."""
     total = np.zeros(every.size, np.intp)
     for digit in range(0, max(1, int(every.max()).bit_length()), 4):
         octets = to_atoms((every >> np.uint32(digit) & np.uint32(15)).astype(np.uint8), atom)

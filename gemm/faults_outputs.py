@@ -34,7 +34,7 @@ _MOST_POSITIONS = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A product whose outputs are stored at wrong places."""
+    """A permutation of outputs: a product whose outputs are stored at wrong rows and columns."""
 
     text: str  #: Text that names the outputs at wrong rows and columns, and where they are stored
     #: Index of the output that is stored in place of each output of the result, row by row; -1 for a zero.
@@ -42,7 +42,7 @@ class Moved:
     bits: float  #: Information content of the permutation, in bits
 
     def applied(self, correct: NDArray) -> NDArray:
-        """Return a product whose outputs are stored at permuted places."""
+        """Return a correct product with its outputs permuted by `index`."""
         moved: NDArray = np.where(self.index < 0, correct.dtype.type(0), correct.ravel()[self.index])
         return moved.reshape(correct.shape)
 
@@ -83,7 +83,7 @@ def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -
 
 
 def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match rows regardless of the order of the outputs in each row, then match columns."""
+    """Match rows of the result with correct rows, regardless of the order in each row; then match columns."""
     index = sources(correct.map(lambda x: np.sort(x, 1)), y.map(lambda x: np.sort(x, 1)))
     if (index < 0).any():
         return
@@ -102,7 +102,7 @@ def _flat(matrix: NDArray, height: int, width: int, turned: bool = False) -> NDA
 
 
 def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArray[np.bool_]) -> NDArray:
-    """Return an array with a row for each position in a tile: the outputs at this position in some of the tiles."""
+    """Return an array with a row for each position in a tile: the outputs at this position in the selected tiles."""
     return cut(matrix)[tiles].T
 
 
@@ -174,7 +174,7 @@ def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[st
 
 
 def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
-    """Yield wrong methods of storing results: kind of the fault, text, and function that converts sums to codes."""
+    """Yield wrong conversions of results: kind of the fault, its text, and function that converts sums to codes."""
     rounding, special = "rounding of the result", "special values"
     if FORMATS[result].is_integer:
         if result == "s8":
@@ -203,7 +203,7 @@ def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
 
 
 def _before(change: Callable[[NDArray], NDArray]) -> Finish:
-    """Return a method that changes results and then stores them as the way of summation does."""
+    """Return a function that changes results, and then rounds them to codes as the way of summation does."""
     return lambda values, way: to_codes(change(values), way.result, way.rounding)
 
 

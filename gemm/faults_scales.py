@@ -19,20 +19,20 @@ from .ways import Way
 
 __all__ = ["LineArray", "epilogue_faults", "line_arrays", "scale_faults"]
 
-#: Powers of two for index maps of rows and columns; then powers of two for index maps of blocks along K.
+#: Sizes, powers of two, from which wrong index maps are built: of rows and columns, and of blocks along K.
 _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 #: Number of rows or columns that share one group scale in block-wise scaling.
 _SHARED = 128
 #: Numbers of instructions per promoted partial sum, for faults in which the accumulator is not cleared.
 _PROMOTIONS = (1, 2, 4, 8, 16)
-#: Noun for one line of an operand along axis 0 and along axis 1 of the product.
+#: Noun in texts for an index along axis 0, and along axis 1, of the product.
 _LINES = ("row", "column")
 
 _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield field, kind, name and array of the scales, C and bias; A and B are the factors of the computed product."""
+    """Yield the scales, C and bias: field, kind of fault, name (in the product as computed) and array of each."""
     a, b = "BA" if setting.swapped else "AB"
     names = {
         "scale_a": ("scale", f"the scale of {a}"), "scale_b": ("scale", f"the scale of {b}"), "c": ("C", "C"),
@@ -44,7 +44,7 @@ def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]
 
 
 def _axes(array: NDArray) -> list[int]:
-    """Return the axes along which a matrix varies."""
+    """Return the axes along which the values of a matrix differ."""
     return [axis for axis in (0, 1) if not (array == array.take([0], axis)).all()]
 
 
@@ -176,7 +176,7 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 class _Table:
     """Scales of A or B as a table: a row for one or 128 rows of A (columns of B), a column for each block along K."""
 
-    setting: Setting  #: The correct product
+    setting: Setting  #: Operands and epilogue of the correct product
     axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
     line: str  #: Noun for one row of the table of scales, such as "row" or "column"
     array: NDArray
@@ -186,11 +186,11 @@ class _Table:
 
     @property
     def name(self) -> str:
-        """Name of the factor of the product, A or B."""
+        """Name of the factor that the scales multiply, A or B."""
         return "AB"[self.axis]
 
     def parts(self, table: NDArray) -> dict[str, NDArray]:
-        """Return the scales of another table, for :meth:`sptc.gemm.setting.Setting.with_parts`."""
+        """Return another table as an array of the setting, for :meth:`sptc.gemm.setting.Setting.with_parts`."""
         return {self.part: self.stored(table)}
 
     def fault(self, text: str, table: NDArray) -> Fault:
@@ -241,14 +241,14 @@ def _group_tables(setting: Setting) -> list[_Table]:
 
 
 def _stored_groups(table: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return the group scales of a table, which has a row for one or 128 rows of A (columns of B)."""
+    """Return a table, whose rows stand for one or 128 rows of A (columns of B), as an array of group scales."""
     count = shape[1] * shape[2]
     lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
     return np.ascontiguousarray(lines.T).reshape(shape)
 
 
 def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
-    """Yield faults of the scales of A, faults of the scales of B, and faults that affect both scales."""
+    """Yield faults of the scales of A, faults of the scales of B, and faults of both at the same time."""
     changes = [{**table.applied, **_places(table, noun)} for table in tables]
     for table, changed in zip(tables, changes, strict=True):
         text, line = f"the {noun} scales of {table.name}", table.line
@@ -318,9 +318,9 @@ def _grouping_faults(setting: Setting) -> Iterator[Fault]:
     count = len(groups.a)
     for parts in (2, 4, 8):
         length, every = groups.length // parts, np.arange(count * parts)
-        last, again = "the last group remains in use", "and the groups begin again"
+        last, again = "and the last group is used to the end of K", "and the first group follows the last"
         for end, index in ((last, np.minimum(every, count - 1)), (again, every % count)):
-            text = f"the group advances after {length} elements along K instead of {groups.length}, {end}"
+            text = f"the scale group advances after {length} elements along K instead of {groups.length}, {end}"
             yield Fault("scale", text, _regrouped(setting, length, index), partial(_cut_chains, length))
     for name, place in (("first", 0), ("last", count - 1)):
         text = f"the scales of the {name} group are applied once, to the sum of all of K"
@@ -335,7 +335,7 @@ def _regrouped(setting: Setting, length: int, index: Index) -> Setting:
 
 
 def _cut_chains(length: int, way: Way) -> Way:
-    """Return a way of summation whose chains are not longer than a scale group."""
+    """Return a way of summation with its chains shortened to at most `length` elements along K."""
     k = way.parsed.k
     return way if way.promote * k <= length else replace(way, promote=max(1, length // k))
 

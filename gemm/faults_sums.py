@@ -88,7 +88,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):
         return [np.where(counts > 0, every, -1), kept]
-    adjacent = kept.tolist()  # a run of slices is repeated directly behind the run
+    adjacent = kept.tolist()  # a kernel repeats a run of slices directly after the run
     for first, last in runs_of(more)[::-1]:
         place = adjacent.index(last) + 1
         adjacent[place:place] = [*range(first, last + 1)] * (int(counts[first]) - 1)
@@ -97,7 +97,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text that states how often slices of K are added, and the kind of the fault."""
+    """Return a text that states which slices of K are added how often, and the kind of this fault."""
     words = []
     for count in np.unique(counts[counts != 1]):
         runs = runs_of(np.flatnonzero(counts == count))

@@ -89,13 +89,13 @@ class GroupScales:
         total = np.zeros((len(a), b.shape[1]))
         for group, start in enumerate(range(0, len(b), self.length)):
             part = slice(start, start + self.length)
-            if group < max(len(self.a), len(self.b)):  # Beyond the end of K, instructions are padded with zeros.
+            if group < max(len(self.a), len(self.b)):  # Zeros that pad K to whole instructions have no group.
                 total += (a[:, part] @ b[part]) * self.a[group].astype(np.float64) * self.b[group]
         return total
 
 
 def grouped_way(way: Way, groups: GroupScales | None) -> Way:
-    """Return a way of summation with default values for missing attributes of group scales."""
+    """Return a way of summation with defaults for `promote` and `group_scaling`, which group scales need."""
     if groups is None:
         return way
     promote = way.promote or max(1, groups.length // way.parsed.k)

@@ -197,7 +197,7 @@ def identify(
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return the product's operands in the formats of an instruction, as a setting that faults can change."""
+    """Return operands, in the formats of an instruction, and epilogue of the product, which faults can change."""
     a, b, scales, groups = operands.unconverted(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
@@ -251,7 +251,7 @@ def _conversions(
 
 
 def _result_codes(y: NDArray, result: str) -> NDArray:
-    """Return the codes of a result that the caller gives."""
+    """Return the codes of a result `y`, which holds numbers of the result type or their codes."""
     own, container = result_dtype(result), CONTAINERS[FORMATS[result].bits]
     raw = y.dtype.kind in "iuV" and y.dtype.type.__module__ != "ml_dtypes" and y.dtype.itemsize == own.itemsize
     if not (y.dtype == own or raw) or y.ndim not in (1, 2) or not y.size:

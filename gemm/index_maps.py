@@ -22,7 +22,7 @@ _LISTED = 6
 
 
 def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple[str, Index]]:
-    """Yield maps of `count` indices with short descriptions, without the identity and without duplicates."""
+    """Yield index maps that kernels use by mistake, such as p ^ 8 for p, with descriptions; each map only once."""
     every = np.arange(count)
     seen = {every.tobytes()}
 
@@ -84,7 +84,7 @@ def listed(items: Sequence[str], most: int = _LISTED) -> str:
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a sentence that states how the rows or columns in `where` are moved."""
+    """Return a sentence that states which other rows or columns stand in place of those in `where`."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
@@ -133,7 +133,7 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 _SAME = 1 / 32
 #: Number of rows that are compared first. All rows are compared only if most of the first rows have a near row.
 _FIRST = 16
-#: Maximum number of distances between two rows that are computed.
+#: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22
 
 

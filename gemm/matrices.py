@@ -213,8 +213,8 @@ def sparse_codes(
     granularity = i.granularity
     if isinstance(value, Compressed):
         if granularity is None or value.granularity != granularity:
-            expected = granularity.name if granularity else "no compressed matrix"
-            raise OperandError(f"{i} takes {expected}, not a matrix compressed to {value.granularity.name}")
+            expected = f"a matrix compressed to {granularity.name}" if granularity else "a dense matrix"
+            raise OperandError(f"{i} needs {expected}, not one compressed to {value.granularity.name}")
         assert i.rule
         check_nibbles(value, i.rule.name)
         return Sparse(dense_codes(name, value.stored, i.a, nan), value.nibbles, value.shape[1])

@@ -29,12 +29,12 @@ _Units = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Misreading:
-    """A tile that is read in a layout different from the layout in which it was written."""
+    """A tile that is read in another layout than it was written, with the resulting permutation of its elements."""
 
     text: str
     rows: int  #: Number of rows of the tile
     width: int  #: Number of elements in a row of the tile
-    index: NDArray[np.intp]  #: Index of the element that is read at each place of the tile, row by row
+    index: NDArray[np.intp]  #: Index of the element that is read at each position of the tile, row by row
 
 
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:

@@ -90,7 +90,7 @@ def gemm(
     accumulate : str, optional
         Accumulator type of the instruction to choose: f32, f16 or s32.
     way : Way, optional
-        A way that :func:`sptc.identify` found, instead of `instruction`, `arch` and the attributes of the way.
+        Way of summation that :func:`sptc.identify` found, instead of `instruction`, `arch` and attributes of a way.
     alpha, beta, bias, scale_a, scale_b, relu
         Attributes of :class:`~sptc.gemm.epilogue.Epilogue`. Arrays broadcast to (M, N); with a vector `b` their shape
         is (M,). The second-level scales of NVFP4 are `scale_a` and `scale_b`, or `alpha`.

@@ -49,7 +49,7 @@ __all__ = ["Choices", "ProductRequest", "generate", "output_operands", "prepare"
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
 #: Numpy type by type of results and accumulators; results of all other types are written as uint8 codes.
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
-#: Suffixes of files whose tensors can be memory-mapped.
+#: Suffixes of the files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
 
 
@@ -58,7 +58,7 @@ class Choices:
     """Options for the conversion of matrices to operands of an instruction."""
 
     prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
-    producer: str = "pytorch"  #: Software whose metadata convention is used for chunks with few non-zeros
+    producer: str = "pytorch"  #: Software whose metadata is imitated for chunks with fewer non-zeros than stored values
     nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
 
 
@@ -140,7 +140,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     sums = replace(sums, groups=groups).interleaved(way)
     check_way(way, sums.count)
     check_groups(way, groups, sums.count)
-    oriented(way, (all_rows, n), epilogue, start)  # raises an error for wrong shapes
+    oriented(way, (all_rows, n), epilogue, start)  # raises an error if C, bias or scales have wrong shapes
     try:
         save_factors(folder, sums)
         if request.dense:
@@ -172,7 +172,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return a file from which a matrix can be memory-mapped; write this file if the given file cannot be mapped."""
+    """Return the file of a matrix if it can be memory-mapped; otherwise write and return a file that can be."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -199,7 +199,8 @@ def _operands(
 ) -> tuple[Factors, float]:
     """Return the operands of an instruction, and the scale factor of the whole product.
 
-    With `given_scales`, the matrices are elements of these block scales; else numbers that need scales are quantised.
+    With `given_scales`, the matrices hold unscaled elements for these block scales. Without, numbers are quantised if
+    they need scales.
     """
     sparse: NDArray | Compressed
     scale, scale_b = 1.0, 1.0

@@ -27,8 +27,8 @@ __all__ = [
 
 #: Sets of element formats that one instruction can multiply with each other.
 _MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
-#: Group lengths along K in elements, likely ones first; then number of rows of A or columns of B in a block with one
-#: scale.
+#: Numbers of elements along K in a scale group, likely ones first; and number of rows of A, or columns of B, in a
+#: block with one scale.
 _LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
 _WORDS = {field.name: field.default for field in fields(Way)}
 
@@ -99,7 +99,7 @@ def way_of(
 ) -> Way:
     """Return the way of summation that the caller describes.
 
-    A complete `way` has its own architecture; `instruction`, `accumulate` and `words` must then have their defaults.
+    With a complete `way`, `arch` is ignored, and `instruction`, `accumulate` and `words` must have their defaults.
     `words` are attributes of :class:`~sptc.gemm.ways.Way` except instruction, architecture and result. The default
     result is that of `way`, or f32, or s32 for integers. For other arguments and errors see :func:`chosen`.
     """
@@ -118,7 +118,7 @@ def way_of(
 def read_way(path: Path) -> Way:
     """Read a way of summation from the output of ``sptc identify --json``, or from a file that holds only the way.
 
-    Raise a `FileError` if the file cannot be read, or does not hold a way.
+    Raise a `FileError` if the file cannot be read, or does not hold a way of summation.
     """
     record = read_json(path)
     if isinstance(record, dict) and "way" in record:
@@ -301,7 +301,7 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a signalling NaN sets the invalid flag
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: conversion of a signalling NaN
         values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():

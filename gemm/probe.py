@@ -29,13 +29,13 @@ _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: first, so that mainly rounding errors remain.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
 _MOST_ELEMENTS = 1 << 25
-#: Numpy type for the elements of each format.
+#: Numpy type of the formats whose elements are written as numbers.
 _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Factors of a probe, and the number of ways of summation that the factors distinguish."""
+    """Factors that distinguish ways of summation by their products, and the number of ways they distinguish."""
 
     #: Codes of the factors, shapes (M, K) and (K, N); A is structured-sparse.
     a: NDArray
@@ -46,11 +46,11 @@ class Probe:
     different: int
     #: Number of outputs that differ between the two ways of summation with the most similar distinct results.
     least: int
-    outputs: int  #: Number of outputs that were compared between ways of summation
+    outputs: int  #: Number of outputs in which the ways of summation were compared
 
     def __str__(self) -> str:
         return (
-            f"{self.ways} ways have {self.different} different results; the two most similar differ in "
+            f"{self.ways} ways of summation have {self.different} different results; the two most similar differ in "
             f"{self.least} of {self.outputs} outputs"
         )
 

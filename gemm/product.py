@@ -42,11 +42,11 @@ ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
     *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", *_GROUPS, "d",
 )  # fmt: skip
-#: Number of rows and of columns of a block of outputs.
+#: Number of rows, and number of columns, of a block of outputs.
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
 #: Limits of the ranges in which relative errors are counted, as powers of ten: below 10**-12 to above 10**4.
 DECADES = np.arange(-12, 5)
-#: Label in a histogram for each kind of errors: the operands of the float64 product that is the reference.
+#: Label in the histogram for each kind of errors: the operands of the float64 product to which results are compared.
 _REFERENCES = {
     "arithmetic": "operands as multiplied",
     "whole": "A and B as given",
@@ -219,7 +219,7 @@ def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
 
 
 def dense_instruction(i: Instruction) -> Instruction:
-    """Return the dense instruction with the same number of products as a sparse instruction."""
+    """Return the dense instruction that has as many multiplications as a sparse instruction, and half its K."""
     return replace(i, sparse="", k=i.stored_k)
 
 
@@ -277,7 +277,7 @@ def _mapped(path: str) -> NDArray:
 
 
 def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
-    """Compare a block with the same expression computed in float64, and return the errors."""
+    """Return the errors of a block of results against the same product and epilogue in float64."""
     way, i, (rows, columns) = problem.way, problem.way.parsed, part
     epilogue, start = problem.added()
     is_sum = epilogue.is_empty and start is None

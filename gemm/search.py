@@ -125,7 +125,7 @@ class Operands:
 
 
 class Search:
-    """State of a search: operands of each instruction, the given result, and differences of each way of summation."""
+    """State of a search: operands, given result, and number of outputs in which each way of summation differs."""
 
     def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self.operands, self.target = operands, target
@@ -180,7 +180,10 @@ class Search:
         return stored(way, epilogue, self._sums(way, rows, columns))
 
     def sample(self, way: Way) -> int:
-        """Count the sample outputs in which a way of summation differs; a large count is not stored."""
+        """Return the number of sample outputs in which a way of summation differs from the given result.
+
+        If most outputs of a small part of the sample differ, their number in this part is returned, and not stored.
+        """
         if way not in self.counts:
             self.tried += 1
             if self.tried > _WHOLLY and (far := self._glance(way)):
@@ -208,7 +211,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return the ways that were tried, the nearest first; in search order if all differ in 80 % of the sample."""
+        """Return the tried ways, the nearest first; in search order if each differs in 80 % of the sample or more."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -339,7 +342,7 @@ def searched(
 
 
 def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of summation on all outputs; return the nearest that differs, and all equal ones."""
+    """Compare the best ways of summation on all outputs; return the nearest of the wrong ones, and the exact ones."""
     near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

@@ -51,7 +51,7 @@ class Setting:
     computes: Backend  #: Back end that computes the sums of the product
     finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
-    swapped: bool = False  #: Whether the left operand is the caller's B. Epilogue and group scales keep their names.
+    swapped: bool = False  #: Whether the left operand is the caller's B. `epilogue`, `groups` keep the caller's names.
     is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
 
     @property
@@ -61,7 +61,7 @@ class Setting:
 
     @property
     def chunk(self) -> int:
-        """Logical columns of A for each nibble; 1 for a dense A."""
+        """Number of logical columns of A that a metadata nibble describes; 1 for a dense A."""
         return 1 if self.nibbles is None else self.k // self.nibbles.shape[1]
 
     @property
@@ -101,7 +101,7 @@ class Setting:
         )
 
     def codes(self, way: Way) -> NDArray:
-        """Return the codes of the whole product by a way of summation."""
+        """Return the result codes of the whole product by a way of summation."""
         return product(
             way, self.factors(way), self.computes, self.epilogue, self.start, None, self.is_cleared, self.finish
         )
@@ -177,7 +177,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """Some rows and columns of a product as a sample of its outputs, computed by any way of summation."""
+    """A sample of outputs, those in some rows and columns of a product, which any way of summation can compute."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -210,7 +210,7 @@ class Fault:
     text: str  #: Text that names the fault and completes "explained by: "
     setting: Setting  #: Operands, epilogue and result conversion with the fault
     change_way: Callable[[Way], Way] | None = None  #: Function that changes the way of summation as the fault does
-    bits: float = 0.0  #: Information content in bits of the parameters fitted to the result
+    bits: float = 0.0  #: Information content in bits of the parameters that were fitted to the result
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -236,7 +236,7 @@ class Explanation:
     codes: NDArray  #: Result codes of the product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
     bits: float  #: Information content in bits of the free parameters of the fault
-    is_exact: bool  #: Whether the fault explains every bit and has few free parameters
+    is_exact: bool  #: Whether the fault explains every bit, with few free parameters
 
     def remaining(self, target: NDArray) -> int:
         """Return the number of outputs that the fault does not explain."""
@@ -268,7 +268,7 @@ class Probe:
         return Grid(fault.setting, self._rows, self._columns)
 
     def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
-        """Return the fraction of sample outputs that a fault nearly reproduces, and the sum of its distances."""
+        """Return the fraction of sample outputs that a fault nearly reproduces, and the sum of all distances."""
         way = fault.change_way(way) if fault.change_way else way
         computed = decode_codes(self.grid(fault).codes(way), self._fmt)
         close = near(computed, self._values, self._all)[self.differs]

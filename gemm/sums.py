@@ -27,7 +27,7 @@ __all__ = [
     "Chains", "Finish", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums",
 ]  # fmt: skip
 
-#: Maximum number of chain results in memory; then maximum number of rows and of columns of a block.
+#: Maximum number of chain results in memory, and maximum numbers of rows and columns of a block of outputs.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
 #: Maximum number of bytes of chain results that are cached for other ways of summation.
 _KEPT_BYTES = 1 << 28
@@ -59,8 +59,8 @@ class Place:
 class Chains:
     """Computes the results of chains of instructions, and caches the results for other ways of summation.
 
-    `c` holds the codes of the accumulator of the first chain of the first slice (default: zero), and `place` is the
-    place of the outputs in the product (default: they are the whole product). With `is_cleared`, the accumulator is
+    `c` holds the codes of the accumulator of the first chain of the first slice (default: zero), and `place` the rows
+    and columns of the outputs in the product (default: the whole product). With `is_cleared`, the accumulator is
     cleared before each chain of a slice. Otherwise a chain continues the chain before it, as in a kernel with this
     fault.
     """
@@ -156,7 +156,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield rows and columns of outputs that have the same way of summation, with this way of summation."""
+    """Yield the groups of outputs with equal K slices: rows, columns, and way of summation of each group."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
@@ -248,8 +248,8 @@ def product(
 ) -> NDArray:
     """Return the codes of a product by a way of summation, for all or for some rows and columns.
 
-    `start` holds the codes of the accumulator of the first chain (default: zero). `place` is the place of the outputs
-    in the product, which stream-K needs (default: they are the whole product). For `is_cleared` see :class:`Chains`.
+    `start` holds the codes of the accumulator of the first chain (default: zero). `place` holds the rows and columns of
+    the outputs in the product, which stream-K needs (default: the whole product). For `is_cleared` see :class:`Chains`.
     `finish` stores the results (default: rounding by the way of summation). Raise an `OperandError` as
     :func:`check_way` does, and a `BackendError` if the back end cannot compute on this machine.
     """

@@ -59,7 +59,7 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
         PTX opcode with its qualifiers.
     **operands
         Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, as :func:`sptc.pack` returns
-        them; those of ``mma`` in either case of letters. `D` is the known result: registers, or tensor memory; for
+        them; for ``mma`` also as `A`, `B`, `C` and `E`. `D` is the known result: registers, or tensor memory; for
         ``mma`` also `d`. `arch` and `metadata` as for these functions. None means that an operand is absent.
 
     Raises
@@ -159,7 +159,7 @@ def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]
 
 
 def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays of a file under the names of Python arguments."""
+    """Return the arrays of a file, renamed to the arguments of the Python function of the instruction family."""
     if family == "tcgen05":
         return arrays
     if family == "mma":
@@ -224,7 +224,7 @@ def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     if matrices.scale_a is not None and name in ("a", "b"):
         raise FileError(f"{path} has block scales; commands for whole tiles accept them, such as `sptc run`")
     if matrix.size != prod(matrix.shape[-2:]):
-        raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} tiles; a product takes one")
+        raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} tiles; a product needs one tile")
     matrix = matrix.reshape(matrix.shape[-2:])
     if name != "a" or matrices.nibbles is None:
         return matrix

@@ -49,7 +49,7 @@ class Matrices:
     def a(self) -> NDArray | None:
         """Matrix A, shape (..., m, K), with +0 for elements that are not stored; None without A or its metadata.
 
-        Raise a `NibbleError` if a nibble puts two elements of a chunk at the same place.
+        Raise a `NibbleError` if a nibble puts two elements of a chunk into the same column.
         """
         i = self.instruction
         if self.stored is None or i.granularity is None or i.rule is None:

@@ -175,11 +175,11 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how the operands are prepared. Ways with equal values share chain results."""
+        """Attributes that determine how operands are prepared. If these are equal, equal chains have equal results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
-        """Return the index of the way of summation of each output tile, and the distinct ways.
+        """Return for each output tile the index of its way of summation, and the distinct ways of summation.
 
         A stream-K schedule becomes the K slices of the tile. Without stream-K the whole product is one tile. `shape` is
         that of the product as it is computed, and `instructions` the number of instructions along K.

@@ -24,8 +24,8 @@ _RUNS = 5
 _TENSOR_CORES = 4
 _WARPGROUP = 4
 _LANES = 32
-#: Values of N of ``wgmma`` that are measured, the largest N whose accumulators fit into the registers of three
-#: warpgroups, and the N whose 16-bit elements fill a 128-byte swizzle pattern.
+#: Values of N of ``wgmma`` that are measured; largest N whose accumulators fit into the registers of three warpgroups;
+#: and N whose 16-bit elements fill one row of a 128-byte swizzle pattern.
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _SMALL, _PATTERN = 128, 64
 #: Element formats that are measured. All other formats differ from one of them only in signedness, or in the split

@@ -90,7 +90,7 @@ def _launch(
     descriptors: tuple[int, int],
     image_bytes: int,
 ) -> Registers:
-    """Copy the operands to the GPU, run the kernel for all cases, and copy D back."""
+    """Copy the operands of all cases to the GPU, run the kernel on them, and return D."""
     cases, threads = len(arrays["c"]), instruction.threads
     memory = {name: cupy.asarray(array) for name, array in arrays.items()}
     d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)

@@ -29,7 +29,7 @@ COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Operand distributions for element formats other than f16, and s8 of ``mma``, which are measured with all.
+#: Operand distributions for most formats; f16, and s8 of ``mma``, are measured with all distributions.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
 #: Number of iterations of a trial run that measures the time per iteration, and seconds between the start of a loop and
@@ -37,7 +37,7 @@ _LANES, _WARPGROUP, _WARPS = 32, 4, 8
 _TRIAL, _SETTLING = 2000, 0.25
 #: Maximum time in seconds between two updates of a working energy counter.
 _LONGEST_STEP = 5.0
-#: Number of loops between two measurements of the baseline power.
+#: Number of loops of instructions that are measured between two measurements of the baseline power.
 _BETWEEN = 6
 
 

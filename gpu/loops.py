@@ -20,7 +20,7 @@ ENTRY = "count_cycles"
 WORDS = 2
 #: Metadata word whose nibbles are all defined under every metadata rule.
 _LEGAL = "0x44444444"
-#: Alignment in bytes that suits the patterns of every swizzle.
+#: Alignment in bytes of operands in shared memory: the size of the largest swizzle pattern.
 _PATTERN_BYTES = 1024
 _LANES = 32
 
@@ -282,7 +282,7 @@ def _mma(loop: Loop, number: int) -> str:
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
-    """Yield code that adds zero, which the assembler cannot predict, to the operands of an instruction."""
+    """Yield code that adds a zero, which is unknown to the assembler, to each operand register of an instruction."""
     i, operand_set = loop.instruction, number % loop.operands
     names = [f"a{operand_set}_{index}" for index in range(a_fragment(i).registers)]
     names += [f"b{operand_set}_{index}" for index in range(b_fragment(i).registers)]

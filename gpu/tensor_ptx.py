@@ -22,7 +22,7 @@ _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return the first tensor-memory columns of D, of the metadata and of the block scales."""
+    """Return the first column of each range of tensor memory: ranges of D; ranges of metadata and block scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
@@ -56,7 +56,7 @@ def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[st
     barriers.
     """
     pair = opcode.cta_group == 2
-    if opcode.scale_size:  # newer names of scale sizes, and the default of sparse forms, need a newer PTX version
+    if opcode.scale_size:  # old PTX versions lack .block16, .block32 and the default of sparse forms
         opcode = replace(opcode, scale_word=f"scale_vec::{opcode.scale_size}X")
     return f"""\
 {version_and_target(target)}

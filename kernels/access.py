@@ -20,7 +20,7 @@ from .values import numpy_type
 __all__ = ["ACCESS", "space_of"]
 
 _SPACES = ("global", "shared", "param", "local", "const")
-#: Qualifiers of loads and stores that have no effect on the value that is loaded or stored.
+#: Qualifiers of loads and stores that do not affect the value that is loaded or stored.
 _HINTS = {
     *("weak", "relaxed", "acquire", "release", "volatile", "mmio", "nc", "cta", "gpu", "sys", "cluster"),
     *("ca", "cg", "cs", "cv", "wb", "wt", "lu", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"),
@@ -37,7 +37,7 @@ def space_of(ins: Instruction) -> str:
 
 
 def _form(ins: Instruction) -> tuple[str, int, str]:
-    """Return state space, number of elements and element type of a load or store."""
+    """Return the state space of a load or store, its number of vector elements, and their type."""
     space, count, type_ = space_of(ins), 1, ins.words[-1]
     for word in ins.words[1:-1]:
         if word in _VECTORS:
@@ -82,7 +82,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _units(size: int, count: int) -> tuple[int, int, int]:
-    """Return the bytes of one memory access, log2 of this number, and the number of vector elements per access."""
+    """Return the bytes that one access to memory moves, their log2, and the number of vector elements per access."""
     unit = min(size * count, 16)
     return unit, unit.bit_length() - 1, unit // size
 
@@ -170,7 +170,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     except InstructionError as error:
         raise not_modelled(ins, str(error)) from None
     if move.source:
-        raise not_modelled(ins, "padded formats")
+        raise not_modelled(ins, "it moves padded formats")
     is_load = move.opcode == "ldmatrix"
     registers, address = ins.operands if is_load else ins.operands[::-1]
     numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins, ROW_BYTES)
@@ -179,8 +179,8 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     where = matrix_move_map(move)
     every_lane = where.address_lanes.size == _WARP
     gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
-    # Two lists of indices: for each element of each register its index in the rows, and for each element of the rows
-    # its index in the registers.
+    # Index maps between registers and rows: `in_rows` has for each element of each register its index in the rows,
+    # `in_registers` for each element of the rows its index in the registers.
     size = move.container_bits // 8
     of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
     elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size
@@ -212,7 +212,7 @@ def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
     type_ = ins.words[-1]
     destination, source, rank = ins.operands
     if "shared::cluster" not in ins.opcode or not isinstance(source, Register | Symbol):
-        raise not_modelled(ins, "its operands")
+        raise not_modelled(ins, "it must have '.shared::cluster', and a register or variable as source")
     write, read = machine.writer(destination, type_), machine.reader(source, type_)
     read_rank = machine.reader(rank, "u32")
 

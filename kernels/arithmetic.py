@@ -73,8 +73,8 @@ def _selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
     return np.where(predicate, a, b)
 
 
-#: Function of each opcode and the types of its operands. The letter t means the instruction's type, and b, u, p mean
-#: b32, u32, pred.
+#: Function of each opcode and the types of its operands, as letters: t is the type in the opcode, and b, u, p are b32,
+#: u32, pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
@@ -87,7 +87,7 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
     types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
     if words[0] == "prmt" and len(words) > 2:
-        raise not_modelled(ins, "modes of prmt")
+        raise not_modelled(ins, "it has a mode")
     shift = words[0] == "shf"
     function, letters = (integers.funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
     return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])
@@ -140,7 +140,7 @@ _COMBINATIONS: dict[str, Function] = {"and": np.logical_and, "or": np.logical_or
 
 
 def _comparison(word: str) -> Function:
-    """Return the result of a comparison. An unordered comparison (prefix u) is also true if an operand is NaN."""
+    """Return the function of a comparison. An unordered one (suffix u) is also true if an operand is NaN."""
     if word in _COMPARISONS:
         compare = _COMPARISONS[word]
         if word == "ne":

@@ -38,7 +38,7 @@ class Memories:
         return self._arrays[id(value)][1]
 
     def add_results(self, run: KernelRun) -> None:
-        """Let :meth:`KernelRun.after` accept tensors as well as arrays."""
+        """Add the tensors to a launch's results, so that :meth:`KernelRun.after` accepts tensors and arrays."""
         for value, array in self._arrays.values():
             if not isinstance(value, np.ndarray):
                 result = __import__("torch").from_numpy(run.after(array).copy()).view(value.dtype)

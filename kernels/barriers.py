@@ -2,7 +2,7 @@
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". An object is eight bytes of shared
 memory; the model stores its state elsewhere, so that a kernel cannot read or overwrite the state through these bytes.
-Barriers of a CTA (``bar``, ``barrier``) are part of the schedule: see :mod:`sptc.kernels.schedule`.
+Barriers of a CTA (``bar``, ``barrier``) are executed by :mod:`sptc.kernels.cta_barriers`.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def barriers(machine: Machine) -> Barriers:
 
 
 def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
-    """Return a function from a mask of threads to the indices of the ``mbarrier`` objects that they address."""
+    """Return a function that computes, for the threads of a mask, the index of the ``mbarrier`` each addresses."""
     places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins, _BYTES)
 
     def objects(mask: Mask) -> NDArray[np.int64]:
@@ -145,7 +145,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
     """Return a function for ``mbarrier.try_wait`` and ``test_wait``: threads whose phase is complete continue.
 
-    A thread whose phase is not complete does not continue, so that the predicate is true in all threads that read it.
+    All other threads wait, so that the predicate result of the instruction is true in every thread that reads it.
     """
     state = barriers(machine)
     destination, address, phase = ins.operands[:3]

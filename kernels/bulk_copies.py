@@ -118,7 +118,7 @@ def _fill(
 ) -> None:
     """Write copied data to the shared memory of one or more CTAs, and count it at an ``mbarrier`` of each CTA."""
     octets = data()
-    # Only the layout of tiles without swizzle is compared with the layout of core matrices in descriptors.
+    # The checker needs the source addresses only of copies without swizzle, whose tiles may lack core matrices.
     compared = machine.checker and machine.checker.tiles and swizzle == "none"
     offsets = origins() if compared else None
     for place, slot in zip(places, slots, strict=True):
@@ -142,13 +142,13 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
     if start % alignment or octets % 16:
         raise machine.fault(ins, f"its address in shared memory is not a multiple of {alignment} bytes", thread)
     if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
-        raise machine.fault(ins, f"{octets} bytes outside of shared memory", thread)
+        raise machine.fault(ins, f"it accesses {octets} bytes outside of shared memory", thread)
 
 
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as pieces, the index of each piece of a box, and which of these pieces are in the tensor."""
+    """Return global memory as an array of pieces, the index of each piece of a box, and whether the tensor has it."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 
@@ -184,7 +184,7 @@ def _rows(machine: Machine, place: int, octets: int, swizzle: str) -> NDArray[np
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
-    """Copy or reduce from shared to global memory. The bulk groups of the thread track completion."""
+    """Copy or reduce from shared to global memory, as part of the bulk group that the thread commits next."""
     tensor, reduction = "tensor" in ins.words, next((word for word in ins.words if word in _REDUCTIONS), None)
     destination, source, *rest = ins.operands
     if not isinstance(destination, Address) or ("reduce" in ins.opcode) != (reduction is not None):

@@ -25,12 +25,12 @@ from .tiles import CopiedTiles
 __all__ = ["Checker"]
 
 _WARP, _WORD = 32, 4
-#: Number that stands for the writer of a word that was never written.
+#: Warp number in the record of a word that was never written or read.
 _NOBODY = -1
 #: Limit for the number of recorded accesses. Above it, accesses that are no longer the last access to any word are
 #: dropped.
 _MOST_ACCESSES = 1 << 22
-#: Initial number of rows in the table of accesses.
+#: Initial number of accesses for which the table of accesses has space.
 _FIRST_ACCESSES = 1 << 10
 
 
@@ -47,29 +47,29 @@ class Checker:
         self.machine = machine
         #: Number of warps per cluster. The clock of each warp has one component for every warp of the cluster.
         self.warps = machine.threads * machine.launch.cluster_size // _WARP
-        # After the components for warps, a clock has two more: for the asynchronous proxy as a writer, and for tcgen05.
+        # A clock has two components after those of the warps: for writes of the asynchronous proxy, and for tcgen05.
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
         self.seen = np.zeros(shape, np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
-        #: For each warp: for every warp, the time up to which the asynchronous proxy sees that warp's writes.
+        #: Second clock of each warp: for every warp, the time up to which the asynchronous proxy sees its writes.
         self.fenced = np.zeros(shape, np.int32)
         #: Number of the last ``tcgen05`` instruction whose completion each warp has observed.
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
-        #: Number of the last write to each word of shared memory, and number of the last read by threads.
+        #: Access number of the last write to each word of shared memory, and of its last read by threads.
         self.last = {verb: cell_views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
         #: Warp (or proxy), time and line of each access, indexed by the access number. Number 0 means no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
-        #: Number of the access up to which every warp has seen all writes, and number up to which it has seen all
-        #: reads.
+        #: Number of the access up to which all warps have seen all writes, and number of the access up to which all
+        #: warps have seen all reads. Later accesses must be checked.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: Number of unfinished copies or multiplications that may read or write each word, and line of the latest one.
         self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: cell_views(np.zeros(words, np.uint32)) for name in ("read", "write")}
-        #: Number of cells that unfinished work may still read, and number of cells that it may still write.
+        #: Number of memory cells that unfinished work may still read, and number that it may still write.
         self.flying = {"read": 0, "write": 0}
         #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
@@ -80,18 +80,18 @@ class Checker:
         #: copies with.
         self.tiles = CopiedTiles(machine) if "wgmma" in self.opcodes.values() else None
 
-    # Records of reads and writes, for each word of shared memory
+    # Methods that check and record reads and writes of shared memory
 
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return the words per cell, the cells of shared memory that are accessed, and the accessing thread of each."""
+        """Return the words per cell, the cells of shared memory that threads access, and the thread of each access."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
 
     def _add(self, writers: NDArray | int, times: NDArray | int, line: int) -> int:
-        """Record accesses, and return the number that identifies the first of them."""
+        """Record accesses under consecutive numbers, and return the first number."""
         size = np.size(writers)
         if self.count + size > self.accesses.shape[1]:
             if self.count > _MOST_ACCESSES:
@@ -155,7 +155,7 @@ class Checker:
             self.tiles.write(ins, count, cells, origins)
         self._overwrite(ins, threads, count, cells, whole=octets >= _WORD)
         if octets >= _WORD and (at_fault := self._unseen("wrote", count, cells, threads)):
-            self._report(ins, "overwrites", "and no barrier orders the two", *at_fault)
+            self._report(ins, "overwrites", "and no barrier orders the two accesses", *at_fault)
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
@@ -172,11 +172,11 @@ class Checker:
         *,
         whole: bool = True,
     ) -> None:
-        """Check that earlier reads are ordered before a write. For partial words, check only reads by ``tcgen05``."""
+        """Check that earlier reads are ordered before a write; before parts of words, only reads by ``tcgen05``."""
         if self.tensor_cores and threads.size:
             self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
         if whole and (at_fault := self._unseen("read", count, cells, threads)):
-            self._report(ins, "overwrites", "and no barrier orders the two", *at_fault, did="read")
+            self._report(ins, "overwrites", "and no barrier orders the two accesses", *at_fault, did="read")
 
     def warps_of(self, threads: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the cluster of each thread, and the number of the thread's warp in the cluster."""
@@ -190,7 +190,7 @@ class Checker:
         if self.tiles:
             self.tiles.read(count, cells)
         if at_fault := self._unseen("wrote", count, cells, threads):
-            self._report(ins, "reads", "and no barrier orders the two", *at_fault)
+            self._report(ins, "reads", "and no barrier orders the two accesses", *at_fault)
         self._note(ins, "read", count, cells, threads)
 
     def wrote_in_bulk(
@@ -251,7 +251,7 @@ class Checker:
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
-        """Check that no unfinished asynchronous work reads written cells, or writes cells that are accessed."""
+        """Report cells that are accessed although unfinished asynchronous work may still read or write them."""
         if not self.flying[access]:
             return
         busy = self.in_flight[access][count].take(cells)
@@ -285,7 +285,7 @@ class Checker:
         cta = own // size * size + warp // each
         return f"warp {warp % each}" + (f" of CTA {self.machine.place_of(cta)}" if cta != own else "")
 
-    # Vector clocks of warps and barriers
+    # Methods that pass vector clocks between warps and barriers
 
     def fence(self, mask: Mask) -> None:
         """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes ordered before it."""
@@ -299,7 +299,7 @@ class Checker:
         )  # fmt: skip
 
     def _leave_one(self, barrier: Any, component: int, time: int) -> None:
-        """Store a clock with a single nonzero component at a barrier."""
+        """Store at a barrier a clock with one nonzero component, that of the asynchronous proxy or ``tcgen05``."""
         clock = np.zeros((2, self.warps + 2), np.int32)
         clock[:, component] = time
         self._leave(barrier, clock[0], clock[1])

@@ -35,7 +35,7 @@ def decoded(codes: NDArray, name: str) -> NDArray[np.float64]:
 
 
 def _rounded(steps: NDArray[np.float64], mode: str, negative: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Round magnitudes to integers."""
+    """Round the magnitudes of numbers to integers; `negative` marks the negative numbers."""
     if mode == "rn":
         return np.rint(steps)
     down = np.floor(steps)
@@ -52,7 +52,7 @@ def _magnitude_codes(values: NDArray[np.float64], fmt: Format) -> NDArray[np.int
     least = fmt.minimum_exponent
     exponent = np.where(values == 0, least, np.maximum(exponent - 1, least))
     steps = np.ldexp(values, fmt.fraction_bits - exponent).astype(np.int64)
-    # The hidden one of a normal number is bit `fraction_bits` of `steps`, so that it adds 1 to the exponent field.
+    # A normal number has its hidden one in bit `fraction_bits` of `steps`, which adds 1 to the exponent field.
     return steps + (exponent - least << fmt.fraction_bits)
 
 

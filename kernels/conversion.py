@@ -64,12 +64,12 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to an integer and clamp to its range. NaN gives zero, or only the highest bit set in a 64-bit result."""
+    """Round to an integer, clamped to its range. NaN gives 0; in a 64-bit result, only the highest bit is set."""
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
     if whole is None:
-        raise not_modelled(ins, "a rounding to integer is missing")
+        raise not_modelled(ins, "a qualifier for rounding to integer is missing")
     read, write = machine.reader(ins.operands[1], f"b{8 * size_of(source)}"), machine.writer(ins.operands[0], to)
     dtype = numpy_type(to)
     limits = np.iinfo(dtype)

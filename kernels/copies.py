@@ -41,7 +41,7 @@ class ThreadGroups:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Number of each thread's open group. The array has one element while all threads have the same number.
+        #: Number of the group that each thread commits next; one element while all threads have the same number.
         self.open = np.zeros(1, np.int64)
         self.pending: deque[_Pending] = deque()
         machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
@@ -62,7 +62,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all but the last `left` groups of the threads. Unless `closed`, complete the open groups too."""
+        """Complete all but the last `left` committed groups of the threads; unless `closed`, also uncommitted work."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):

@@ -140,12 +140,12 @@ class CtaBarriers:
         self.waiting &= ~done
 
     def _clusters(self, threads: NDArray[np.intp]) -> list[tuple[str, int]]:
-        """Return the key of the cluster barrier of each thread, for the checker."""
+        """Return the name by which the checker identifies the cluster barrier of each thread."""
         size = self.machine.threads * self.machine.launch.cluster_size
         return [("cluster", thread // size) for thread in threads.tolist()]
 
     def leave(self, mask: NDArray[np.bool_]) -> None:
-        """Count threads that have exited. Barriers for all threads of a CTA no longer wait for these threads."""
+        """Remove threads that have exited. Barriers for all threads of a CTA no longer wait for these threads."""
         self.alive &= ~mask
         ctas = np.unique(self.machine.cta_of_thread[mask & True])
         for cta in ctas[(self.arrived[ctas] > 0).any(1)].tolist():

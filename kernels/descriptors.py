@@ -48,13 +48,13 @@ def _texts(ins: Instruction, writers: Writers) -> list[str]:
             bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
             if whole:
                 texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
-    except (ValueError, IndexError):  # the summary states elsewhere that this instruction is not modelled
+    except (ValueError, IndexError):  # the summary reports that this instruction is not modelled
         pass
     return texts
 
 
 def _constant(operand: Operand, writers: Writers, steps: int) -> tuple[int, bool]:
-    """Return the bits of an operand that constants set, and whether all its bits are constant."""
+    """Return the bits that constants set in an operand, and whether constants determine all its bits."""
     if isinstance(operand, Immediate):
         return operand.value & (1 << 64) - 1, True
     by = writers.get(operand.name, []) if isinstance(operand, Register) else []

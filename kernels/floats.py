@@ -30,10 +30,10 @@ def canonical(x: NDArray) -> NDArray:
 
 
 def odd_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return x + y rounded to odd, so that a second rounding, to 24 bits or fewer, is correct.
+    """Return x + y rounded to odd, so that a second rounding, to at most 51 bits, is correct.
 
     The sum of two float64 values is exactly result plus remainder (Knuth's two-sum). Where the remainder is not zero,
-    the last bit becomes one: a second rounding to at most 51 bits then equals one rounding of the exact sum.
+    the last bit becomes one: a second rounding then gives the same number as one rounding of the exact sum.
     """
     total = x + y
     part = total - x

@@ -358,7 +358,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
 
 
 def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of an array's elements. Types without reductions are treated as unsigned integers."""
+    """Return the PTX type of an array's elements; an unsigned integer type if PTX has no reductions of the type."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return "bf16"

@@ -72,12 +72,12 @@ class Finding:
 
 
 class _Base:
-    """Values of an address base in all threads, to which memory instructions add their offsets."""
+    """Values of an address base (a register or symbol) in all threads, to which instructions add their offsets."""
 
     def __init__(self, values: NDArray) -> None:
         self.values, self.at = values, values.astype(np.int64)
         self.low, self.high, self.bits = int(values.min()), int(values.max()), int(np.bitwise_or.reduce(values))
-        #: Offset of each access in the memory of its state space.
+        #: Offsets of the values in the memory of each state space, by the name of the space.
         self.places: dict[str, NDArray[np.int64]] = {}
 
 
@@ -121,7 +121,7 @@ class Machine:
         #: Memory of each state space, as arrays with elements of each size in bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * self.local_bytes, np.uint8))}  # fmt: skip
-        #: Latest computed value of each address base.
+        #: Last value of each address base, whose offsets later instructions use again.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
@@ -163,7 +163,7 @@ class Machine:
         return unit
 
     def distances(self, thread: int, ctas: int | None) -> list[int]:
-        """Return the distance from the thread's CTA to each CTA of a multicast mask, or only 0 if there is no mask."""
+        """Return the rank of each CTA in a multicast mask, relative to the thread's CTA; only 0 if there is no mask."""
         if ctas is None:
             return [0]
         rank = int(self.rank_of_thread[thread])
@@ -199,7 +199,7 @@ class Machine:
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
 
     def report(self, ins: Instruction, kind: str, rule: str, what: str, where: str = "") -> None:
-        """Record an operation that PTX leaves undefined, once per line and kind."""
+        """Record an operation that PTX leaves undefined, once per line and kind of finding."""
         text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
         self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 
@@ -363,7 +363,7 @@ class Machine:
                 return where, at + offset if offset else at
             at = base.at + offset
             if mask is not None and at.size > 1:
-                at = np.where(mask, at, at[mask.argmax()])  # threads outside the mask get a valid address
+                at = np.where(mask, at, at[mask.argmax()])  # inactive threads get an active one's address
             where, at = self.resolve(at, space, ins)
             return where, self.checked(where, at, size, ins, mask) if size else at
 
@@ -419,7 +419,7 @@ class Machine:
             start, end = (np.zeros(1, np.int64), self.shared.size) if in_cluster else self.spans[space]
             wrong = (at < start) | (at + size > start + end)
         if wrong is not None and wrong.any():
-            raise self.fault(ins, f"{size} bytes outside of {space} memory", self._first(wrong, mask))
+            raise self.fault(ins, f"it accesses {size} bytes outside of {space} memory", self._first(wrong, mask))
         return at
 
     def _first(self, wrong: NDArray[np.bool_], mask: Mask) -> int:

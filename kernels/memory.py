@@ -32,13 +32,13 @@ def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
 
 
 def cell_views(words: NDArray) -> dict[int, NDArray]:
-    """Return views of an array with one element per word of shared memory, as cells of 1, 2 and 4 words."""
+    """Return views of an array, which has an element per word of shared memory, with cells of 1, 2 and 4 words."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {count: words.view(types[words.itemsize * count]) for count in (1, 2, 4)}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the words per cell (1, 2 or 4), and the cells of all accesses, access by access."""
+    """Return the number of words (1, 2 or 4) per cell, and the cells of memory that each access covers, in order."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)

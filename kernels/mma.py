@@ -83,7 +83,7 @@ class _Multiplication:
 
     @property
     def sources(self) -> set[int]:
-        """Registers that the instruction reads, without the registers of C."""
+        """Registers that the instruction reads, except those of C."""
         return {number for numbers in (*self.row, *self.column) for number in numbers}
 
 
@@ -101,7 +101,7 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
     """Return the scale registers of A and B, which may be in braces, and the byte id and thread id of each."""
     ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
     if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
-        raise not_modelled(ins, "its block scales")
+        raise not_modelled(ins, "its operands for block scales")
     byte_a, thread_a, byte_b, thread_b = (constant_number(item, ins) for pair in ids for item in pair)
     return operands[::2], (byte_a, thread_a, byte_b, thread_b)
 
@@ -112,7 +112,7 @@ def _mma(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(mask: Mask) -> None:
-    """Do nothing, because the instruction was executed together with an earlier one."""
+    """Do nothing, because an earlier ``mma`` has computed this one, too."""
 
 
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
@@ -126,7 +126,7 @@ def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
     machine : Machine
         The kernel.
     joins : frozenset of int
-        Indices of instructions behind a label, to which threads may branch.
+        Indices of the instructions that follow a label, to which threads may branch.
     """
     code = machine.kernel.instructions
     uses = Counter(name for ins in code for name in ins.registers)
@@ -223,7 +223,7 @@ class _Product:
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
     """Return a function that executes consecutive ``mma``. It calls the back end once for all grids of one shape.
 
-    Where metadata is undefined, each is called alone, so that the report names its line.
+    If metadata is undefined, each ``mma`` is executed alone, so that the report names its line.
     """
     (ins, first), launch = run[0], machine.launch
     alone = [_run_step(machine, [each]) for each in run] if len(run) > 1 and parsed(ins).sparse else []

@@ -93,7 +93,7 @@ Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vect
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """Return the items of a vector operand, or any other operand as the only item."""
+    """Return the items of a vector operand, or a tuple of only the operand if it is not a vector."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
@@ -137,7 +137,7 @@ class Instruction:
 
 @contextmanager
 def at_line(ins: Instruction) -> Iterator[None]:
-    """Add the line of an instruction to errors. Errors about undefined metadata, which callers report, stay as is."""
+    """Add the line of an instruction to errors, except to those about undefined metadata, which callers report."""
     try:
         yield
     except MetadataError:

@@ -179,7 +179,7 @@ class _Module:
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is no declaration")
         if ".extern" in text:
-            return end  # any instruction that uses the variable is reported as not modelled
+            return end  # an instruction that uses the variable is then reported as not modelled
         try:
             items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
             sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
@@ -250,7 +250,7 @@ class _Body:
         self.module, self.kernel, self.place = module, kernel, place
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic = dynamic
-        #: Bytes of the variables declared up to this point, by state space, and the number of inner blocks.
+        #: Bytes of the variables declared so far, by state space, and number of inner blocks so far.
         self.ends, self.blocks = {"shared": shared_end, "local": 0}, 0
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]

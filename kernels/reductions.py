@@ -68,7 +68,7 @@ def apply_in_turn(
     """Combine the value in memory with the operand of one thread after another, and return the old values."""
     before = np.empty(len(elements), memory.dtype)
     left = np.arange(len(elements))
-    while left.size:  # execute the first thread at each address. Repeat for the remaining threads.
+    while left.size:  # each pass executes the first remaining thread of each address
         _, first = np.unique(elements[left], return_index=True)
         chosen = left[first]
         before[chosen] = memory[elements[chosen]]

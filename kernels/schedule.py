@@ -1,6 +1,6 @@
-"""Execution of a kernel: threads at the same instruction run together, and the smallest program counter runs first.
+"""Execution of a kernel: threads at the same instruction run together, those with the smallest program counter first.
 
-Diverged threads therefore reconverge at the join that the compiler chose. Threads at a barrier wait for the other
+Diverged threads therefore reconverge where the compiler joins the branches. Threads at a barrier wait for the other
 threads of their CTA. Asynchronous work is executed when no thread can continue without it.
 """
 
@@ -30,8 +30,8 @@ __all__ = ["Limit", "Program", "Statistics", "unmodelled"]
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
 }  # fmt: skip
-#: Number of rounds after which the threads that have not run for longest run first, so that spinning threads cannot
-#: block other threads.
+#: In one of this many rounds, the threads that have waited longest run first, so that spinning threads cannot block
+#: other threads.
 _FAIR_ROUNDS = 1024
 #: Maximum number of problems that one message lists.
 _NAMED = 20
@@ -94,14 +94,14 @@ class Program:
         self.names = [ins.words[0] for ins in self.code]
         self.joins = frozenset(machine.kernel.labels.values())
         self.barriers = CtaBarriers(machine)
-        #: By instruction index: the functions of instructions, the functions of waits (which return the threads that
-        #: continue), and the guards.
+        #: By instruction index: functions that execute instructions, functions that execute waits (they return the
+        #: threads that continue), and functions that read guard predicates.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Functions of consecutive instructions without a branch, a wait or a label, by the index of the first
-        #: instruction.
+        #: Functions that execute consecutive instructions without a branch, a wait or a label, by the index of the
+        #: first instruction.
         self.blocks: dict[int, list[Step]] = {}
         #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
@@ -111,7 +111,7 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # unexpected operand types
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # operands of wrong types
                 self.problems.append(f"line {ins.line}: {ins.opcode}: its operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
@@ -125,7 +125,7 @@ class Program:
                 self.waits[place] = wait_step(machine, ins)
         elif words[0] in ("bar", "barrier"):
             if ins.guard:
-                raise not_modelled(ins, "a barrier with a guard")
+                raise not_modelled(ins, "it is a barrier with a guard")
             self.waits[place] = self.barriers.step(ins)
         elif words[0] in _BUILDERS:
             step = _BUILDERS[words[0]](machine, ins)
@@ -137,7 +137,7 @@ class Program:
             raise not_modelled(ins)
 
     def block(self, place: int) -> list[Step]:
-        """Return the functions of consecutive instructions from an index on. A branch, wait or exit ends the list."""
+        """Return functions that execute the instructions from an index to the next branch, wait, exit or label."""
         if place not in self.blocks:
             steps: list[Step] = []
             while place + len(steps) in self.steps and not (steps and place + len(steps) in self.joins):
@@ -189,7 +189,7 @@ class _Run:
                 machine.completed = False
             ready = self.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
-                if machine.queue:  # complete unfinished asynchronous work, with the oldest first
+                if machine.queue:  # no thread can continue without this asynchronous work
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue

@@ -101,7 +101,7 @@ def tensor_memory(machine: Machine) -> TensorMemory:
 
 def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Operand | None, packed: bool,
               registers: int) -> Callable[[Mask], _Words]:  # fmt: skip
-    """Return a function for CTA, lane and column of the words that threads access: shape (threads, registers).
+    """Return a function that computes CTA, lane and column of the word of each thread and register.
 
     With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. Packed registers
     hold the low halves of two columns; the function returns the first column.
@@ -110,7 +110,7 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
     halves = shape == "16x32bx2"
     count = next((int(word[1:]) for word in ins.words if word[0] == "x" and word[1:].isdigit()), 0)
     if shape is None or not isinstance(operand, Address) or halves != isinstance(split, Immediate):
-        raise not_modelled(ins, "its shape or operands")
+        raise not_modelled(ins, "its shape is unknown, or its operands do not fit the shape")
     if registers != count * _REGISTERS[shape]:
         raise not_modelled(ins, f"it has {registers} registers instead of {count * _REGISTERS[shape]}")
     read, offset = machine.reader(operand.base, "u32"), operand.offset
@@ -170,7 +170,7 @@ def _access(
 
 
 def load_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function for ``tcgen05.ld``. With ``.pack::16b`` a register receives the low halves of two columns."""
+    """Return a function that executes ``tcgen05.ld``. With ``.pack::16b``, registers get low halves of two columns."""
     if "red" in ins.words:
         raise not_modelled(ins)
     writes = [machine.writer(item, "b32") for item in items_of(ins.operands[0])]

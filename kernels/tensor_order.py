@@ -124,7 +124,7 @@ class TensorOrder:
                     did = "stored" if self.stored[cta][words][first] else "loaded"
                     what = (
                         f"it {verb} tensor memory that warp {owner[first]} {did} at line "
-                        f"{self.warp_line[cta][words][first]}, and no barrier orders the two"
+                        f"{self.warp_line[cta][words][first]}, and no barrier orders the two accesses"
                     )
                     self._report(ins, "race on tensor memory", what, thread)
             self.number[cta, accesses.written] = number

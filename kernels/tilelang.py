@@ -188,7 +188,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _packed_calls(tvm: Any, module: Any) -> list[Any]:
-    """Return the calls (packed calls) in host code to functions with a given name, in order."""
+    """Return the packed calls (calls by name) in host code, among them kernel launches and tensor map encodings."""
     calls: list[Any] = []
 
     def visit(node: Any) -> None:

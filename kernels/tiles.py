@@ -30,7 +30,7 @@ class _Mismatch:
     operand: str
     descriptor: SharedDescriptor
     row_bytes: int
-    place: str  #: indices in the grid of the CTA that reads the tiles
+    place: str  #: indices, in the grid, of the CTA that reads the tiles
     lines: set[int] = field(default_factory=set)  #: lines of the copies that wrote the tiles
     unread_bytes: int = 0
 
@@ -66,7 +66,7 @@ class CopiedTiles:
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy, indexed by the number of the copy.
         self.lines = [0]
-        #: Mismatches by operand and offsets, and by the number of each copy whose data a mismatched descriptor reads.
+        #: Mismatches by operand and descriptor offsets, and by the number of each copy that wrote the tile.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)
@@ -90,7 +90,7 @@ class CopiedTiles:
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare an operand's layout with the copies that wrote it. The word after each of `units` is also read."""
+        """Compare an operand's layout with the copies that wrote it. It also reads the unit after each of `units`."""
         words = units * _UNIT_WORDS
         first, second = self.origin[words], self.origin[words + _UNIT_WORDS]
         copy, copy_of_next = self.copy[1][words], self.copy[1][words + _UNIT_WORDS]

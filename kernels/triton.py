@@ -142,7 +142,7 @@ def _type_of(value: Any) -> str:
 def compile_kernel(
     kernel: Any, values: Mapping[str, Any], arch: str, *, num_warps: int, num_stages: int
 ) -> Compilation:
-    """Compile a kernel for given argument types. As in Triton, pointers are specialised as multiples of 16."""
+    """Compile a kernel for given argument types. Like Triton, assume that pointers are multiples of 16 bytes."""
     try:
         import triton
         from triton.backends.compiler import GPUTarget

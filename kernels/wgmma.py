@@ -116,7 +116,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether another multiplication can continue this chain: it is dense, adds to D, has equal options."""
+        """Return whether another multiplication can follow in a chain: dense, added to D, and with equal options."""
         forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
@@ -214,7 +214,7 @@ def _reads(
     *,
     in_registers: bool,
 ) -> dict[int, tuple[NDArray[np.int64], int]]:
-    """Check what each warpgroup reads from shared memory. Return offsets, and the bytes read at each offset."""
+    """Check the reads of shared memory. Return for each warpgroup the offsets, and the bytes read at each offset."""
     read = {}
     transposed = tuple(bool(options.get(f"imm_trans_{name}", 0)) for name in "ab")
     for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():

@@ -39,7 +39,7 @@ def opened(
 
 
 def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
-    """Raise a BackendError with libsptc's error message if a status code is not zero."""
+    """Raise a `BackendError` with libsptc's error message if a status code is not zero."""
     if status:
         message = called.sptc_last_error(handle).decode() or f"status {status}"
         raise BackendError(f"back end native cannot compute the instruction: {message}")

@@ -20,7 +20,7 @@ def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
         [sum(stride for bit, stride in enumerate(row_bits) if row >> bit & 1) for row in range(rows)],
         [sum(stride for bit, stride in enumerate(column_bits) if column >> bit & 1) for column in range(columns)],
     )
-    assert (np.add.outer(*added) + values[0, 0] == values).all(), "not a sum over the bits of the coordinates"
+    assert (np.add.outer(*added) + values[0, 0] == values).all(), "index map is no sum over the bits of coordinates"
     return row_bits, column_bits
 
 

@@ -125,7 +125,7 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return table indices of register placements of A, B, D, metadata and both scales. -1: not in registers."""
+        """Return indices in PLACES of A, B, D, metadata and both block scales. -1: not in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
         # The fragment with the largest N serves every N, since the placement of a column does not depend on N.
@@ -138,7 +138,7 @@ class _Header:
         return [self.places.number(row) if row else -1 for row in rows]
 
     def multiples(self, values: Sequence[int]) -> int:
-        """Return the table index of a bit mask that represents a set of multiples of 8."""
+        """Return the index in MULTIPLES of a set of multiples of 8, which the table stores as a bit mask."""
         assert all(value % 8 == 0 and value <= 256 for value in values)
         return self.columns.number(f"0x{sum(1 << value // 8 - 1 for value in values):08x}")
 

@@ -29,7 +29,7 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["tables"]
 
-_BITS = 8  # number of bits of the largest row index and of the largest column index
+_BITS = 8  # number of bits of the largest row index of a matrix, and of its largest column index
 _CODES_OF_TYPES, _CODES_OF_ACCUMULATORS, _MOST_ROWS = 8, 4, 3
 _CONTAINERS = (4, 8, 16, 32)
 _SCALE_SIZES = (1, 2, 4)
@@ -134,7 +134,8 @@ def _layout_row(layout: Layout, places: Table) -> str:
 def tables(formats: Mapping[str, int], multiples: Callable[[Sequence[int]], int]) -> str:
     """Return the C++ text of the tables of ``tcgen05.mma``.
 
-    `formats` are indices of formats in their table; `multiples` returns the index of a set of multiples of 8.
+    `formats` has the index of each format in the C++ table FORMATS; `multiples` returns the index in MULTIPLES of a set
+    of multiples of 8.
     """
     descriptors, places = Table("DescriptorFields", "DESCRIPTOR_FIELDS"), Table("TensorPlaces", "TENSOR_PLACES")
     kinds = [_kind_row(name, kind, formats, descriptors) for name, kind in KINDS.items()]

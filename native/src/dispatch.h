@@ -1,4 +1,4 @@
-// Choice of the fastest kernels for the processor that runs the library.
+// Selects the fastest kernels for the processor that runs the library.
 #ifndef SPTC_DISPATCH_H
 #define SPTC_DISPATCH_H
 

@@ -41,14 +41,14 @@ const char *sparsity_name(Sparsity sparsity) {
     return sparsity == Sparsity::DENSE ? "" : sparsity == Sparsity::SPARSE ? "sp" : "sp::ordered_metadata";
 }
 
-// The qualifiers of one instruction text, one member for each meaning.
+// The qualifiers of one instruction text, sorted by meaning.
 struct Words {
     Family family = Family::MMA;
     std::string sparsity, kind, scale_size;
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // allowed shapes of a tcgen05 opcode with a number of CTAs; otherwise null
+    const OpcodeShapes *shapes = nullptr;  // allowed shapes, if the text is tcgen05 and has a cta_group; else null
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
@@ -70,7 +70,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    // The parentheses of a tcgen05 text contain only shape, types and saturation.
+    // For tcgen05, the words are those in parentheses: shape, types and saturation. The opcode has the others.
     const bool by_opcode = words.family == Family::TCGEN05;
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);

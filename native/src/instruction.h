@@ -33,7 +33,7 @@ struct Instruction {
     const Form *form;
     const Numerics *numerics;
     int m, n;
-    int mux;  // index of the multiplexer type in Rule::missing
+    int mux;  // multiplexer type of the architecture, the first index of Rule::missing
 
     const Rule &rule() const { return RULES[form->rule]; }
     bool sparse() const { return form->sparsity != Sparsity::DENSE; }
@@ -56,7 +56,7 @@ struct OpcodeOn : Opcode {
 
 OpcodeOn parse_opcode_on(const std::string &text, const std::string &architecture);
 
-// Returns whether set `number` of MULTIPLES contains a value.
+// Returns whether the set with index `number` in MULTIPLES contains a value.
 bool has_multiple(int number, int value);
 
 // Returns whether the shapes of an opcode allow M rows and N columns.

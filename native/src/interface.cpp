@@ -28,12 +28,12 @@ using sptc::require_none;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape; if set, the next three pointers are null
+    std::unique_ptr<sptc::OpcodeOn> opcode;  // opcode of sptc_tcgen05(), without shape; the next three are then null
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
     const sptc::Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
-    sptc::Numerics numerics;                 // numerics that the caller set, if any
+    sptc::Numerics numerics;                 // numerics that replace the architecture's, if the caller set any
 };
 
 namespace {

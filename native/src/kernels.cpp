@@ -61,7 +61,7 @@ bool is_negative(int32_t significand, int32_t exponent) {
 // Operands of one step, for one or more vectors of columns.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // elements of B, from the first of these columns on
+    const int32_t *b_significands, *b_exponents;  // elements of B, starting at the first of the columns
     int slots;
 };
 
@@ -230,7 +230,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
             for (int slot = part * SIZE; slot < (part + 1) * SIZE; ++slot) {
                 const Ints exponent = load(step.b_exponents + step.offsets[slot]) + step.exponents[slot];
                 const Ints product = load(step.b_significands + step.offsets[slot]) * step.significands[slot];
-                // A zero product has a very low exponent and is not shifted.
+                // A zero product has a very low exponent, so its shift amount is set to 0.
                 part_sum += product << larger(exponent, Ints{});
                 any |= product;
                 if (PARTS > 1) largest = larger(largest, exponent);
@@ -332,7 +332,7 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
-// Decodes elements in a loop without branches, so that compilers vectorise it.
+// Decodes elements without branches in the loop, so that compilers vectorise it.
 template <typename Container>
 bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
             int32_t *exponents) {

@@ -9,13 +9,13 @@
 
 namespace sptc {
 
-// Parameters of the steps of a kernel call.
+// Parameters of a kernel call, which are the same for all of its steps.
 struct Window {
     Numerics numerics;
     int slots;             // number of kept products per step
     int steps;             // number of steps of the kernel call, along K
-    int product_down;      // number of bits of a product below the last bit kept, before any alignment
-    int group_up;          // left shift of a group's scaled sum that makes its last bit the last bit kept
+    int product_down;      // low bits of a product that are truncated even if its exponent is the largest
+    int group_up;          // left shift of a group's scaled sum; its last bit then weighs 2^(exponent - alignment_bits)
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
@@ -41,7 +41,7 @@ struct BlockOfB {
 // integers or f32 codes (f32 codes also for f16 accumulators).
 using RowKernel = void (*)(const Window &, const RowOfA &, const BlockOfB &, int32_t *d);
 
-// Fields of a code in a format with Inf and NaN, and the code's lowest bit in its container.
+// Field widths and bias of a format with Inf and NaN, and the lowest bit of a code in its container.
 struct Encoding {
     int fraction_bits, exponent_bits, bias, low_bit;
 };

@@ -1,4 +1,4 @@
-// Texts of tcgen05.mma opcodes, whose shape and types come from an instruction descriptor.
+// Parser of tcgen05.mma opcodes, whose shape and types come from an instruction descriptor.
 #ifndef SPTC_OPCODE_H
 #define SPTC_OPCODE_H
 

@@ -42,7 +42,7 @@ uint16_t narrowed(int32_t code) {
 
 }  // namespace
 
-// Work buffers of one thread.
+// Work buffers of one thread, for one block of D at a time.
 struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
@@ -126,7 +126,7 @@ Window Product::window(int k) const {
 
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
-    // Additional rows for elements that are spliced from two 16-bit halves of elements of B.
+    // Space for further rows, whose elements are spliced from 16-bit halves of two elements of B.
     const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
@@ -246,7 +246,7 @@ void Product::decode_rows(const Matrices &matrices, const Kernels &kernels, cons
         for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
 }
 
-// Returns a row of A with offsets into B and block scales, in the order of the steps.
+// Returns the elements of a row of A, the offsets of their rows of B, and block scales, in the order of the steps.
 RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
                          Scratch &scratch) const {
     const int per_k = instruction_.sparse() ? 2 : 1, stored = k / per_k;

@@ -54,14 +54,14 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int product_down_;        // bits of a product below the last bit kept; 0 if alignment keeps all its bits
-    int product_up_;          // left shift of a product or scaled group that makes its last bit the last bit kept
+    int product_down_;        // low bits of a product that are truncated even if its exponent is the largest
+    int product_up_;          // left shift; last bit of a product or group then weighs 2^(exponent - alignment_bits)
     int panel_k_;             // length along K that one kernel call multiplies
     int group_;               // number of kept products that share a block scale; 0 without block scales
     Raw scale_[256];          // decoded block scale, by code
-    std::vector<int> order_;  // slots of an instruction in the order in which the steps sum them
+    std::vector<int> order_;  // kept products of an instruction in the order in which the steps sum them
     struct Selected {
-        int8_t unit[4];  // for each slot, row within the chunk of B; -1 if the multiplexer selects none
+        int8_t unit[4];  // for each slot, the selected row of B in its chunk; -1 if the multiplexer selects none
         bool whole;      // whether the selected elements of B are whole, not spliced from two halves
     } selected_[16];
 };

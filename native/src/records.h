@@ -30,13 +30,13 @@ struct Format {
 struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler can share one index
-    int mux;            // index of the multiplexer type in Rule::missing
+    int mux;            // multiplexer type, the first index of Rule::missing
     const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
     int is_family;      // whether this is a family target, which does not accept .scale_vec of tcgen05
 };
 
-// A metadata rule: mask of the defined nibbles, and, for each multiplexer type and nibble, mask of the two slots for
-// which no unit of B is selected.
+// A metadata rule: mask of the defined nibbles, and, for each multiplexer type and nibble, mask of those of the two
+// indices for which the multiplexer selects nothing from B.
 struct Rule {
     const char *name;
     uint16_t legal;
@@ -57,7 +57,7 @@ struct Swizzle {
     int row_bytes, atom_bytes, pattern_rows;
 };
 
-// Fields of a shared-memory matrix descriptor that differ between wgmma and tcgen05.
+// Fields of the shared-memory matrix descriptor whose bits or codes differ between wgmma and tcgen05.
 struct Generation {
     int swizzle_bit;
     int swizzles[8];  // indices in SWIZZLES by code; -1 for an undefined code
@@ -78,7 +78,7 @@ inline int sum_of_bits(const uint16_t *strides, int number) {
     return sum;
 }
 
-// A form: instructions that differ only in M and N.
+// Form: a set of instructions that differ only in M and N.
 struct Form {
     Family family;
     Sparsity sparsity;
@@ -122,7 +122,7 @@ struct ColumnMaskFields {
 // A `.kind::` of tcgen05.mma. Arrays of formats contain indices in FORMATS, by code; -1 marks an undefined code.
 struct Kind {
     const char *name;
-    int fields;  // index in DESCRIPTOR_FIELDS
+    int fields;  // index in DESCRIPTOR_FIELDS of the fields of this kind
     int m_unit;  // number of rows per unit of the field M
     int types[8], accumulators[4];
     int scale_formats[3][2];  // indices of scale formats, for 1, 2 and 4 block scales
@@ -144,7 +144,7 @@ struct OpcodeShapes {
     bool weight_stationary, shifts_a;
     int selectors;
     bool scales_input_d;
-    int count, rows[3], layouts[3];  // number of values of M, the values, and the layout of each
+    int count, rows[3], layouts[3];  // number of values of M, the values, and the index in LAYOUTS of each
     int columns;                     // index of a bit mask in MULTIPLES
 };
 

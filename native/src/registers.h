@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// byte-id and thread-id of A or B: the first byte in a register, and the threads, that contain the block scales.
+// byte-id and thread-id of A or B: first byte of the block scales in a register, and threads whose registers hold them.
 struct ScaleIds {
     int byte, thread;
 };
@@ -67,7 +67,7 @@ class Registers {
     Instruction instruction_;
     int a_registers_ = 0, b_registers_ = 0, d_registers_ = 0;
     Runs a_, b_, d_;
-    // Thread and lowest bit of every nibble; thread and byte of every block scale.
+    // Register positions: thread and lowest bit of every metadata nibble; thread and byte of every block scale.
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
     std::vector<int32_t> e_whole_;  // threads whose registers hold metadata, eight nibbles each, for selector 0
     bool legal_[256];               // for each byte, whether both of its nibbles are defined

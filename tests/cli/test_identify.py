@@ -44,13 +44,13 @@ def test_searches_with_a_match_and_without(product: dict[str, np.ndarray], cli: 
     text = cli.text(*named)
     way = "  wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3 on sm_90; 2 sl"
     assert text.startswith(f"exact: all 512 outputs\n{way}")
-    assert "next best, which " in text
+    assert "next best way of summation, which " in text
     y = product["y"].view(np.uint32)
     y[3, 4] ^= 1 << 30
     saved(y=y)
     text = cli.text(*named, status=1)
-    assert "ways that were tried gives all 512 outputs" in text
-    assert f"nearest, 1 outputs differ, the first in row 3, column 4: y holds 0x{y[3, 4]:x}, " in text
+    assert "ways of summation that were tried gives all 512 outputs" in text
+    assert f"nearest way of summation, 1 outputs differ, the first in row 3, column 4: y holds 0x{y[3, 4]:x}, " in text
     said = cli.json(*named, status=1)
     assert (said["exact"], said["way"], said["nearest"]["row"], said["nearest"]["column"]) == (False, None, 3, 4)
 

@@ -304,7 +304,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((HALVES, B), {"way": Way(instruction=WGMMA), "format": "e4m3"}, r"^wgmma.* multiplies f16 with f16, not e4"),
     ((HALVES, B), {"way": Way(instruction=WGMMA), "rounding": "RZ"}, r"^give a way of summation, or instr"),
     ((HALVES, B), {"instruction": SCALED, "arch": "sm_120"}, r"^mma.* has block scales, which are missing$"),
-    ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* takes 2:4, not a matrix compressed to 1:2$"),
+    ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* needs a matrix compressed to 2:4, not one compressed to 1:2$"),
     ((HALVES, B), {"instruction": WGMMA, "arch": "sm_80"}, r"^sm_80 does not have wgmma"),
 ]  # fmt: skip
 

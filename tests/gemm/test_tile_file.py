@@ -135,7 +135,7 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
     with pytest.raises(FileError, match=message):
         read_factor(path)
     sptc.save(path, **tile_of(F16, rng, (2,)))
-    for tensor, message in (("a", "holds 2 tiles; a product takes one"), ("y", "has no registers of a result")):
+    for tensor, message in (("a", "holds 2 tiles; a product needs one tile"), ("y", "has no registers of a result")):
         with pytest.raises(FileError, match=message):
             read_factor(path, tensor)
     sptc.save(path, **tile_of(NVFP4, rng))

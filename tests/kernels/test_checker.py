@@ -105,7 +105,7 @@ IN_FLIGHT = r"copy of line \d+ may still write"
 PLANTED = [
     ("cuda_wgmma_sp_sm90", r"fence\.proxy\.async[^;]*;", "", "wgmma.mma_async", NO_FENCE),
     ("triton.tma.f16", r"fence\.proxy\.async\.shared::cta;", "", "cp.async.bulk.tensor", NO_FENCE),
-    ("cuda_mma_sp_sm80", r"bar\.sync\s+0;", "", "ld", "reads .*, and no barrier orders the two; undefined by PTX"),
+    ("cuda_mma_sp_sm80", r"bar\.sync\s+0;", "", "ld", "reads .*, and no barrier orders the two accesses; undefined"),
     ("cuda.sm80.mma.f16", r"(?s)(bar\.sync\s+0;.*)bar\.sync\s+0;", r"\1", "cp.async",
      r"overwrites shared memory that warp \d read at line \d+, and no barrier orders the two"),
     ("triton.small.mma", r"cp\.async\.wait_group\s+\d+;", "", "ldmatrix", IN_FLIGHT),

@@ -228,7 +228,7 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
     words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
     finding = (
         "line 23: ld.shared::cluster.u32: it reads shared memory that warp 0 of CTA (1, 0, 0) wrote at line 20, "
-        "and no barrier orders the two; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
+        "and no barrier orders the two accesses; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
     )
     for barrier, orders in (
         ("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", True),
