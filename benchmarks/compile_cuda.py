@@ -140,7 +140,7 @@ class Sizes:
     """Register and operand sizes of a kernel, derived from its instruction."""
 
     instruction: Instruction
-    b_bytes: int  #: Bytes of a row of B per instruction
+    b_bytes: int  #: Bytes along K of the B of one instruction
     d_registers: int
 
     @classmethod

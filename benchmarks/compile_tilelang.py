@@ -79,7 +79,7 @@ def dense(case: Case) -> Any:
 
 
 def sparse(case: Case) -> Any:
-    """Return a kernel that multiplies a compressed A. A byte of metadata holds two nibbles."""
+    """Return a kernel that multiplies a compressed A by a dense B. Each byte of metadata holds two nibbles."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     threads, stages, b_k_major = case.threads, case.stages, case.b_k_major

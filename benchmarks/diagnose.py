@@ -1,4 +1,4 @@
-"""Share of planted faults that ``sptc.diagnose`` names, and its verdicts on correct products and flipped bits.
+"""Share of planted faults that ``sptc.diagnose`` names, and verdicts on correct products and on single flipped bits.
 
 ``--faults``, ``--correct`` and ``--flipped`` are numbers of products; ``--large`` is the number of faults in products
 of up to 256 x 256 x 1024. Each product is reported on standard error. The rows of a group of products are printed when
@@ -98,18 +98,18 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
     seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
     if group == "correct":
         return [
-            Row("diagnose.correct", "products", len(done), "with random methods of summation"),
-            Row("diagnose.called_faulty", "products", wrong, "none of the correct products"),
+            Row("diagnose.correct", "products", len(done), "correct products with random methods of summation"),
+            Row("diagnose.called_faulty", "products", wrong, "no correct product is called faulty"),
         ]
     if group == "flipped":
         return [
-            Row("diagnose.flipped", "products", len(done), "with one flipped bit"),
+            Row("diagnose.flipped", "products", len(done), "products with one flipped bit in the result"),
             Row("diagnose.flipped_explained", "products", wrong, "0"),
         ]
     prefix, size = ("diagnose", LARGEST) if group == "faults" else ("diagnose.large", LARGE)
     return [
-        Row(f"{prefix}.faults", "faults", len(done), f"planted, up to {' x '.join(map(str, size))}"),
-        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "at least 95 of the planted faults"),
+        Row(f"{prefix}.faults", "faults", len(done), f"planted in products of up to {' x '.join(map(str, size))}"),
+        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "at least 95 % of the planted faults"),
         Row(f"{prefix}.median", "s", statistics.median(seconds), "under 10"),
         Row(f"{prefix}.worst", "s", max(seconds), "under 60"),
     ]

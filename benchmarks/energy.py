@@ -2,8 +2,9 @@
 
 ``python benchmarks/energy.py --liberty osu018_stdcells.lib`` measures the mapped unit of the preset ``hopper`` with the
 instructions and distributions of ``recordings/energy``. Debian's package qflow-tech-osu018 contains the library. Since
-the cells are old and the recordings measure a whole GPU, absolute energies differ. The order of the cases is compared,
-and the ratios of f16 energies after subtraction of a constant for the energy that is not modelled.
+the cells are old and the recordings measure a whole GPU, absolute energies differ. The script therefore compares the
+order of the cases by energy, and the ratios of f16 energies after subtraction of a constant for the energy that is not
+modelled.
 """
 
 import csv
@@ -74,14 +75,14 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 
 
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return energies relative to normal operands, after subtraction of a fitted constant from the model's energies."""
+    """Return energies relative to that of normal numbers. A fitted constant is first subtracted from the model's."""
     theirs = np.array([cases[name, of] for of in COMPARED])
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)
     fitted = model - constant
     rows = [Row(f"{name}, constant subtracted from the unit's energies", "pJ", float(constant))]
     for place, of in enumerate(COMPARED[:-1]):
-        ratio = f"{name}, energy ratio of {of} to normal operands"
+        ratio = f"{name}, energy ratio of {of} to normally distributed operands"
         rows.append(Row(f"{ratio}, H200", "", float(theirs[place] / theirs[-1])))
         rows.append(Row(f"{ratio}, unit", "", float(fitted[place] / fitted[-1]), "within 25 %"))
     return rows

@@ -77,8 +77,8 @@ def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
         each = [taken / 1000 for taken, _ in of]
         mean = whole[fmt, kind] / _MICRO / 1000 / sum(n for _, n in of)
         yield Row(f"{fmt} {kind}: mean energy per kept product", "pJ", mean)
-        yield Row(f"{fmt} {kind}: energy per kept product of the lowest layer", "pJ", min(each))
-        yield Row(f"{fmt} {kind}: energy per kept product of the highest layer", "pJ", max(each))
+        yield Row(f"{fmt} {kind}: lowest energy per kept product of a layer", "pJ", min(each))
+        yield Row(f"{fmt} {kind}: highest energy per kept product of a layer", "pJ", max(each))
         yield Row(f"{fmt} {kind}: energy of all linear layers", "uJ", whole[fmt, kind])
         if kind == "dense":
             saved = 100 * (1 - whole[fmt, "2:4"] / whole[fmt, kind])

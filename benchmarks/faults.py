@@ -1,4 +1,4 @@
-"""Fault injection: share of the single faults, over all parts of the hardware, that the regression detects.
+"""Fault injection: share of single faults, in all parts of the hardware, that the test vectors detect.
 
 The top modules are the single components of a unit, a row, the array, the warp, the warpgroup, and the control of the
 tensor cores of a CTA. The number of faults per component is proportional to its area. The test vectors of the benches
@@ -38,11 +38,11 @@ from tqdm import tqdm
 
 #: Share of the faults of a datapath that each top module gets.
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
-#: Share of all faults, about a sixth, for each top module into which faults are injected on only one datapath.
+#: Top modules that get faults on only one datapath, each with its share of all faults, about a sixth.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
 #: Datapaths with faults only in the top modules of `SINGLE`. Their other top modules are tested on another datapath.
 ALONE = ("blackwell",)
-#: Number of vectors in the testbenches of the quick tier, by datapath and top (tests/benches/test_benches.py).
+#: Number of vectors in the testbenches of the quick tests, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
     ("tiny", "core"): 400,
@@ -50,7 +50,7 @@ QUICK = {
 
 
 def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
-    """Draw random jobs of a top-level module and write the jobs to the file that the testbench reads."""
+    """Draw random instructions for a top-level module, and write them to the file that the testbench reads."""
     path = Path(settings.jobs)
     if settings.top == "warpgroup":
         write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
@@ -67,7 +67,7 @@ KILLED, LOWER_BOUND, UNDECIDED = 99.7, 99.5, 0.2
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: faults, datapaths, vectors or instructions for each top, and time limit of a proof in seconds."""
+    """Size of a run: faults, datapaths, vectors or instructions per top, and time limit of a proof in seconds."""
 
     faults: int
     presets: tuple[str, ...]
@@ -109,7 +109,7 @@ class Outcome:
 
     @property
     def quickly(self) -> bool:
-        """Whether the vectors of the quick tier's testbenches also kill the fault."""
+        """Whether the vectors of the quick tests also kill the fault."""
         return self.after is not None and self.after < QUICK.get((self.preset, self.top), 0)
 
 
@@ -148,7 +148,7 @@ def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
     """Yield the outcomes that an earlier run stored. Write the parameters if there was no earlier run."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and json.loads(lines[0]) != parameters:
-        raise SystemExit(f"{path} is of a run with other options: {lines[0]}")
+        raise SystemExit(f"{path} holds the outcomes of a run with other options: {lines[0]}")
     if not lines:
         path.write_text(json.dumps(parameters) + "\n", encoding="utf-8")
     for line in lines[1:]:
@@ -199,18 +199,20 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
         quickly = sum(o.quickly for o in met)
         low, high = interval(quickly, len(met))
         yield Row(
-            f"killed by the vectors of the quick tier, in the tops that it tests: {quickly} of {len(met)}; "
+            f"killed by the vectors of the quick tests, in the top modules of these tests: {quickly} of {len(met)}; "
             f"95% interval {low:.2f} to {high:.2f}",
             "% killed",
             100 * quickly / len(met),
         )
-    yield replace(row_of("all", outcomes), promise=f"at least {KILLED}, and the interval above {LOWER_BOUND}")
+    yield replace(
+        row_of("all", outcomes), promise=f"at least {KILLED}, and the lower end of the interval above {LOWER_BOUND}"
+    )
     undecided = sum(outcome.verdict == "undecided" for outcome in outcomes)
     yield Row("faults undecided by the prover", "%", 100 * undecided / max(1, len(outcomes)), f"at most {UNDECIDED}")
 
 
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
-    """Yield each top of each datapath, with its number of faults and the folder of its build."""
+    """Yield settings, number of faults and build folder for each top module of each datapath."""
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     whole = [preset for preset in size.presets if preset not in ALONE]
     of_datapath = (1 - sum(alone.values())) / max(1, len(whole))
@@ -291,7 +293,9 @@ def main() -> int:
     counted = [outcome.verdict for outcome in outcomes if outcome.verdict != "equivalent"]
     killed = counted.count("killed")
     if seconds is not None:
-        rows.append(Row("time of the vectors, summed over all faults", "s", seconds, "under 600 on two cores"))
+        rows.append(
+            Row("time to simulate the vectors, summed over all faults", "s", seconds, "under 600 s on two cores")
+        )
     show(rows, chosen.json)
     for outcome in outcomes:
         if outcome.verdict not in ("killed", "equivalent"):

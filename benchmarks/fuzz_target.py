@@ -60,7 +60,7 @@ def _fast_folder() -> str | None:
 
 
 def _mutate(data: bytes, longest: int) -> bytes:
-    import atheris  # libFuzzer replaces atheris.Mutate when fuzzing starts
+    import atheris  # looked up at each call: libFuzzer replaces atheris.Mutate when fuzzing starts
 
     return atheris.Mutate(data[:longest], longest)  # type: ignore[no-any-return]
 
@@ -80,7 +80,7 @@ def _read(reader: Any, data: bytes, scratch: Path) -> None:
     except Error as error:
         message = str(error)
         if len(message) > 3_000:
-            raise AssertionError(f"the message has {len(message)} characters") from None
+            raise AssertionError(f"the error message has {len(message)} characters, more than 3,000") from None
 
 
 class Target:

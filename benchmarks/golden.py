@@ -61,7 +61,7 @@ def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> 
 
 
 def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
-    """Return the time in seconds that mmasim takes for f16 operands with f32 accumulators, or None if not installed."""
+    """Return mmasim's time in seconds for f16 operands with f32 accumulators, or None if mmasim is not installed."""
     try:
         import torch
         from mmasim.nv_ptx import MMA
@@ -74,7 +74,7 @@ def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
 
 
 def million_tiles_gib(small: bool) -> float:
-    """Return the peak memory in GiB of a new process that computes a million tiles, of which D takes 0.5 GiB."""
+    """Return the peak memory in GiB of a new process that computes a million tiles, whose D takes 0.5 GiB."""
     words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 

@@ -33,7 +33,7 @@ class Attribute(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    """``CUlaunchConfig``."""
+    """C structure ``CUlaunchConfig``: grid and CTA size, shared memory, stream and attributes of a launch."""
 
     _fields_ = [("sides", c_uint * 6), ("shared", c_uint), ("stream", c_void_p), ("attributes", c_void_p),
                 ("count", c_uint)]  # fmt: skip

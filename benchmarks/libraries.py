@@ -2,8 +2,8 @@
 
 Matrices are square, and A is pruned 2:4. Kernels are replayed from CUDA graphs, so that the time of the host is not
 measured. Each product is measured with normally distributed operands, with which large products reach the GPU's power
-limit, and with zeros, with which no product does. The SM clock during each measurement is printed with the time.
-cuSPARSELt runs the algorithm that its own search selects.
+limit, and with zeros, with which no product reaches the limit. The SM clock during each measurement is printed with the
+time. cuSPARSELt runs the algorithm that its own search selects.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from typing import Any
 from measure import Row, options, show
 
 SIZES = (1024, 2048, 4096, 8192)
-#: M and N of products with varied K: one tile of 128 x 256 per SM of an H200, in two orientations, or many tiles.
+#: M and N of products with varied K: one tile of 128 x 256 or 256 x 128 for each SM of an H200, and many tiles.
 PLANES = ((1536, 2816), (2816, 1536), (8192, 8192))
 DEPTHS = (512, 1024, 2048, 4096, 8192, 16384)
 #: PyTorch's type of the elements and of the result, by format.

@@ -46,7 +46,7 @@ def call(product: "Product", a: Any, b: Any, scales: dict[str, Any], weights: tu
         return torch.from_numpy(codes.copy()).cuda()
 
     kind, result = getattr(torch, NAMES[product.format]), getattr(torch, NAMES[product.result])
-    left, right = tensor(a).view(kind), tensor(b.T).view(kind)  # right is N x K
+    left, right = tensor(a).view(kind), tensor(b.T).view(kind)  # right is B^T, N x K
     factors = {name: tensor(array) for name, array in scales.items()}
     if weights:
         return _LIBRARIES[product.library](torch, product, left, result, tensor(weights[0]), tensor(weights[1]))
@@ -71,7 +71,7 @@ def _cublas(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales:
     if not kind:
         return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=result, **options)
     of_a, of_b = scales.values()
-    if kind in ("1x128 128x128", "1x128 1x128"):  # scales of 1 x 128 blocks are contiguous along M or N
+    if kind in ("1x128 128x128", "1x128 1x128"):  # scales of 1 x 128 blocks must be contiguous along M or N
         of_a = of_a.t().contiguous().t()
         of_b = of_b.t().contiguous().t() if kind.endswith("128x128") else of_b.contiguous()
     return lambda: torch._scaled_mm(a, b.t(), of_a, of_b, out_dtype=result, **options)
@@ -110,7 +110,7 @@ def _torchao_weights(torch: Any, product: "Product", a: Any, result: Any, codes:
 def _transformers(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales: dict[str, Any]) -> Callable:
     from importlib import import_module
 
-    if "transformers" not in sys.modules:  # load only this module, without importing the package
+    if "transformers" not in sys.modules:  # empty parent modules: only the module of the kernel is imported
         for name in ("transformers", "transformers.utils", "transformers.integrations"):
             sys.modules[name] = types.ModuleType(name)
         utilities: Any = sys.modules["transformers.utils"]

@@ -112,7 +112,7 @@ def scales(product: Product) -> dict[str, Any]:
 
 
 def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | None:
-    """Draw codes of B^T (N x K) with block scales, and the codes of the scales (N x blocks), or None if B has none."""
+    """Draw codes of B^T (N x K) and of its block scales (N x blocks), or return None if B has no block scales."""
     kind, rng, (_, n, k) = product.options.get("weights"), draw(product), product.shape
     if not kind:
         return None
@@ -122,7 +122,7 @@ def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | N
         return codes, rng.integers(112, 120, (n, k // 32), np.uint8)
     if kind == "mxfp4":
         return codes, rng.integers(118, 126, (n, k // 32), np.uint8)
-    codes[:, ::16] = 7  # 6.0, the largest e2m1 number: the library then computes the drawn scale from each block
+    codes[:, ::16] = 7  # 6.0, the e2m1 maximum, in each block, so that the library computes the drawn scale again
     return codes, rng.integers(32, 64, (n, k // 16), np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Common parts of benchmarks: best time of several calls on one core, output as a table or as JSON."""
+"""Functions that benchmarks share: best time of several calls on one core, output as a table or as JSON."""
 
 import argparse
 import json

@@ -2,8 +2,9 @@
 
 mmasim (extra `oracle`) models float instructions; a sparse instruction is compared with the dense instruction whose K
 is the stored K. The model of sf-tensor/tcgen05 computes single outputs of `tcgen05.mma`; it is used if the package
-`tcgen05_model` can be imported. No code of these models is copied. For each instruction, the first difference is
-printed with its operands, and the number of differences that each open rule explains.
+`tcgen05_model` can be imported. No code of these models is copied. For each instruction, the script prints
+the first difference with its operands, and how many differences each open rule explains. Open rules (`OPEN_RULES`) are
+rules in which public models differ.
 """
 
 from measure import options
@@ -54,7 +55,8 @@ class Comparison:
     outputs: int = 0
     differences: int = 0
     first: str = ""  #: First difference from the golden model, with its operands
-    explained: dict[str, int] | None = None  #: Number of differences that each open rule explains, by key of the rule
+    #: Number of differences that each open rule explains, by key in `OPEN_RULES`.
+    explained: dict[str, int] | None = None
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:

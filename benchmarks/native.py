@@ -1,4 +1,4 @@
-"""Speed of the C++ library on one core, compared with the golden model, with mmasim and with an upper limit."""
+"""Speed of the C++ library on one core, compared with the golden model, mmasim and, as an upper limit, an AVX2 loop."""
 
 from measure import Row, best_seconds, one_core, options, show
 

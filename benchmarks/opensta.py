@@ -58,7 +58,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power in mW from this package's loads and OpenSTA's formula, by kind of cell."""
+    """Return internal and switching power in mW of registers and gates, from sptc's loads and OpenSTA's formula."""
     electrical = cells.electrical
     loads = net_loads(netlist, electrical)
     slews = transition_times(netlist, cells, loads)

@@ -75,7 +75,7 @@ def _result_codes(d: torch.Tensor) -> NDArray[np.uint32]:
 
 
 def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
-    """Split vectors into units of metadata: half a tf32, one 16-bit or 8-bit element, or two 4-bit elements.
+    """Split vectors into units, each selected by one index: half a tf32, a 16- or 8-bit element, or two 4-bit ones.
 
     6-bit elements and 4-bit elements in 8-bit containers become f16 codes, with mmasim's decoder.
     """
@@ -92,7 +92,7 @@ def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
 
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
     """Convert units of an operand to a tensor for mmasim."""
-    if i.container_bits == 4:  # two elements per byte, with the first element in the high half
+    if i.container_bits == 4:  # in mmasim, the first of two elements is in the high half of a byte
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
         return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)

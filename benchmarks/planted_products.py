@@ -95,7 +95,7 @@ def halves_exchanged(p: Product) -> Case:
 def in_memory(
     matrix: Matrix, pitch: int, write: Callable[[Matrix], Matrix], read: Callable[[Matrix], Matrix]
 ) -> Matrix:
-    """Copy each strip of `pitch` bytes of a matrix to memory and back, with the addresses of a writer and a reader."""
+    """Copy each strip of `pitch` bytes of a matrix to memory and back. `write` and `read` map bytes to addresses."""
     rows = len(matrix)
     octets = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
     out = np.zeros_like(octets)

@@ -55,7 +55,7 @@ def start_seconds(preset: str, cache: str) -> float:
 
 
 def hardware_rows(instruction: Instruction, preset: str, operands: Operands, macs: float) -> list[Row]:
-    """Measure the compiled hardware, without cached libraries specialised for an instruction, and mmasim."""
+    """Measure the compiled hardware, for all instructions and specialised for this instruction, and mmasim."""
     assert operands.e is not None
     rows = []
     a, b, c = (
@@ -93,7 +93,7 @@ def use_cores(count: int) -> None:
 
 
 def product_rows(size: int) -> Iterator[Row]:
-    """Measure a whole product of f16 on the hardware, on one core and on two cores; it equals that of libsptc."""
+    """Measure a whole product of f16 on the hardware, on one and two cores, and compare it with that of libsptc."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
     a.reshape(size, -1, 4)[..., :2] = 0

@@ -62,7 +62,7 @@ def tokens(folder: Path) -> list[int]:
 def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Yield the name of each linear layer's weight matrix, and the layer's input activations, shape (tokens, inputs).
 
-    If small, of the first layer of the encoder only.
+    If `small`, yield only the linear layers in the first layer of the encoder.
     """
     config, file = json.loads((folder / "config.json").read_text("utf-8")), open_tensors(folder / "model.safetensors")
 

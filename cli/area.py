@@ -36,7 +36,7 @@ def add_parser(commands: Commands) -> None:
     technology = parser.add_mutually_exclusive_group()
     add(technology, "liberty")
     add(parser, "dont_use")
-    technology.add_argument("--fpga", choices=_FPGAS, help="map to this FPGA family and count its cells")
+    technology.add_argument("--fpga", choices=_FPGAS, help="map to this FPGA family and count the cells")
     switch(parser, "--place", "also place and route the unit between operand and result registers (needs --fpga ecp5)")
     parser.add_argument(
         "--for-frequency",
@@ -100,7 +100,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Raise an `Error` if a given option needs ``--place``, or cannot be combined with ``--place``."""
+    """Raise an `Error` if an option needs ``--place`` and it is missing, or excludes ``--place`` and it is given."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:
@@ -119,7 +119,7 @@ def _check_placing(options: argparse.Namespace) -> None:
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
-    """Search for the pipeline cuts that reach the frequency of ``--for-frequency``, and print every choice tried."""
+    """Search for pipeline cuts that reach the frequency of ``--for-frequency``, and print all cuts that were tried."""
     from ..synth.frequency import choices_as_dict, choices_for, choices_table, fastest
 
     target = options.for_frequency

@@ -1,4 +1,4 @@
-"""``sptc campaign``: compare RTL and golden model on seeded random shards, for a given time or count."""
+"""``sptc campaign``: compare RTL and golden model on seeded random shards, up to a limit of time or number."""
 
 import argparse
 import json
@@ -78,14 +78,14 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     )
     limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
     add(parser, "tiles", default=DEFAULT_TILES, help="number of random tiles per shard (default %(default)s)")
-    add(parser, "seed", note=" (default: random, and printed)")
+    add(parser, "seed", note=" (default: a random seed, which is printed)")
     parser.add_argument(
         "--state",
         type=Path,
         metavar="FOLDER",
         help="store finished shards in this folder; the same command resumes the campaign",
     )
-    add(parser, "verbose", help="also print a table of all pairs of formats")
+    add(parser, "verbose", help="also print the outputs and mismatches of each pair of formats")
     add(parser, "json", "junit", "github")
     execution = parser.add_mutually_exclusive_group()
     add(execution, "jobs")
@@ -125,13 +125,13 @@ def conduct(
 ) -> int:
     """Run a campaign, print its result, and return the exit status.
 
-    The options are those of :func:`add_limits`, and `coverage`: whether to sample functional coverage. The seed of the
-    plan is replaced: by ``--seed``, by that of the resumed campaign, or by a random one. `command` are the words of the
-    command, and `chosen` the options that chose this plan apart from those of :func:`add_limits`. `keep` is called with
-    the record at the end, even if the run was interrupted.
+    The options are those of :func:`add_limits`, and `coverage`: whether to sample functional coverage. The seed of
+    `plan` is replaced by ``--seed``, else by the seed of the resumed campaign, else by a random seed. `command` has the
+    words of the command, and `chosen` the other options that determine the plan, without those of :func:`add_limits`.
+    `keep` is called with the record at the end, even if the run was interrupted.
     """
     if options.only is not None and options.state:
-        raise FileError("--only cannot be combined with --state: a shard that is run again changes no state")
+        raise FileError("--only cannot be combined with --state: a single shard does not change the stored campaign")
     plan = replace(plan, seed=options.seed or 0)
     with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
         if options.seed is None:
@@ -173,7 +173,9 @@ class _Run:
                 if not isinstance(error.argument, Shard):
                     raise
                 again = self._rerun(error.argument.index)
-                raise Error(f"shard {error.argument.index} {error.reason}; run it again with `{again}`") from error
+                raise Error(
+                    f"shard {error.argument.index} failed: it {error.reason}; run it again with `{again}`"
+                ) from error
             except KeyboardInterrupt:
                 interrupted = True
         if self.options.json:
@@ -257,7 +259,7 @@ class _Run:
         }
         reproduced = reproducer(shard, pool)
         if reproduced is None:
-            return description | {"note": "the shard has no mismatch when it is run again; begin another campaign"}
+            return description | {"note": "the shard has no mismatch when it is run again; start a new campaign"}
         try:
             write(path, reproduced.file)
         except FileError as error:
@@ -275,7 +277,7 @@ class _Run:
             differ = f"{totals.mismatches:,} of {totals.outputs:,} outputs differ"
             yield Check(preset, pair, "\n".join([differ, *self._mismatch_as_text()]) if totals.mismatches else "")
         for name in self._contradicted():
-            yield Check("coverage", name, "the bin was hit, but is declared unreachable")
+            yield Check("coverage", name, "the coverage bin was hit, but is declared unreachable")
 
     def _as_json(self, interrupted: bool) -> str:
         record = self.record
@@ -294,7 +296,7 @@ class _Run:
         return json.dumps(result, indent=1)
 
     def _print(self) -> None:
-        """Print the verdict, the first mismatch, unreachable bins that were hit, and on request the table of pairs."""
+        """Print the verdict, the first mismatch, unreachable bins that were hit, and on request results by formats."""
         contradicted = self._contradicted()
         print_verdict(self._verdict(len(contradicted)), not (self.record.failed or contradicted))
         lines = [f"coverage bin hit, but declared unreachable: {name}" for name in contradicted]
@@ -330,7 +332,9 @@ class _Run:
         if first["file"] is None:
             return [f"{place}: {first['note']}", f"run the shard again with: {first['rerun']}"]
         if "chunk" in first:
-            values = f"chunk {first['chunk']}: flag {first['computed']}, metadata rule {first['expected']}"
+            values = (
+                f"chunk {first['chunk']}: metadata flag {first['computed']}, but the rule gives {first['expected']}"
+            )
         else:
             values = f"column {first['column']}: computed {first['computed']} ({first['computed_number']}), "
             values += f"golden model {first['expected']} ({first['expected_number']})"

@@ -31,7 +31,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file")
     parser.add_argument("other", type=Path, metavar="OTHER", help="second file")
     add(parser, "tensor", help="name of the only tensor of FILE to compare (default: all)")
-    parser.add_argument("--other-tensor", metavar="NAME", help="name of this tensor in OTHER (default: the same name)")
+    parser.add_argument(
+        "--other-tensor", metavar="NAME", help="name of the tensor in OTHER (default: its name in FILE)"
+    )
     add(parser, "verbose", help="also print a line for each equal tensor")
     add(parser, "json")
     parser.set_defaults(execute=_execute)
@@ -90,7 +92,7 @@ def _pairs(
 
 
 def _key(tensors: _Tensors, name: str) -> str | None:
-    """Return the name under which a file stores a tensor, with or without `.weight`; None if it has neither."""
+    """Return the name under which a file stores a tensor, with or without `.weight`; None if it has no such tensor."""
     names = (name, f"{name}.weight", name.removesuffix(".weight"))
     return next((one for one in names if one in tensors), None)
 

@@ -50,19 +50,19 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
     dense = parser.add_argument_group("compressing")
     dense.add_argument("--granularity", choices=GRANULARITIES, help="sparsity structure (default 2:4)")
     add(dense.add_mutually_exclusive_group(), "prune", "check")
-    add(dense, "producer", note=" (default: the software that --to names, or pytorch)")
-    numbers = parser.add_argument_group("quantising the stored values")
+    add(dense, "producer", note=" (default: the software of the --to format, else pytorch)")
+    numbers = parser.add_argument_group("quantisation of the stored values")
     add(numbers, "format", help="number format to quantise to (default: no quantisation)")
     numbers.add_argument(
         "--recipe",
         choices=RECIPES,
-        help="plain cast (default), or one scale per block of 32 (mx), 16 (nvfp4) or 64 (group) stored values, or per "
-        "row (channel)",
+        help="scales of the quantised values: none, or one for all integers (plain, the default), one per block of 32 "
+        "(mx), 16 (nvfp4) or 64 (group) stored values, or one per row (channel)",
     )
     numbers.add_argument(
         "--saturate",
         action=argparse.BooleanOptionalAction,
-        help="an overflow becomes the largest number of the format (default), or else infinity or NaN",
+        help="store numbers that overflow as the largest number of the format (default), else as infinity or NaN",
     )
     add(numbers, "nan", note=" (default error)")
 
@@ -72,15 +72,21 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     names = (*SOFTWARE_FORMATS, *_ALIASES)
     others = ", ".join(f"{other} is {name}" for other, name in _ALIASES.items())
     layout.add_argument(
-        "--from", type=_format, choices=names, dest="source", help="format of FILE, if FILE is a compressed matrix"
+        "--from", type=_format, choices=names, dest="source", help="file format of FILE, if FILE is a compressed matrix"
     )
     target = layout.add_mutually_exclusive_group()
-    target.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
+    target.add_argument("--to", type=_format, choices=names, help=f"file format to write (default natural; {others})")
     switch(target, "--expand", "write the dense matrix, quantised values as float32")
     layout.add_argument(
-        "--rule", choices=RULES, help="metadata rule to check (default: tf32 for 1:2, plain for others)"
+        "--rule",
+        choices=RULES,
+        help="metadata rule that all nibbles must obey (default: tf32 for 1:2 sparsity, else plain)",
     )
-    add(layout, "instruction", help="format ptx: instruction whose registers are filled (default: the largest mma.sp)")
+    add(
+        layout,
+        "instruction",
+        help="format ptx: instruction whose registers hold the matrix (default: the largest mma.sp)",
+    )
     add(layout, "selector", help="format ptx: sparsity selector (default 0)")
     layout.add_argument(
         "--tile-k", type=integer(1), metavar="K", help="format cutlass3-sm90: K of a tile, in elements (default 128)"
@@ -88,7 +94,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     layout.add_argument(
         "--scale-layout",
         choices=("rows", "128x4"),
-        help="block scales row by row, or in blocks of 128 x 4 (default: 128x4 for cutlass3-sm100, rows for others)",
+        help="order of block scales: by rows, or in blocks of 128 x 4 (default: 128x4 for cutlass3-sm100, else rows)",
     )
 
 

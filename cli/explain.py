@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
         "brackets, e.g. 'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     add(parser, "selector", type=int)
-    add(parser, "arch", note=" (default: sm_90, or the first that has the instruction)")
+    add(parser, "arch", note=" (default: sm_90, or the first architecture that has the instruction)")
     parser.add_argument("--operand", choices=_OPERANDS, help="print only this operand")
     parser.add_argument(
         "--row",
@@ -53,7 +53,10 @@ def add_parser(commands: Commands) -> None:
         help="print only this row of D and of the operands with the same rows, such as A and C",
     )
     parser.add_argument(
-        "--lane", type=integer(0), metavar="N", help="print only this thread, or this lane of tensor memory"
+        "--lane",
+        type=integer(0),
+        metavar="N",
+        help="print only the elements in this thread, or in this lane of tensor memory",
     )
     parser.add_argument(
         "--byte", type=_bytes, metavar="N", help="print only the elements in this byte of shared memory"
@@ -62,7 +65,7 @@ def add_parser(commands: Commands) -> None:
         "--element",
         type=_element,
         metavar="I,J",
-        help="print only this element, e.g. row and stored column of A, k and n of B",
+        help="print only the element with these indices: row and stored column of A, k and n of B, row and column of D",
     )
     _add_tile_options(parser)
     parser.add_argument(
@@ -117,7 +120,7 @@ def _add_tile_options(parser: argparse.ArgumentParser) -> None:
         "--major", choices=MAJORS, help="dimension along which elements are adjacent in memory (default k)"
     )
     for name, words in (("lbo", "leading"), ("sbo", "stride")):
-        text = f"{words} byte offset (default: that of a tile without gaps)"
+        text = f"{words} byte offset (default: the offset in a tile without gaps)"
         tiles.add_argument(f"--{name}", type=_bytes, metavar="BYTES", help=text)
     tiles.add_argument("--start", type=_bytes, metavar="BYTES", help="start address (default 0)")
     tiles.add_argument("--base-offset", type=integer(0, 7), metavar="N", help="base offset (default 0)")
@@ -137,7 +140,7 @@ def _execute(options: argparse.Namespace) -> int:
     text = " ".join(options.instruction)
     if machine := machine_instruction(text, options.arch):
         if any((options.svg, options.operand, options.selector, _tiles(options), not whole_operand)):
-            raise OperandError("a name of SASS can be combined only with --arch and --json")
+            raise OperandError("the name of a SASS instruction can be combined only with --arch and --json")
         return print_result(options, machine.as_dict(), machine)
     if descriptor := explained_descriptor(text, options.operand, options.major):
         if any((options.svg, options.selector, options.arch, not whole_operand)):

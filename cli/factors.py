@@ -25,22 +25,22 @@ __all__ = [
     "sources",
 ]
 
-#: Kinds of files from which a matrix can be read, as text.
+#: List of the file types from which a matrix can be read, for help texts.
 _READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
 #: Epilogue options that name a file.
 EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
 #: Help texts of the options for block scales and group scales; each option names a file.
 SCALE_FILES = {
-    "block_scale_a": "block scales of A, M x blocks along K: ue8m0, ue4m3, codes (uint8), or values (floats)",
+    "block_scale_a": "block scales of A, M x blocks along K: ue8m0 or ue4m3 numbers, codes (uint8), or floats",
     "block_scale_b": "block scales of B, N x blocks along K",
     "group_scale_a": "group scales of A, M x groups along K, by which promoted partial sums are multiplied",
-    "group_scale_b": "group scales of B, groups x N, or groups x (N / 128)",
+    "group_scale_b": "group scales of B, groups along K x N, or groups along K x (N / 128)",
 }
 _MEANINGS = {
     "c": "C, M x N",
     "bias": "bias, N (one per column) or M x 1 (one per row)",
-    "scale_a": "scales of the rows, M x 1",
-    "scale_b": "scales of the columns, N",
+    "scale_a": "scales of the rows of the product, M x 1",
+    "scale_b": "scales of the columns of the product, N",
 }
 
 
@@ -53,7 +53,7 @@ _MATRICES = {
 
 
 def add_matrices(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", names: str = "ab") -> None:
-    """Add the options for the file and the tensor of each of these matrices: A, B or Y."""
+    """Add two options for each matrix in `names` (A, B or Y): its file, and its tensor in the file."""
     for name in names:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=_MATRICES[name])
         parser.add_argument(
@@ -62,8 +62,8 @@ def add_matrices(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", na
 
 
 def add_transpose(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """Add the option ``--transpose-b``, by which a file holds B as N x K."""
-    switch(parser, "--transpose-b", "the file holds B as N x K")
+    """Add the option ``--transpose-b``, for a file of B with N x K numbers."""
+    switch(parser, "--transpose-b", "the file of --b holds N x K numbers, not K x N")
 
 
 def add_format(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", note: str) -> None:

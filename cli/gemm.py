@@ -82,9 +82,9 @@ def add_parser(commands: Commands) -> None:
         nargs="+",
         choices=BACKENDS,
         default=[],
-        help="back ends, which must all give the same bits (default: golden rtl; golden only, with other numerics)",
+        help="back ends, which must all give the same bits (default: golden rtl, or golden with changed numerics)",
     )
-    switch(parser, "--compare-dense", "also report the error of the dense instruction with A unpruned")
+    switch(parser, "--compare-dense", "also report the error of the product of the unpruned A, by dense instructions")
     add(
         parser,
         "output",
@@ -129,18 +129,19 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         "--split-k",
         type=split,
         metavar="N",
-        help="number of slices of K, or the tiles of each slice, e.g. 3,2,2 (default 1)",
+        help="number of slices of K, or the numbers of K tiles in each slice, e.g. 3,2,2 (default 1)",
     )
     group.add_argument(
         "--order",
-        help=f"order in which slices are added: {', '.join(ORDERS[:-1])}, or a tree over bits, such as 'tree 1 0'",
+        help=f"order in which slices are added: {', '.join(ORDERS[:-1])}, or a tree over the bits of the slice "
+        "numbers, such as 'tree 1 0'",
     )
     group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
     group.add_argument(
         "--interleave",
         type=int,
         choices=INTERLEAVES,
-        help="width in bits of the pieces of K that two dense instructions take alternately",
+        help="number of operand bits along K that two consecutive dense instructions take in turn",
     )
     group.add_argument(
         "--promote",
@@ -161,14 +162,18 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")
     group.add_argument(
-        "--group-scaling", choices=GROUP_SCALINGS, help="arithmetic of --group-scale-a and --group-scale-b"
+        "--group-scaling",
+        choices=GROUP_SCALINGS,
+        help="order and rounding of the multiplications by --group-scale-a and --group-scale-b",
     )
     group.add_argument(
         "--scale-order", choices=SCALE_ORDERS, help="order of the multiplications by --scale-a and --scale-b"
     )
     for name in "ab":
         group.add_argument(
-            f"--convert-{name}", choices=CONVERSIONS[1:], help=f"round f32 numbers of {name.upper()} to tf32 first"
+            f"--convert-{name}",
+            choices=CONVERSIONS[1:],
+            help=f"conversion that rounds f32 numbers of {name.upper()} to tf32 first",
         )
     group.add_argument(
         "--way",
@@ -269,7 +274,7 @@ def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     numerics = ("alignment", "fp8_alignment", "products")
     values = {name: getattr(options, name) for name in (*names, *numerics, "compare_dense", "alpha", "beta", "relu")}
-    # A folder stores the method of summation as JSON.
+    # Convert the method of summation to JSON values, as the folder stores them.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 
@@ -323,4 +328,4 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
                     folder.add(block)
                 shown.update(len(folder.done) - shown.n)
         except WorkError as error:
-            raise Error(f"a block of the product {error.reason}") from error
+            raise Error(f"the computation of a block of the product failed: it {error.reason}") from error

@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
         "verify",
         help="compare GPU and golden model on random operands until a limit or a mismatch",
         description="Compare the GPU with the golden model on seeded random shards. The shards cover every sparse and "
-        "dense instruction of the GPU, wgmma with every N, and every operand distribution. Some of them use all "
+        "dense instruction of the GPU, wgmma with every N, and every operand distribution. Some shards draw all "
         "sixteen metadata nibbles. At the first mismatch, stop and write a register file with one tile that shows it.",
     )
     switch(verify, "--rtl", "also compare the compiled RTL")
@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
         "--record",
         type=Path,
         metavar="FILE.json.gz",
-        help="write the numbers of compared outputs by instruction, with the names of GPU, driver and versions",
+        help="write the number of compared outputs of each instruction, with the GPU and the versions of software",
     )
     verify.set_defaults(execute=_verify, scheduler=None, coverage=False)
 
@@ -66,7 +66,7 @@ def add_parser(commands: Commands) -> None:
         "the CUDA version of its driver, and the date. `sptc run` replays the files on any machine.",
     )
     record.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to, created if missing")
-    add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all of the GPU)")
+    add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all that the GPU has)")
     add(record, "tiles", default=64, help="number of random tiles per instruction (default %(default)s)")
     switch(record, "--least", "draw floats near the smallest exponent instead of random bits")
     add(record, "seed", default=0, note=" (default %(default)s)")
@@ -91,7 +91,7 @@ def _add_measurements(actions: Commands) -> None:
         "instruction",
         nargs="+",
         default=[],
-        help="instructions to measure (default: one of every kind that the GPU has)",
+        help="instructions to measure (default: one of those that take the same cycles)",
     )
     add(cycles, "output", required=True, metavar="FILE.csv")
     cycles.set_defaults(execute=_cycles)
@@ -201,7 +201,7 @@ def _energy(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace, gpu: Device) -> list[Instruction]:
-    """Return the instructions that the options name; raise an `InstructionError` if the GPU does not have one."""
+    """Return the instructions that the options name; raise an `InstructionError` if the GPU lacks one of them."""
     instructions = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)]
     for instruction in instructions:
         require_architecture(instruction, gpu.arch)

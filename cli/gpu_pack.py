@@ -26,7 +26,7 @@ def add_actions(actions: Commands) -> None:
         description="Write a Python file with the conformance packs of all instructions of a GPU. The Python file "
         "needs a GPU driver and numpy. It runs the packs and writes their results, at most 5 MB, for `sptc gpu judge`.",
     )
-    add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all of the target)")
+    add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all that the target has)")
     pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
     add(pack, "output", required=True, metavar="RECORD.py")
     add(pack, "seed", default=0, note=" (default %(default)s)")
@@ -37,8 +37,8 @@ def add_actions(actions: Commands) -> None:
         "judge",
         help="compare the results of a script of `sptc gpu pack` with the model",
         description="Compare the results that a script of `sptc gpu pack` wrote with the model. A row is one "
-        "instruction with one sparsity selector. If a row differs, name the neighbours of the model that "
-        "give its results: models that are wrong in one parameter or rule. Exit status 0: every row equals the model. "
+        "instruction with one sparsity selector. If a row differs, print which wrong models, each "
+        "with one wrong parameter or rule, give its results. Exit status 0: every row equals the model. "
         "1: a row differs or was not run.",
     )
     judge.add_argument(
@@ -59,7 +59,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> Iterator[Pack]:
-    """Yield the conformance packs of these instructions and selectors in order; several processes choose the packs."""
+    """Yield the conformance pack of each row in order; several processes choose the test cases of the packs."""
     parts = [rows[first : first + _ROWS_PER_TASK] for first in range(0, len(rows), _ROWS_PER_TASK)]
     packs: dict[int, list[Pack]] = {}
     with progress_bar("pack") as progress, local_pool(min(jobs or cores(), len(parts))) as pool:
@@ -93,7 +93,7 @@ def _judge(options: argparse.Namespace) -> int:
     ]
     for key, counts in rules.items():
         lines.append(
-            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows agree with the rule as built, "
+            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows agree with the modelled rule, "
             f"{counts['alternative']} with its alternative, {counts['neither']} with neither"
         )
     return print_result(options, values, "\n".join(lines), good=right == len(judged))
@@ -112,11 +112,11 @@ def _verdict(row: RowJudgement) -> str:
     if row.judgement is None:
         return "differs; the file does not contain the results of this row"
     if row.explained_by:
-        return f"as with {', and as with '.join(row.explained_by)}"
+        return f"the results are those of a model with {', or with '.join(row.explained_by)}"
     judgement = row.judgement
     return (
         f"{judgement.differing} of {judgement.outputs} outputs differ, and {judgement.beside} words outside D; nearest "
-        f"model: {judgement.nearest or 'the right model'}, which gives {judgement.explained} outputs"
+        f"model: {judgement.nearest or 'the right model'}, which gives {judgement.explained} of the outputs"
     )
 
 

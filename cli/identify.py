@@ -50,14 +50,17 @@ def add_parser(commands: Commands) -> None:
     _add_search_options(parser)
     probing = parser.add_argument_group("probe of a kernel")
     probing.add_argument(
-        "--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy to this folder and compute nothing"
+        "--probe",
+        type=Path,
+        metavar="FOLDER",
+        help="only write input matrices, a.npy and b.npy, for a kernel to this folder",
     )
     probing.add_argument(
         "--shape",
         nargs=3,
         type=integer(1, 1 << 20),
         metavar=("M", "N", "K"),
-        help="shape of --probe (default 128 128 4096)",
+        help="M, N and K of the product of --probe (default 128 128 4096)",
     )
     add(probing, "seed", note=" of --probe (default 0)")
     add(parser, "json")
@@ -81,11 +84,11 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for a product, its factors, and known properties of its kernel."""
     add_matrices(parser, "aby")
     add_transpose(parser)
-    add_format(parser, " (default: the formats of their data types)")
+    add_format(parser, " (default: the formats of the data types of A and B)")
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
     add(parser, "instruction", help="try only this instruction (default: all instructions of the format)")
-    switch(parser, "--dense", "for a dense A only: try dense instructions")
+    switch(parser, "--dense", "try only dense instructions, for a dense A")
     add(parser, "prune")
     add(parser, "nan", default="error", note=" (default %(default)s)")
     parser.add_argument(

@@ -27,7 +27,7 @@ def add_parser(commands: Commands) -> None:
     add(parser, "arch", help="list only instructions of this architecture")
     sparsity = parser.add_mutually_exclusive_group()
     switch(sparsity, "--sparse", "list only instructions with sparse A")
-    switch(sparsity, "--dense", "for a dense A only: list dense instructions")
+    switch(sparsity, "--dense", "list only instructions with dense A")
     form = parser.add_mutually_exclusive_group()
     switch(form, "--markdown", "print a Markdown table")
     add(form, "json", help="print one JSON object with every instruction, and nothing else")

@@ -34,7 +34,13 @@ def add_parser(commands: Commands) -> None:
         help="JSON file with grid, arrays and arguments of the launch",
     )
     add(run, "arch", default="sm_90", note=" (default %(default)s)")
-    add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
+    add(
+        run,
+        "backend",
+        choices=BACKENDS,
+        default="native",
+        help="back end that executes tensor-core instructions (default %(default)s)",
+    )
     run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N thread instructions")
     switch(run, "--approximate", "allow approximate functions, whose results are not exact")
     switch(run, "--timing", "print the cycles of tensor cores and shared memory, by loop")

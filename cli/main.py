@@ -123,12 +123,12 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str, *, titles: Mapping[str, str], **words: Any) -> None:
         super().__init__(prog, **words)
         self._titles = titles
-        self._action_max_length = 4 + len("instructions")  # the longest command; each command takes one line
+        self._action_max_length = 4 + len("instructions")  # indent and longest name: one line per command
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
         if isinstance(action, argparse._SubParsersAction):
-            return text.partition("\n\n")[2]  # drop the heading COMMAND
+            return text.partition("\n\n")[2]  # without argparse's heading line COMMAND
         title = self._titles.get(action.dest)
         return f"\n  {title}:\n{text}" if title else text
 
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names may contain bytes that are not valid text
+        sys.stdout.reconfigure(errors="backslashreplace")  # escape bytes in file names that are not valid text
     words = sys.argv[1:] if arguments is None else arguments
     command = next((f"sptc {word}" for word in words if not word.startswith("-")), "sptc")
     try:

@@ -34,12 +34,12 @@ __all__ = [
     "words",
 ]
 
-#: Commands of the command line, to which each module adds the parser of its command.
+#: Type of the set of subcommands to which each module adds the parser of its command.
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 #: Upper bounds of the number of processes, and of all other integers: semaphores and numpy seeds take a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
-#: Upper bounds of K tiles per slice and of slices, larger than any matrix needs.
+#: Upper bounds of the number of K tiles in a slice and of the number of slices, larger than any matrix needs.
 _MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
 
@@ -52,7 +52,7 @@ def architecture(word: str) -> str:
 
 
 def default_arch(i: Instruction) -> str:
-    """Return the architecture of an instruction if no option names one: sm_90, or the first that has it."""
+    """Return the default architecture of an instruction: sm_90, or the first one that has the instruction."""
     return "sm_90" if "sm_90" in i.architectures else i.architectures[0]
 
 
@@ -107,7 +107,9 @@ def _cuts(text: str) -> tuple[str, ...]:
     chosen = () if text == "none" else words(text)
     for word in chosen:
         if word not in CUTS:
-            raise argparse.ArgumentTypeError(f"must be 'none' or among {', '.join(CUTS)}, with commas, not {text!r}")
+            raise argparse.ArgumentTypeError(
+                f"must be 'none' or comma-separated words among {', '.join(CUTS)}, not {text!r}"
+            )
     return tuple(cut for cut in CUTS if cut in chosen)
 
 
@@ -144,10 +146,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "instruction": {"metavar": "TEXT", "help": "instruction in PTX syntax, or words such as 'm16n8k32 f16 f32'"},
     "selector": {"type": integer(0), "metavar": "N", "help": "sparsity selector (default 0)"},
-    "distribution": {"metavar": "NAME", "help": "distribution of the operands (default: all that apply, in turn)"},
+    "distribution": {
+        "metavar": "NAME",
+        "help": "distribution of the operands (default: all that apply to the instruction, in turn)",
+    },
     "nibbles": {
         "choices": tuple(NIBBLES),
-        "help": "metadata nibbles to draw: legal (the default), also 0x0 for zeros, or all sixteen",
+        "help": "metadata nibbles to draw: legal (default), legal and 0x0 for empty chunks (software), or all sixteen",
     },
     # Datapaths
     "preset": {"choices": PRESETS, "help": "preset of the datapath; `sptc presets` lists all"},
@@ -156,7 +161,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "fp8_alignment": {
         "type": integer(0),
         "metavar": "F",
-        "help": "alignment bits of 8-bit floats, if the datapath adds them natively",
+        "help": "alignment bits of 8-bit floats, if the datapath does not convert them to f16",
     },
     "products": {"type": integer(1), "metavar": "N", "help": "number of kept products that are added in one step"},
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},

@@ -1,4 +1,4 @@
-"""``sptc pack`` and ``judge``: write conformance packs, which only the right model computes right; judge results."""
+"""``sptc pack`` and ``judge``: write conformance packs, which reveal wrong models; check the results of a model."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from .terminal import print_result
 
 __all__ = ["ALL", "RESULTS", "add_parser", "architecture_or_all", "judge_results", "write_packs"]
 
-#: Word for all instructions or all architectures on the command line.
+#: Word that stands for all instructions or all architectures on the command line.
 ALL = "all"
 #: Help text of the argument for the file of results.
 RESULTS = "computed D in C order: .npz with key D, JSON list, or text with one 32-bit hexadecimal word per line"
@@ -32,9 +32,9 @@ def add_parser(commands: Commands) -> None:
     """Add the parsers of ``sptc pack`` and ``sptc judge`` to the command line."""
     parser = commands.add_parser(
         "pack",
-        help="write test cases that only the right model computes right",
+        help="write test cases that reveal wrong models of an instruction",
         description="Write one conformance pack per instruction and architecture. A pack is a register file with a few "
-        "cases that distinguish the right model from its neighbours. A neighbour is a model that is wrong in one "
+        "cases that distinguish the model of sptc from its neighbours. A neighbour is a model with one wrong "
         "parameter or rule. `sptc judge` checks the results that another model computes for a pack.",
     )
     parser.add_argument(
@@ -58,8 +58,8 @@ def add_parser(commands: Commands) -> None:
         "judge",
         help="check the results of another model for a conformance pack",
         description="Compare the results that another model computed for a conformance pack with the expected results. "
-        "If they differ, print the first difference and the neighbours of the right model that give these results. "
-        "Exit status 0: all results are right. 1: a result differs.",
+        "If they differ, print the first difference and the models with one wrong parameter or rule that give these "
+        "results. Exit status 0: all results are right. 1: a result differs.",
     )
     judge_parser.add_argument("pack", type=Path, metavar="PACK.npz", help="conformance pack that `sptc pack` wrote")
     judge_parser.add_argument("results", type=Path, metavar="RESULTS", help=RESULTS)

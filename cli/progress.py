@@ -17,7 +17,7 @@ _INTERVAL = 1.0
 class _MovingBar(tqdm):  # type: ignore[misc]
     """Progress bar whose elapsed time moves while a single unit of work takes long.
 
-    A timer signal draws the bar. A thread could not, since commands fork processes while a bar is shown.
+    A timer signal draws the bar, not a thread, because commands fork processes while a bar is shown.
     """
 
     _restored: Callable[[], None] | None = None

@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
     )
-    add(parser, "verbose", help="print the table of all instructions on a terminal too")
+    add(parser, "verbose", help="print the table of all instructions even if standard output is a terminal")
     add(parser, "json", "junit", "github")
     parser.set_defaults(execute=_execute)
 
@@ -76,7 +76,7 @@ def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
 
 
 def _counts(outcomes: list[Outcome]) -> list[str]:
-    """Return the numbers of outputs, metadata flags and differences as text; an empty text for none."""
+    """Return the numbers of outputs, metadata flags and differences as text; zero becomes an empty text."""
     nouns = {"outputs": "output", "flags": "metadata flag", "mismatches": "difference"}
     numbers = {noun: sum(getattr(one, name) for one in outcomes) for name, noun in nouns.items()}
     return [counted(number, noun) if number else "" for noun, number in numbers.items()]

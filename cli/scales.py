@@ -19,8 +19,8 @@ def add_parser(commands: Commands) -> None:
         help="convert block scales between rows and blocks of 128 x 4",
         description="Read block scales, one byte each, and write them in another layout: row by row, or in the blocks "
         "of 128 rows x 4 scales that CUTLASS and cuBLASLt read on sm_100 and sm_120. In a block, scale k of row m is "
-        "at offset 16 * (m mod 32) + 4 * floor(m / 32) + k; blocks are row-major and padded with zeros. The rows of "
-        "B's scales are its columns. `sptc compress --scale-layout` does the same in a compressed matrix.",
+        "at offset 16 * (m mod 32) + 4 * floor(m / 32) + k; blocks are row-major and padded with zeros. A row of "
+        "B's scales belongs to a column of B. `sptc compress --scale-layout` does the same in a compressed matrix.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file to read")
     add(parser, "tensor")

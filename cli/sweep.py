@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
         text = ",".join(value) if isinstance(value, tuple) else value
         add(parser, name, nargs="+", default=[value], note=f" (default {text})")
     kinds = parser.add_mutually_exclusive_group()
-    switch(kinds, "--dense", "for a dense A only: units without sparsity")
+    switch(kinds, "--dense", "measure only units without sparsity, for a dense A")
     switch(kinds, "--compare-dense", "measure each unit also without sparsity")
     add(parser, "liberty", "dont_use", "combinational", "orders")
     add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")

@@ -51,7 +51,7 @@ def print_result(
     values, text : object
         Result as JSON values and as text, or functions that return them.
     good : bool, optional
-        Verdict, for a command that compares; the first line of the text is then the verdict.
+        Whether a command that compares succeeded; the first line of the text is then its verdict.
     indent : int, optional
         Indent of the JSON text; None prints it as one line.
     """
@@ -67,8 +67,8 @@ def print_result(
 class FittedOutput:
     """Standard output on a terminal: the tables in each text that is written are fitted to the width of the terminal.
 
-    A row that is too long continues on indented lines. All rows of a table are cut at the same columns. Other lines
-    are left to the terminal, so that commands in messages can be copied.
+    A row that is too long continues on indented lines. All rows of a table are cut at the same columns. The terminal
+    itself wraps other lines, so that commands in messages can be copied.
     """
 
     def __init__(self, stream: TextIO) -> None:

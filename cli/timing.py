@@ -25,16 +25,21 @@ def add_parser(commands: Commands) -> None:
         "measurements. The columns are: cycles from one instruction to the next, for mma on one of the four tensor "
         "cores of an SM and for wgmma on all four; latency in cycles; kept MACs per cycle of one tensor core; the "
         "resource that limits the interval; the evidence. For dense tcgen05, the formula reproduces measurements of a "
-        "B200 by others. For sparse tcgen05, it is a model. Rates of mma on other architectures come from NVIDIA's "
-        "white papers, which have no latencies.",
+        "B200 by others. For sparse tcgen05, it is unconfirmed. Rates of mma on other architectures come from "
+        "NVIDIA's white papers, which have no latencies.",
     )
     parser.add_argument(
         "instruction",
         nargs="?",
         metavar="INSTRUCTION",
-        help="instruction in PTX syntax; shape and types may follow tcgen05 in brackets (default: list all kinds)",
+        help="instruction in PTX syntax; shape and types may follow tcgen05 in brackets (default: list every kind of "
+        "instruction)",
     )
-    add(parser, "arch", help="architecture or target of PTX (default: sm_90, or the first that has INSTRUCTION)")
+    add(
+        parser,
+        "arch",
+        help="architecture or target of PTX (default: sm_90, or the first architecture that has INSTRUCTION)",
+    )
     parser.add_argument(
         "--product",
         nargs=3,

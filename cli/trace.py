@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
     parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
-    add(parser, "arch", note=" (default: sm_90, or the first that has the instruction)")
+    add(parser, "arch", note=" (default: sm_90, or the first architecture that has the instruction)")
     product = parser.add_argument_group("product of two matrices")
     add_matrices(product)
     product.add_argument("--c", type=Path, metavar="FILE", help="C, M x N (default: zero)")
@@ -70,7 +70,7 @@ def add_parser(commands: Commands) -> None:
     switch(
         parser,
         "--golden-only",
-        "use only the golden model, without a simulation of the hardware (implied by other numerics)",
+        "use only the golden model, without a simulation of the hardware (implied by options that change the numerics)",
     )
     add(parser, "svg", help="draw the bits of every term (extra: area)")
     parser.add_argument(

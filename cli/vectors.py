@@ -21,7 +21,8 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Options of `sptc vectors` that its aliases `--pack` and `--check` reject; without defaults, to detect given options.
+#: Options of `sptc vectors` that its aliases `--pack` and `--check` reject. Their default is None, which shows whether
+#: an option is given.
 _VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that only `vectors --pack` and `vectors --check` have.
 _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
@@ -46,7 +47,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="register file or arrays (npz, the default), $readmemh files, JSON, or SystemVerilog",
+        help="file format: register file or arrays (npz, the default), $readmemh files, JSON, or SystemVerilog",
     )
     parser.add_argument(
         "--level",
@@ -62,13 +63,13 @@ def add_parser(commands: Commands) -> None:
         help="back end for the results of level registers: the golden model (the default), or libsptc, which gives the "
         "same bits several times as fast",
     )
-    switch(parser, "--bench", "also write the Verilog of the top and a testbench, tb.sv", default=None)
+    switch(parser, "--bench", "also write the Verilog of the top module and a testbench, tb.sv", default=None)
     add(
         parser,
         "arch",
         nargs="+",
         type=pack.architecture_or_all,
-        help="architecture (default: sm_90, or the first that has the instruction)",
+        help="architecture (default: sm_90, or the first architecture that has the instruction)",
     )
     add(parser, "output", metavar="FOLDER", help="folder to write to")
     add(parser, "seed", default=0, note=" (default %(default)s)")

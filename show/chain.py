@@ -51,7 +51,7 @@ class OutputChain:
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """Last instructions of the chain, up to an instruction whose result matches the expected code, or all."""
+        """Last instructions of the chain, or those up to the last one whose result matches the expected code."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 

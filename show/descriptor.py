@@ -78,7 +78,7 @@ def explained_descriptor(text: str, operand: str | None = None, major: str | Non
 
     The number is a 64-bit matrix descriptor (more than 8 digits) or a 32-bit instruction descriptor of ``tcgen05``. It
     may be followed by ``wgmma``, ``tcgen05``, or the instruction that takes it. `operand` is the operand that a matrix
-    descriptor places, and `major` its major (default: both). Raise an `InstructionError` or `OperandError` if the
+    descriptor places, and `major` its major order (default: both). Raise an `InstructionError` or `OperandError` if the
     instruction does not parse or has no such descriptor, or the number is too large.
     """
     number, _, rest = text.strip().partition(" ")
@@ -165,7 +165,7 @@ def _instruction(value: int, rest: str) -> ExplainedDescriptor:
             notes.append(f"accepted by {len(accepted)} opcodes{more}")
             notes += [f"  {one!s:{width}}  {shape}" for one, shape in accepted[:_MOST_READINGS]]
         else:
-            problems.append("no tcgen05.mma accepts the descriptor; for the reason, append an opcode to the number")
+            problems.append("no tcgen05.mma accepts the descriptor; append an opcode to the number to see the reason")
     return ExplainedDescriptor(
         value=value,
         bits=32,

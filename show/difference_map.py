@@ -12,7 +12,7 @@ from ..infra.figures import drawn, sheet
 
 __all__ = ["DifferenceMap"]
 
-#: Maximum numbers of rows and columns of cells, in text and in a picture.
+#: Maximum numbers of rows and columns of cells in a map, as text and as a picture.
 _TEXT, _PICTURE = (32, 64), (64, 64)
 #: Letter of a cell by the share of its outputs that differ: none, some, at least half, all.
 _LETTERS = ".-+#"
@@ -21,7 +21,7 @@ _MEANINGS = ("none differs", "some differ", "at least half differ", "all differ"
 #: Sizes of the picture in inches.
 _CELL, _LEFT, _TOP, _RIGHT, _BOTTOM = 0.13, 0.85, 0.95, 0.4, 0.55
 _LEAST_WIDTH = 7.5
-#: Minimum number of rows or columns of cells between two labels.
+#: Distance, in cells, between two labels on an axis of the map.
 _LABELLED = 8
 
 

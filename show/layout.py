@@ -36,7 +36,7 @@ class PastedInstruction:
     subject: Subject
     line: PastedLine
     roles: tuple[OperandRole, ...]
-    selector: int | None  #: Sparsity selector; None if the line has none or one that is not constant
+    selector: int | None  #: Sparsity selector; None if the line gives no constant selector
     notes: tuple[str, ...]  #: Notes about missing operands and about words that were added to the name
 
     def as_dict(self) -> dict[str, object]:
@@ -108,10 +108,10 @@ class Layout:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the operands as SVG: grids above a common k axis. `choice` selects whole operands only.
+        """Return a picture of the operands as SVG: grids above a common k axis.
 
-        Chosen tiles of shared memory are drawn as lines of 128 bytes. Raise an `OperandError` if none of the operands
-        has a map, and a `BackendError` if matplotlib is not installed.
+        Operands with an element in `choice` are drawn whole. Tiles of shared memory are drawn as lines of 128 bytes.
+        Raise an `OperandError` if none of the operands has a map, and a `BackendError` if matplotlib is not installed.
         """
         if self.tiles:
             return tiles_as_svg(self.subject.name, self.placements.operands)
@@ -137,14 +137,14 @@ class TileChoice:
 
     swizzle: str = "none"  #: Name of the swizzle, a key of :data:`~sptc.isa.memory.SWIZZLES`
     major: str = "k"  #: ``k`` or ``mn``
-    #: Fields of the matrix descriptor, in bytes.
+    #: Fields of the matrix descriptor: three in bytes, and the base offset.
     leading_offset: int | None = None
     stride_offset: int | None = None
     start: int = 0
     base_offset: int = 0
 
     def tiles(self, subject: Subject, operand: str | None) -> dict[str, SharedTile]:
-        """Return tiles of A and B in shared memory, or of one operand; raise an `OperandError` for unreadable tiles."""
+        """Return tiles of A and B in shared memory, or of one operand; raise an `OperandError` for invalid tiles."""
         if operand not in (None, "a", "b"):
             raise OperandError(f"only a and b can be in shared memory, not {operand}")
         offsets = self.leading_offset, self.stride_offset
@@ -183,8 +183,8 @@ def layout(
     choice : Choice, optional
         Another choice of elements, instead of `row` and `lane`.
     tiles : TileChoice, optional
-        Swizzle, major and offsets of the operands in shared memory, which alone are shown. Default: all operands, and
-        packed tiles.
+        Swizzle, major and offsets of A and B in shared memory; only operands in shared memory are then shown. Default:
+        packed tiles, and all operands.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def layout(
 
 
 def _only(found: Placements, operand: str, instruction: str) -> Placements:
-    """Return the placement of one operand only; C has the placement of D."""
+    """Return the placement of one operand. For C, it is the placement of D."""
     name = "d" if operand == "c" else operand
     kept = tuple(place for place in found.operands if place.operand == name)
     unknown = {key: reason for key, reason in found.unknown.items() if key.split()[0] == name}
@@ -295,7 +295,7 @@ def _read_line(text: str) -> PastedInstruction | None:
             "Append another shape and other types in brackets to the opcode."
         )
     elif not opcode and i.sparse and selector is None:
-        notes.append("the selector of the line is not a constant; the layout is that of f = 0")
+        notes.append("the selector of the line is not a constant; the layout is that of selector f = 0")
     return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
 
 

@@ -17,9 +17,9 @@ class Choice:
     """Filter of the elements of an operand; a field of None accepts every element."""
 
     row: int | None = None  #: Row index of A, C, D, the metadata or the scales of A
-    lane: int | None = None  #: Index of a thread in the warp or warpgroup, or of a lane of tensor memory
-    byte: int | None = None  #: Address of a byte of shared memory
-    element: tuple[int, int] | None = None  #: Both indices of an element, in the order of its operand
+    lane: int | None = None  #: Index of a thread in the warp or warpgroup, or of a lane of tensor memory.
+    byte: int | None = None  #: Address of a byte of shared memory.
+    element: tuple[int, int] | None = None  #: Row and column index of an element in its operand, for B: k and n
 
     @property
     def everything(self) -> bool:

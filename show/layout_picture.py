@@ -173,7 +173,7 @@ def _heading(
             f"selector {selector} of {span(0, i.sparsity_selectors - 1).replace(':', ' to ')}; bits of the nibble"
         )
     elif place.memory is Memory.SHARED:
-        words.append("packed, K-major, no swizzle; first byte of each 16")
+        words.append("packed, K-major, no swizzle; first byte of each 16-byte unit")
     elif per_word > 1:
         words.append("bits of each element above its column")
     if tuple(shown) != tuple(shape):
@@ -236,8 +236,8 @@ _EMPTY = "#f3f3f3"
 def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
     """Draw tiles of shared memory as SVG, one panel per tile; raise a `BackendError` if matplotlib is not installed.
 
-    A cell is a unit of 16 bytes, with the elements it holds; its colour is the row of the swizzle pattern, so that a
-    row of the matrix (of k if MN-major) keeps its colour.
+    A cell is a unit of 16 bytes, labelled with its elements. Units of the same row of the matrix (of the same k if
+    MN-major) have the same colour, which shows how the swizzle moves them.
     """
     patches: Any = importlib.import_module("matplotlib.patches")
     panels = [(place, _units(place)) for place in places]

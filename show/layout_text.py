@@ -25,7 +25,7 @@ _METHODS = {
     Method.FUSED: "L products and the accumulator are aligned, cut F bits below the largest exponent, summed exactly "
     "and rounded once",
     Method.GROUPED: "groups of 16 products are summed exactly and scaled, then aligned, summed and rounded once",
-    Method.EMULATED: "two sums from zero over even and odd pairs of slots, unpacked to f16, then an IEEE addition of C",
+    Method.EMULATED: "even pairs of slots, unpacked to f16, are summed from zero, odd pairs are added, then C (IEEE)",
     Method.INTEGER: "exact sum, then one clamp or wrap",
 }
 
@@ -122,7 +122,7 @@ def _operand(place: OperandPlacement, i: Instruction, selector: int, choice: Cho
     lines = [f"{name_of(place)}: {shape}, {place.bits} bits each, in {where}"]
     if (place.value_low_bit, place.value_bits) != (0, place.bits):
         high = place.value_low_bit + place.value_bits - 1
-        lines[0] += f" (the value in bits {high}:{place.value_low_bit} of these, others ignored)"
+        lines[0] += f" (the value in bits {high}:{place.value_low_bit} of these, the others are ignored)"
     for name, formula in place.formulas.items():
         selector_text = f", f = {selector}" if re.search(r"\bf\b", formula) else ""
         lines.append(f"  {name} = {formula}{selector_text}")

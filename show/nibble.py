@@ -21,7 +21,8 @@ _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
 #: Nibbles that CuTeDSL writes for an empty chunk and for one nonzero at element 0, 1, 2 or 3, from its source code.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: Nibble, content of the chunk of four elements, and software, for cases other than one nonzero or none in 2:4.
+#: Nibble that software writes for other chunks of four elements than those of `_lone`, content of the chunk, and
+#: software.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
@@ -29,7 +30,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield nibble, content of the chunk and software, for 2:4 chunks with one nonzero element or none."""
+    """Yield nibbles that software writes for 2:4 chunks with one nonzero or none, with chunk content and software."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():

@@ -117,7 +117,7 @@ def outcomes_table(outcomes: Sequence[Outcome], files: int) -> str:
 def mismatch_text(first: Mapping[str, object] | None, limit: int | None) -> str:
     """Return the first mismatch, a result of :func:`first_mismatch`, as one line of text; empty for None.
 
-    `limit` is the number of random tiles that were replayed of each file; None if all were.
+    `limit` is the number of random tiles that were replayed of each file; None if all tiles were.
     """
     if first is None:
         return ""

@@ -41,7 +41,7 @@ def figures_table(config: CoreConfig) -> str:
     ]
     if config.serves_warp:
         steps = 2 * WARP_SEGMENT_BYTES // config.step_bytes
-        outputs = f"{WARP_ROWS} x {WARP_COLUMNS} outputs, {2 * WARP_SEGMENT_BYTES} bytes of A a row"
+        outputs = f"{WARP_ROWS} x {WARP_COLUMNS} outputs, {2 * WARP_SEGMENT_BYTES} bytes of A per row"
         rows += [
             (f"cycles of {outputs}", config.warp_interval(steps)),
             ("latency of the outputs in a warp, cycles", config.warp_latency(steps)),

@@ -68,9 +68,9 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
         lines.append(f"{report['cycles']} cycles of the array, multipliers {100 * report['utilisation']:.1f} % used")
     lines.append(f"{'error against float64':38} {'largest':>10} {'mean':>10} {'mean of product':>16}")
     meanings = {
-        "arithmetic": "of the rounded and pruned operands",
-        "whole": "of A and B as given",
-        "dense": "of A and B as given, with A dense",
+        "arithmetic": "product of rounded and pruned A, B",
+        "whole": "product of A and B as given",
+        "dense": "product of A and B as given, A dense",
     }
     for name, values in report["errors"].items():
         mean, product = (values[key] / report["outputs"] for key in ("total", "total_reference"))

@@ -37,7 +37,7 @@ class MachineInstruction:
             same = [one for one in self.implemented if one.sass == sass]
             lines += [f"{sass}:"] if len(names) > 1 else []
             lines += _listed("implements", [one for one in same if one.count == 1])
-            lines += _listed("two of these, with other instructions, emulate", [one for one in same if one.count > 1])
+            lines += _listed("two of these, and other instructions, emulate", [one for one in same if one.count > 1])
         if len(names) > _LISTED:
             lines.append(f"and {len(names) - _LISTED} more names; add words to select fewer")
         lines += [_MEMORY] if self.name.startswith("UTC") else []

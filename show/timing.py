@@ -60,7 +60,7 @@ class Row:
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # ordered metadata does not change the cycles
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # the same cycles as without ordered metadata
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
@@ -132,7 +132,9 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
         )
     if len(instructions) > 1:
         gain = timings[1].cycles / timings[0].cycles
-        lines.append(f"the sparse product is {gain:.2f} times as fast; estimated by the law and three fitted figures")
+        lines.append(
+            f"the sparse product is {gain:.2f} times as fast; estimated by the timing model and three fitted figures"
+        )
     return "\n".join(lines)
 
 

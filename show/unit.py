@@ -73,7 +73,11 @@ class Stages(Diagram):
 
 
 class UnitDrawing(Stages):
-    """Drawing of a unit: a row per kind of multiplier slot; accumulator, groups of 4-bit products, and exponents."""
+    """Drawing of a unit.
+
+    It has one row for each kind of multiplier slot, one for the accumulator, and, if the unit has them, one for the
+    groups of 4-bit products and one for the exponents.
+    """
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)

@@ -40,7 +40,7 @@ def choices_for(
 ) -> Iterator[Choice]:
     """Yield units until one reaches a frequency in MHz. Each unit has one more cut, always the most effective one.
 
-    The cuts of `config` are ignored, and the recipe has ``place``. `progress` is called with the number of finished
+    The cuts of `config` are ignored, and `recipe` has ``place`` set. `progress` is called with the number of finished
     netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.
     """
     total = 1 + sum(range(1, len(_CANDIDATES) + 1))

@@ -51,7 +51,7 @@ class Cell:
                 evaluate(function, dict(zip(self.inputs, bits, strict=True))) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
-        except (KeyError, ValueError):  # the function depends on a register, or it has an unknown syntax
+        except (KeyError, ValueError):  # no gate: the function depends on a register, or has an unknown syntax
             return False
 
 
@@ -60,8 +60,8 @@ class FullAdder:
     """A full-adder cell, which adds three bits."""
 
     cell: Cell
-    total: str  #: Name of the output pin for the sum
-    carry: str  #: Name of the output pin for the carry
+    total: str  #: Name of the output pin for the sum.
+    carry: str  #: Name of the output pin for the carry.
     inverted: tuple[bool, bool]  #: Whether the sum pin is inverted, and whether the carry pin is inverted
 
 
@@ -83,8 +83,8 @@ def finite(word: str) -> float:
 class Library:
     """One or several liberty files, combined to one cell library."""
 
-    name: str  #: Names of the liberty files, without their folders
-    text: str  #: Content of the liberty file, or of all files merged, without cells that synthesis does not use
+    name: str  #: Names of the liberty files, without their folders.
+    text: str  #: Content of the liberty file, or of all files merged, without cells that synthesis does not use.
     sha256: str = ""  #: SHA-256 hash of each original liberty file, in hexadecimal
 
     @classmethod
@@ -186,7 +186,7 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate, of drive 1 or more, whose output is one exactly if the sum of inputs is in ones."""
+        """Return the smallest gate of drive 1 or more that is one exactly if its number of one inputs is in `ones`."""
         gates = [
             cell
             for cell in self.cells
@@ -232,7 +232,7 @@ class Library:
         """
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return outputs that are one exactly if the sum of inputs is in `ones`, and inverted outputs with True."""
+            """Return outputs that are one (False) or zero (True) exactly if the number of one inputs is in `ones`."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

@@ -40,7 +40,7 @@ _CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.MULTILINE)
 class Netlist:
     """A netlist to synthesise: name, RTLIL text and top module."""
 
-    name: str  #: Name of the netlist in messages
+    name: str  #: Name of the netlist in messages.
     text: str  #: RTLIL text. Modules with the attribute ``blackbox`` do not count as area.
     top: str = TOP  #: Name of the top module
 

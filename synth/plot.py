@@ -62,8 +62,8 @@ class Spot:
     name: str  #: Text beside the point
     x: float
     y: float
-    x_ends: tuple[float, float]  #: Deviation of the least and of the largest x from `x`, in per cent
-    y_ends: tuple[float, float]  #: Deviation of the least and of the largest y from `y`, in per cent
+    x_ends: tuple[float, float]  #: Deviation of the least and of the largest x from `x`, in per cent.
+    y_ends: tuple[float, float]  #: Deviation of the least and of the largest y from `y`, in per cent.
 
 
 def plot_spots(spots: Sequence[Spot], x: str, y: str, title: str, path: Path) -> None:

@@ -41,7 +41,7 @@ class Measurement:
     amounts: dict[str, float]
     #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
-    #: Number of cells of each type, including black boxes. With several port orders, of the first order.
+    #: Number of cells of each type, including black boxes. With several port orders, the numbers of the first order.
     cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
@@ -120,10 +120,10 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 def measure_all(
     requests: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Measurement]:
-    """Measure many netlists on this machine. Equal netlists are measured once. Results are named like the requests.
+    """Measure many netlists on this machine. Equal netlists are measured once.
 
-    `progress` is called with the number of finished and of all netlists. Errors are those of :func:`measure` and of
-    :meth:`~sptc.infra.pools.Pool.collect`.
+    The measurements have the keys of their requests. `progress` is called with the number of finished and of all
+    netlists. Errors are those of :func:`measure` and of :meth:`~sptc.infra.pools.Pool.collect`.
     """
     runs = {name: [(netlist, one) for one in recipe.runs()] for name, (netlist, recipe) in requests.items()}
     keys = {name: [_fingerprint(*run) for run in of_name] for name, of_name in runs.items()}

@@ -57,7 +57,7 @@ def heading(recipe: Recipe) -> list[str]:
     if library:
         lines.append(f"library: {one_line(library.name)}  SHA-256 {library.sha256}")
         lines += [f"corner: {one_line(library.corner)}"] if library.corner else []
-        gates = f"; gates: {library.nand2.name} of {library.nand2.area:g}" if library.nand2 else ""
+        gates = f"; gates: equivalents of a {library.nand2.name}, area {library.nand2.area:g}" if library.nand2 else ""
         lines.append(
             f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"
         )
@@ -65,7 +65,7 @@ def heading(recipe: Recipe) -> list[str]:
         placed = "; delay: longest path between registers after routing, including input and result registers"
         lines.append(f"FPGA: {recipe.fpga}, cells before placement{placed if recipe.place else ''}")
     else:
-        lines.append("gates: NAND2 of four transistors, static CMOS; depth: gates on the longest path")
+        lines.append("gates: equivalents of a static CMOS NAND2 (four transistors); depth: gates on the longest path")
     if recipe.orders > 1:
         lines.append(f"medians over {recipe.orders} orders of the ports; scatter: range around the median")
     elif library:

@@ -1,4 +1,4 @@
-"""Static CMOS gates as the default cell library. Energies are in switched gate equivalents."""
+"""Static CMOS gates as the default cell library. Energies are areas of the gates that switch, in gate equivalents."""
 
 from functools import cached_property
 
@@ -63,5 +63,5 @@ def _electrical() -> ElectricalLibrary:
     return ElectricalLibrary("static CMOS", 0.0, 0.0, cells, "gate equivalents", 1.0, 1)
 
 
-#: Library of Yosys' gates. Energies are in switched gate equivalents.
+#: Library of Yosys' gates. Energies are areas of the gates that switch, in gate equivalents.
 GATES = CellLibrary(_Gates("static CMOS", ""), _electrical())

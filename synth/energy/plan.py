@@ -34,8 +34,8 @@ class Gates:
 
     compute: Computing  #: Gate output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
     pins: Mapping[str, Places]  #: Simulation rows of the nets at each input pin of the gates
-    latest: Places  #: Logic levels of the gates, in ascending order
-    outputs: slice  #: Simulation rows of the gates' outputs
+    latest: Places  #: Logic levels of the gates, in ascending order.
+    outputs: slice  #: Simulation rows of the gates' outputs.
 
 
 @dataclass(frozen=True)

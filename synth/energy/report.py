@@ -21,8 +21,8 @@ _NOTES = (
     "library's tables; clock and registers are included, leakage and wires are not; {}"
 )
 _NOTES_OF_GATES = (
-    "switched gate equivalents (four transistors) per kept product: the area of every gate whose output toggles; for "
-    "a register, one at each clock edge, and three when its content changes; {}"
+    "switched gate equivalents (four transistors each) per kept product: each toggle of a gate's output counts the "
+    "area of the gate; a register counts one at each clock edge, and three more when its content changes; {}"
 )
 _SETTLED = "without glitches (gates without delay)"
 _IN_TIME = "with glitches of gates that have one unit of delay and pass the shortest pulse, more than in real hardware"
@@ -126,7 +126,7 @@ def as_dict(results: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
 def write_csv(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
     """Write one CSV row per stage of each measurement: component, action with arguments, and energy.
 
-    An action is a kept product of one instruction on one distribution. Energy estimators such as Accelergy look it up.
+    An action is a kept product of one instruction on one distribution. Estimators such as Accelergy look up its energy.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

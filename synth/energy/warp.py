@@ -167,12 +167,12 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Reorder values of one box's nets, with a word of streams per box, to values of the nets of all boxes in order."""
+    """Reorder words: from a row for each net of a box and a column for each box, to a row for each net of every box."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Reorder values of the nets of all boxes to values of one box's nets, with a word of streams per box."""
+    """Reorder words: from a row for each net of every box, to a row for each net of a box and a column for each box."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 

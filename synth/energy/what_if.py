@@ -24,7 +24,7 @@ def what_ifs(
 ) -> Iterator[tuple[str, float | None]]:
     """Yield design changes, each with the energy per kept product after the change, or None if it is impossible.
 
-    Arguments are the unchanged unit and those of its measurement.
+    The arguments are the unchanged unit and the arguments of its measurement.
     """
     config = unit.config
     steps = streamed(config, i, arch, operands, unit.compute)

@@ -175,8 +175,8 @@ def _broken(shard: Shard, sample: bool) -> ShardResult:
 
 def test_a_shard_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     for work, message in (
-        (_deadly, "shard 9 killed its worker three times"),
-        (_broken, r"shard \d ended with ZeroDivisionError \(on purpose\)"),
+        (_deadly, "shard 9 failed: it killed its worker three times"),
+        (_broken, r"shard \d failed: it ended with ZeroDivisionError \(on purpose\)"),
     ):
         monkeypatch.setattr(campaign, "run_shard", work)
         state = tmp_path / work.__name__

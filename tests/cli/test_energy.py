@@ -84,7 +84,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
         (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
          "--top warp executes only mma with 16 rows of A"),
-        ([SPARSE, "--step-bytes", "8"], "steps of a multiple of 16 bytes, not 8"),
+        ([SPARSE, "--step-bytes", "8"], "--step-bytes is a multiple of 16 bytes, not 8"),
         ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands cannot be combined with --a and --b"),
     ):  # fmt: skip
@@ -114,7 +114,7 @@ def test_matrices(words: list[str], cli: CommandLine) -> None:
 def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLine) -> None:
     """A dense instruction takes less energy on a datapath without selection of operands."""
     printed = cli.text(*words[2:], SPARSE, "--csv", "gates.csv")
-    assert "switched gate equivalents (four transistors) per kept" in printed
+    assert "switched gate equivalents (four transistors each) per kept" in printed
     zeros, normal = (float(line.split()[2]) for line in printed.splitlines() if line.startswith(SPARSE))
     assert 0 < zeros < normal
     assert actions("gates.csv", "gate_equivalents")[SPARSE, "normal"] == pytest.approx(normal, abs=0.06)

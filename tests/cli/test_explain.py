@@ -139,7 +139,9 @@ def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
     assert "QGMMA: 512 SASS names contain these words" in cli.text("QGMMA")
     cli.refuses("HGMMA.64x64x16.F32", "--arch", "sm_80", message="executes no modelled instruction of sm_80")
-    cli.refuses("HMMA", "--selector", 1, message="a name of SASS can be combined only with --arch and --json")
+    cli.refuses(
+        "HMMA", "--selector", 1, message="the name of a SASS instruction can be combined only with --arch and --json"
+    )
 
 
 def test_other_memories(cli: CommandLine) -> None:
@@ -152,7 +154,7 @@ def test_other_memories(cli: CommandLine) -> None:
         ("tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)", "lane = row + 64*(n//32)",
          "with copies at lane offsets 64"),
         (MXF4, "scales of B: 8 x 2, 8 bits each, in registers"),
-        ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "the value in bits 31:13 of these, others ignored"),
+        ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "bits 31:13 of these, the others are ignored"),
     ):  # fmt: skip
         shown = cli.text(text)
         assert [words for words in expected if words not in shown] == [], text

@@ -90,7 +90,7 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
 
 def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
     of_outputs = {
-        "cycles of 16 x 8 outputs, 32 bytes of A a row": "8",
+        "cycles of 16 x 8 outputs, 32 bytes of A per row": "8",
         "latency of the outputs in a warp, cycles": "14",
     }
     for more, expected in (
@@ -127,7 +127,7 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "f16,zz"], "formats: 'zz' is no element format"),
-        (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 products of 4 bits do not fill whole bytes"),
+        (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 elements of 4 bits do not fill whole bytes"),
         (["ports", "--preset", "tiny", "--step-bytes", "100000"],
          "step_bytes must be an integer from 1 to 256, not 100000"),
         (["verilog", "--preset", "tiny"], "required: -o/--output"),

@@ -59,7 +59,7 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["--formats", "s9"], "no point of the grid is a valid configuration; at s9 F=25 32 B mux4 select,"),
         (["--orders", "2"], "--orders permutes the ports before mapping to a library: add --liberty FILE"),
-        (["--cuts", "add"], f"argument --cuts: must be 'none' or among {cuts}, with commas"),
+        (["--cuts", "add"], f"argument --cuts: must be 'none' or comma-separated words among {cuts}"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
         (["--alignment", "F"], "argument --alignment: must be an integer of 0 or more, not 'F'"),
         (["--liberty", "missing.lib"], "missing.lib cannot be read (No such file or directory)"),
