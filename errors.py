@@ -48,7 +48,7 @@ class OperandError(Error):
 
 
 class OrderError(Error):
-    """Error in the order of ``wgmma`` calls: PTX leaves the result undefined."""
+    """Error in the order of ``wgmma`` calls, which leaves the result undefined by PTX."""
 
 
 class BackendError(Error):
@@ -67,8 +67,8 @@ class NibblePlace:
     #: Row of A and chunk of the nibble within that row.
     row: int
     chunk: int
-    #: Thread whose metadata register holds the nibble, or lane of tensor memory that holds it, and lowest bit of the
-    #: nibble.
+    #: `lane`: thread whose metadata register holds the nibble, or lane of tensor memory. `low_bit`: lowest bit of the
+    #: nibble in this register or word.
     lane: int
     low_bit: int
     column: int | None = None  #: Column of tensor memory, or None if registers hold the metadata
@@ -107,11 +107,11 @@ class MetadataError(Error):
         super().__init__(f"undefined metadata at {place}: nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}")
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
-        """Rebuild the error from its fields when it is unpickled, so that worker processes can send it."""
+        """Return how to rebuild the error from its fields, so that a worker process can send it to its parent."""
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
-        """Return a copy of the error with another batch index."""
+        """Return a copy of the error whose nibble has the batch index `batch`."""
         return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
 
 

@@ -175,7 +175,7 @@ def in_blocks(
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
     axes = batch or (1,)
-    # A broadcast operand is a view with stride 0, and is copied one block of tiles at a time.
+    # Broadcast operands are views with stride 0. Only the tiles of the current block are copied.
     views = {
         name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }

@@ -42,7 +42,7 @@ from .operands import (
 
 __all__ = ["placement_of", "tcgen05_mma"]
 
-#: Smallest value of a shared-memory descriptor, since bit 46 of each is set. A smaller value of operand A is a
+#: Smallest value of a shared-memory descriptor: bit 46 of every descriptor is 1. A smaller value of operand A is a
 #: tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
 #: Maximum number of memory images computed at once; it is small, since the tensor memory of one CTA takes 256 KiB.

@@ -69,7 +69,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         return filled.reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat an operand for all tiles in a row or column that share the operand."""
+        """Repeat the parts of A or B for all tiles of D that use the same part: those in one row or one column."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 
@@ -107,7 +107,10 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
 
 
 def _image_of_b(instruction: Instruction, b: NDArray) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Return shared-memory images of B, shape (tiles, k, n), K-major without swizzle, and the descriptors."""
+    """Store tiles of B, shape (tiles, k, n), in shared-memory images. Return the images and the descriptors of A and B.
+
+    B is K-major without swizzle. A is in registers, so its descriptor is 0.
+    """
     leading = _CORE_MATRIX_BYTES * -(-instruction.n // _CORE_MATRIX_ROWS)
     descriptor = encode_descriptor(0, leading, _CORE_MATRIX_BYTES)
     where = operand_map(instruction, "b", decode_descriptor(descriptor))

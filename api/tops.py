@@ -72,7 +72,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return undefined-metadata flags, shape (cases, panels of B, m, 16), as one record for each panel."""
+    """Return the undefined-nibble flags `illegal`, shape (cases, panels of B, m, 16), as one record for each panel."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
@@ -107,7 +107,7 @@ class Tcgen05Backend:
         for run in runs:
             if run.undefined.any():
                 names = ", ".join(undefined_names(int(np.bitwise_or.reduce(run.undefined, axis=None))))
-                raise BackendError(f"back end 'tcgen05' flags the operands of {images.opcode} as misplaced: {names}")
+                raise BackendError(f"back end 'tcgen05' flags undefined operand placement of {images.opcode}: {names}")
         tmem = np.stack([run.tmem for run in runs])
         where = accumulator_map(
             layout_for(images.opcode, instruction.m), instruction.n, instruction.d.bits, images.addresses["d"]

@@ -115,8 +115,8 @@ def wgmma(
         if parsed.sparse:
             nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
-        # The sign of B is applied after the multiplexer, as measured on an H200. If a nibble is undefined, the
-        # multiplexer combines halves of two tf32 elements.
+        # Hardware applies the sign of B after the multiplexer (measured on an H200), so it is applied to A here. A sign
+        # before the multiplexer would differ where an undefined nibble combines halves of two tf32 elements.
         if imm_scale_a != imm_scale_b:
             stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         matrices = MatrixOperands(

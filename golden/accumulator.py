@@ -1,4 +1,4 @@
-"""Decode and encode accumulators, and compute their exponents."""
+"""Conversion of f16 and f32 accumulators between codes and values, their exponents, and their scaling."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ def decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
 
 
 def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-    """Encode results as f16 or f32 codes. Every NaN becomes the canonical NaN."""
+    """Encode float32 results as f16 or f32 codes of type `dtype`. Every NaN becomes the canonical NaN."""
     if dtype == np.uint16:
         with np.errstate(over="ignore"):
             codes = values.astype(np.float16).view(np.uint16)
@@ -36,10 +36,10 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15. Return codes, and a mask of certain results.
+    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15. Return codes, and a mask of the known results.
 
-    A result is uncertain if it or its operand is subnormal: no public source states whether the datapath normalises or
-    rounds a subnormal number. Zeros, Infs and NaNs are unchanged and certain.
+    A result is unknown if it or its operand is subnormal: no public source states whether the datapath normalises or
+    rounds a subnormal number. Zeros, Infs and NaNs are unchanged and known.
     """
     top = (1 << fmt.exponent_bits) - 1
     field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)

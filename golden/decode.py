@@ -42,17 +42,17 @@ class Terms:
     #: Exponents of the significands, of type `Precision.exponent`, not normalised for subnormals, or
     #: `Precision.zero_exponent` for zero, NaN and Inf.
     exponents: NDArray
-    #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite). None if every operand is finite. IEEE products and sums of
-    #: classes give the special results.
+    #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite). None if every operand is finite. Multiplying and adding
+    #: classes in IEEE arithmetic gives the NaN and Inf results of a dot product.
     classes: NDArray[np.float32] | None
 
     def take(self, rows: NDArray[np.intp]) -> "Terms":
-        """Return the terms at given indices along the first axis."""
+        """Return the operands at the indices `rows` along the first axis."""
         classes = None if self.classes is None else self.classes.take(rows, axis=0)
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the terms with an array of classes, which finite terms need if the other operand has NaN or Inf."""
+        """Return the operands with an array of classes, which are needed if the other operand has NaN or Inf."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))
@@ -115,7 +115,7 @@ def _table(fmt: Format, precision: Precision) -> _Table:
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
     """Decode operand codes in register containers, an array of an unsigned integer type, to terms of the same shape.
 
-    The precision is that of :func:`precision_for` for the two operand formats. `low_bit` is the lowest bit of the
+    `precision` is what :func:`precision_for` returns for the formats of A and B. `low_bit` is the lowest bit of the
     element in its container; other bits are ignored.
     """
     table = _table(fmt, precision)

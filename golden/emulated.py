@@ -36,12 +36,12 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
     assert terms.classes is not None
     values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
     codes = values.astype(np.float16).view(np.uint16)
-    codes[0x80] = 0x8000  # code of -0, which does not occur among the decoded values
+    codes[0x80] = 0x8000  # code of -0, since its decoded value is +0
     return codes
 
 
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split indices of stored fp8 elements of A: those in bytes 0 and 1 of a register, and those in bytes 2 and 3."""
+    """Split indices of stored fp8 elements of A by their byte of the register: 0 and 1 (even pair), 2 and 3 (odd)."""
     odd = (slots >> 1 & 1).astype(bool)
     return slots[~odd], slots[odd]
 

@@ -44,13 +44,13 @@ def fused_step(
     accumulator : Format
         Format of the accumulator, f32 or f16.
     numerics, precision : Numerics, Precision
-        Number F of alignment bits, lower bound e_zero of the largest exponent, and rounding; precision of the operands.
+        Number F of alignment bits, lower bound e_zero of the largest exponent, and rounding; numpy types of operands.
     scales : Scales, shape (1, ...), optional
         Block scales whose significand is 1 (ue8m0). Their exponents are added to those of the products.
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf operands bypass the exact sum
+    # Results that are NaN or Inf are found first; the exact sum has finite operands only.
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -65,7 +65,7 @@ def fused_step(
 
     # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # in place: a new array would not fit into the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # no new array: it would not fit into the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)

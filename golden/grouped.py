@@ -4,7 +4,7 @@
 
     d = round(trunc(c) + sum of trunc(scale_a * scale_b * sum of products))
 
-A sum has all 16 products of a group, or only :attr:`sptc.isa.numerics.Numerics.group` of them.
+Each sum of products has all 16 products of a group, or only :attr:`sptc.isa.numerics.Numerics.group` of them.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def grouped_step(
     scales: Scales,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the scaled groups of one step to the accumulator and round once.
+    """Add the scaled sums of the product groups of one step to the accumulator and round once.
 
     Parameters
     ----------
@@ -44,16 +44,17 @@ def grouped_step(
         Number F of alignment bits, lower bound e_zero of the largest exponent, rounding, and number of products per
         sum.
     scales : Scales, shape (L / 16, ...)
-        Block scales of each group.
+        Block scales of each group of products.
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf operands bypass the exact sum of a step
+    # Results that are NaN or Inf are found first; the exact sum has finite operands only.
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
     # e_max = max(exponents of the groups, exp(c), e_zero). A group whose sum cancels to zero counts in the maximum. A
-    # group without a nonzero product does not count.
+    # group without a nonzero product does not count. If sums have fewer than 16 products, exp(c) counts only where no
+    # scaled product has a larger exponent.
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
     significands = np.where(np.isnan(scales.significands), 0, scales.significands)
     participates = (products != 0).any(axis=1) & (significands != 0)
@@ -68,7 +69,7 @@ def grouped_step(
 
     # Exact scaled sums in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = products.sum(axis=1) * significands  # Each sum is a multiple of 1/4 up to 576: exact in f32.
+    aligned = products.sum(axis=1) * significands  # Each sum of products is a multiple of 1/4 up to 576: exact in f32.
     aligned *= power_of_two(exponents + shift, WIDE.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 

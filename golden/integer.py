@@ -10,7 +10,7 @@ from .select import kept_rows, undelivered
 
 __all__ = ["clamp", "decode_integer", "integer_chain"]
 
-#: Maximum number of products per f32 sum. 256 * 255 * 255 < 2**24, so f32 sums the products exactly in any order.
+#: Maximum number of 8-bit products per f32 sum. 256 * 255 * 255 < 2**24, so the sum is exact in any order.
 _EXACT_F32_TERMS = 256
 
 
@@ -49,9 +49,10 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
 
 
 def _expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
-    """Scatter the stored elements of A, shape (..., kept), to k logical columns. `rows` contains each element's column.
+    """Scatter the stored elements of A, shape (..., stored k), to k logical columns.
 
-    Elements of A with the same column are added, since all of them are multiplied by the same row of B.
+    `rows` has the column of each element. Elements of A with the same column are added, since all of them are
+    multiplied by the same row of B.
     """
     rows_of_a = stored.size // stored.shape[-1]
     expanded = np.zeros(rows_of_a * k, np.float32)

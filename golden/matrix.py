@@ -22,7 +22,7 @@ from .trace import Step, Trace
 
 __all__ = ["multiply", "multiply_by", "traced"]
 
-#: Number of outputs per block, so that the terms of a step fit into the second-level cache.
+#: Number of elements of D computed at once, so that the terms of a step fit into the second-level cache.
 _BLOCK_OUTPUTS = 8192
 
 
@@ -39,8 +39,8 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
 def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operands: MatrixOperands) -> NDArray:
     """Return D = A B + C, bit for bit as a datapath with the given parameters computes it.
 
-    Operands are those of :func:`multiply`. Method, step, alignment and rounding need not be those of an architecture.
-    The number F of alignment bits may be at most one larger than the largest F that :func:`~sptc.isa.numerics.numerics`
+    Operands are those of :func:`multiply`. The values in `parameters` need not be those of an architecture, but the
+    number F of alignment bits may be at most one larger than the largest F that :func:`~sptc.isa.numerics.numerics`
     returns for the instruction on any architecture. `mux` is the multiplexer type, ``mux4`` or ``mux3``.
     """
     result = np.empty_like(operands.c)
@@ -62,7 +62,7 @@ def traced(
 ) -> tuple[NDArray, list[Step]]:
     """Return D, and all steps in order with their traces. The parameters are those of :func:`multiply`.
 
-    `changed` are numerics to use in place of those of the architecture. The rows of a step are the rows of all matrices
+    `changed` are numerics to use in place of those of `arch`. The rows of a step are the rows of all matrices
     of the batch. Use small batches: every intermediate value is stored.
     """
     parameters, mux = changed or numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch]
@@ -84,7 +84,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of a chain of float instructions along K. If traces are recorded, float64 is used to keep them exact."""
+    """Return D of a chain of float instructions along K. With `traces`, float64 keeps the recorded values exact."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:
@@ -114,7 +114,7 @@ def _float_chain(
 
 
 def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Yield the steps of each instruction of a chain, as indices of stored elements of A. Integers have one step."""
+    """Yield the steps of each instruction of a chain, as indices of stored elements of A. Integers take one step."""
     length = instruction.stored_k if parameters.method is Method.INTEGER else parameters.step
     for first in range(0, stored_k, instruction.stored_k):
         slots = np.arange(first, first + instruction.stored_k)
@@ -123,7 +123,7 @@ def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Ite
 
 
 def _scales(instruction: Instruction, operands: MatrixOperands, slots: NDArray[np.intp]) -> Scales:
-    """Return the block scales for the given stored elements of A, shape (slots, rows, n)."""
+    """Return the block scales of the products of the stored elements `slots` of A, shape (slots, rows, n)."""
     assert instruction.scale_format
     assert instruction.span
     assert operands.scale_a is not None

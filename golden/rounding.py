@@ -32,7 +32,7 @@ def round_terms(
 
 
 def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate exact sums to f32, subnormals included. 2**128 and beyond gives Inf."""
+    """Truncate exact sums to f32, subnormals included. Magnitudes of 2**128 and above give Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float32)
     magnitude = np.abs(exact)
@@ -44,7 +44,7 @@ def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate exact sums to f16, subnormals included. 2**16 and beyond gives Inf."""
+    """Truncate exact sums to f16, subnormals included. Magnitudes of 2**16 and above give Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float16)
     magnitude = np.abs(exact)

@@ -11,7 +11,7 @@ from ..isa.operands import MatrixOperands
 
 __all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "select", "undelivered"]
 
-#: The two tf32 nibbles that select a whole element: units (0, 1) or (2, 3) of the chunk. A unit is half an element.
+#: The two metadata nibbles that select a whole tf32 element: 16-bit units (0, 1) or (2, 3) of the chunk of B.
 WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
 
 
@@ -30,7 +30,7 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
     a : ndarray, shape (stored K, batch * m, 1)
         Codes of A.
     b : ndarray, shape (batch * candidates, n)
-        Codes of the rows of B, of spliced elements, or of zeros.
+        Candidates, one per row: rows of B; for some metadata, spliced tf32 elements or a row of zeros.
     rows : ndarray of intp, shape (stored K, batch * m)
         Row of `b` that is multiplied by each stored element.
     """
@@ -59,8 +59,8 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
 def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
     """Return the row of B that each stored element of A selects, shape (..., chunks * stored elements per chunk).
 
-    The nibbles have the shape (..., chunks). For 1:2 the result has a meaning only for the two nibbles that select a
-    whole element.
+    The nibbles have the shape (..., chunks). With granularity 1:2 (tf32), the result is valid only for the two nibbles
+    that select a whole element.
     """
     chunk_start = np.arange(0, nibbles.shape[-1] * granularity.logical, granularity.logical)
     rows = _offsets(granularity).take(nibbles, axis=0)
@@ -70,7 +70,7 @@ def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[n
 
 @lru_cache(maxsize=4)
 def _offsets(granularity: Granularity) -> NDArray[np.intp]:
-    """Return the logical columns in a chunk that each nibble selects, shape (16, stored)."""
+    """Return the rows of B, counted from the start of the chunk, that each nibble selects, shape (16, stored)."""
     if granularity.stored == 1:
         return np.array([[nibble >> 3] for nibble in range(16)])
     unit = granularity.logical // UNITS_PER_CHUNK

@@ -18,11 +18,11 @@ class Trace:
     """
 
     #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...). Valid only for terms
-    #: that count in the maximum exponent.
+    #: that count in the largest exponent e_max.
     exponents: NDArray[np.int32]
-    #: Mask of terms whose exponents count in the maximum exponent e_max, shape (terms, ...).
+    #: Mask of terms whose exponents count in the largest exponent e_max, shape (terms, ...).
     participates: NDArray[np.bool_]
-    #: Exponents of the accumulator. Valid only where the accumulator counts in the maximum exponent.
+    #: Exponents of the accumulator. Valid only where the accumulator counts in e_max.
     c_exponents: NDArray[np.int32]
     #: Largest exponent (e_max) of terms, accumulator and the floor e_zero, to which all terms are aligned.
     e_max: NDArray[np.int32]
@@ -34,7 +34,7 @@ class Trace:
     #: `Numerics.alignment` states.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
-    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a number
+    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, not in units of the last bit
     #: NaN or Inf for outputs where operands, scales or the accumulator require it, else finite.
     special: NDArray[np.float32]
     #: New accumulator: the field `special` where it is NaN or Inf, the rounded field `total` elsewhere.
@@ -42,12 +42,12 @@ class Trace:
 
     @property
     def c_participates(self) -> NDArray[np.bool_]:
-        """Mask of accumulators that are finite and not zero."""
+        """Mask of accumulators whose exponents count in e_max: those that are finite and not zero."""
         return self.c_aligned != 0
 
     @property
     def ordinary(self) -> NDArray[np.bool_]:
-        """Mask of results that are the rounded sum, including sums that overflow to Inf."""
+        """Mask of results that no NaN or Inf operand determines: rounded sums, including those that overflow to Inf."""
         return np.isfinite(self.special)
 
 

@@ -18,8 +18,8 @@ from .tensor_memory import Placement, gather
 
 __all__ = ["Arrangement", "arrangement"]
 
-#: First column of D, of the metadata and of the scales in tensor memory. D occupies at most 256 columns, each other
-#: operand eight.
+#: First column in tensor memory of D, of the metadata and of the block scales. D occupies at most 256 columns, the
+#: metadata and each operand's scales at most eight.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
 _CORE_MATRIX_ROWS = 8
 
@@ -41,7 +41,7 @@ class Arrangement:
 
     @property
     def idesc(self) -> int:
-        """Instruction descriptor."""
+        """Instruction descriptor, the 32-bit operand of the instruction with shape and types."""
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
@@ -71,7 +71,7 @@ class Arrangement:
         return tmem, smem
 
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
-        """Write a matrix and its copies into zeroed words of `tmem` in place. Each CTA gets its share of the rows."""
+        """Write a matrix and its copies into zeroed words of `tmem`. Each CTA gets an equal part of the rows."""
         batch, ctas = tmem.shape[:2]
         share = codes.reshape(batch * ctas, -1, codes.shape[2])
         flat, elements = tmem.reshape(batch * ctas, -1), np.uint32((1 << where.element_bits) - 1)
@@ -79,7 +79,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # Elements at the same bit position are in different words.
+        for low_bit in np.unique(where.low_bits):  # elements with equal low bit are in different words
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:

@@ -16,8 +16,8 @@ _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
 #: Period of every swizzle pattern in shared memory, in bytes.
 _PATTERN_BYTES = 1024
-#: Maximum size in bytes of operands with wide gaps: the address space, minus a margin for rounding of addresses and
-#: sizes.
+#: Maximum total size in bytes of operands that :func:`random_image` spreads over shared memory: the address space,
+#: minus a margin for rounding of addresses and sizes.
 _SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 
@@ -47,7 +47,7 @@ class Image:
     Attributes
     ----------
     words : ndarray of uint32, shape (cases, words)
-        The images.
+        Contents of the shared memory in each case.
     descriptors, transposed : dict
         As for :class:`Layout`.
     """
@@ -62,9 +62,10 @@ def random_image(
 ) -> Image:
     """Place operands of a ``wgmma`` at random addresses in shared-memory images of random bits.
 
-    The containers of the operands in shared memory are ``"a"``, shape (cases, m, stored k), and ``"b"``, (cases, n, k).
-    The generator draws swizzles, base offsets, leading and stride offsets, major-ness of 16-bit types, and the bits in
-    the gaps, which with `spread` may extend over all of the shared memory.
+    `operands` holds the codes of the operands in shared memory: ``"b"``, shape (cases, n, k), and ``"a"``, shape
+    (cases, m, stored k), unless A is in registers. For each operand the generator draws swizzle, base offset, leading
+    and stride offsets and, for 16-bit types, K-major or MN-major. The bytes between operand elements are random; with
+    `spread` the elements may lie anywhere in the shared memory.
     """
     layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng, spread)
     return image(instruction, operands, layout, rng)
@@ -113,17 +114,17 @@ def _offsets(
     rng: np.random.Generator,
     room: int,
 ) -> tuple[int, int]:
-    """Return leading and stride offset in bytes, packed or with random gaps, such that no two elements overlap.
+    """Draw leading and stride offset in bytes such that no two elements of an operand overlap.
 
-    Either offset may be the larger one; an offset that the operand does not need is random. If `room` is not zero, the
-    operand with its gaps takes up to `room` bytes.
+    The swizzle patterns of the operand are adjacent or have gaps. Either offset may be the larger one; an offset that
+    the operand does not need is random. If `room` is not zero, the operand with its gaps takes up to `room` bytes.
     """
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)
     units = -(
         -inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units
-    )  # swizzle patterns along the axis `inner`
-    patterns = -(-outer // 8)  # number of swizzle patterns along the axis `outer`
+    )  # number of swizzle patterns along the contiguous axis
+    patterns = -(-outer // 8)  # number of swizzle patterns along the other axis
     step = _CORE_MATRIX_BYTES * swizzle.units
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))

@@ -67,7 +67,8 @@ def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDA
         if wrong.any():
             index = tuple(int(part) for part in np.argwhere(wrong)[0])
             raise OperandError(
-                f"{_lane(index[:-1], lanes[index[-1]])} of {move} gives the row address {starts[index]}, {fault}"
+                f"{_lane(index[:-1], lanes[index[-1]])} of {move} gives the row address {starts[index]}, "
+                f"which is {fault}"
             )
     return (starts[..., None] + np.arange(ROW_BYTES)).reshape(*starts.shape[:-1], starts.shape[-1] * ROW_BYTES)
 

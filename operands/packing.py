@@ -56,7 +56,7 @@ def metadata_to_registers(i: Instruction, nibbles: NDArray[np.uint8], selector: 
 def scales_to_registers(
     i: Instruction, name: str, codes: NDArray[np.uint8], byte_id: int, thread_id: int
 ) -> tuple[NDArray[np.uint32], int, int]:
-    """Return the registers of block scales, and their byte id and thread id. Bytes without scales are zero."""
+    """Return registers that hold block scales, and the given byte id and thread id. Bytes without scales are zero."""
     lead = codes.shape[:-2]
     zeros = np.zeros((prod(lead), 32, 4), np.uint8)
     flat = codes.reshape(prod(lead), *codes.shape[-2:])
@@ -91,7 +91,7 @@ def to_tensor_memory(
     nibbles: NDArray[np.uint8] | None,
     scales: dict[str, tuple[NDArray[np.uint8], int, int] | None],
 ) -> dict[str, Any]:
-    """Return operands as arguments of :func:`sptc.tcgen05_mma`, by name."""
+    """Pack operands into tensor memory and shared memory. Return the arguments of :func:`sptc.tcgen05_mma`, by name."""
     codes = {name: scale and scale[0] for name, scale in scales.items()}
     operands = {"a": a, "b": b, "c": c, "nibbles": nibbles, **codes}
     lead = common_batch({name: array.shape[:-2] for name, array in operands.items() if array is not None})

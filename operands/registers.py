@@ -28,10 +28,10 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return the copy plan for tiles of a matrix: numpy type of a run of elements, and source index of each run.
+    """Return how to copy tiles of a matrix from registers: numpy type of a run of elements, and index of each run.
 
-    A run is as long as possible, so that few items are copied. The source is the register array, or with `to_registers`
-    the matrix; see :func:`from_registers`.
+    A run is as long as possible, so that few items are copied. The indices are positions in the register array, or with
+    `to_registers` in the matrix, which then is copied to registers; see :func:`from_registers`.
     """
     rows, columns = tiles
     numbers = np.arange(rows * columns).reshape(columns, rows).T if by_columns else np.arange(rows * columns)
@@ -174,7 +174,7 @@ def gather_warp(
     rows, columns, steps = tiles
 
     def joined(values: NDArray[np.uint8], lines: int) -> NDArray[np.uint8]:
-        """Join tiles along rows or columns, and join their parts along K."""
+        """Join the tiles of an operand to one matrix: `lines` tiles along m or n, and `steps` tiles along K."""
         each = values.reshape(-1, lines, steps, *values.shape[1:]).swapaxes(2, 3)
         return each.reshape(len(each), lines * values.shape[1], -1)
 

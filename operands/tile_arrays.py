@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
-#: Pairs of ``wgmma`` arguments that a register file (``.npz``) stores as one array, with their defaults.
+#: Arguments of ``wgmma`` that a register file (``.npz``) stores as one array for A and B, with their default values.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
 #: Names of all arrays that are read from a file. Arrays with other names are ignored.
 KEYS = frozenset(
@@ -82,7 +82,7 @@ def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Arrays:
-    """Rename arrays by a table of names."""
+    """Rename the arrays that `names` lists, from old to new name. Raise an error if both names are present."""
     for name, other in names.items():
         if name in arrays and other in arrays:
             raise OperandError(f"{name} and {other} are names of the same operand, but both are present")
@@ -90,7 +90,7 @@ def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Ar
 
 
 def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Rename the arguments of ``wgmma`` as in a register file (``.npz``): `d` is the accumulator, `b` a descriptor."""
+    """Rename arguments of ``wgmma`` as in a register file (``.npz``), such as `d` to ``C``, `b` to ``b_descriptor``."""
     of_a = "A" if "a" in arrays and arrays["a"].ndim >= 2 else "a_descriptor"
     named = _renamed(arrays, {"a": of_a, "b": "b_descriptor", "d": "C", "e": "E", "smem": "B"})
     octets = np.ascontiguousarray(named["B"])

@@ -83,8 +83,8 @@ def test_wrong_addresses(rng: np.random.Generator) -> None:
         addresses[lane] = address
         with pytest.raises(OperandError) as caught:
             sptc.ldmatrix(LOAD, smem, addresses)
-        assert str(caught.value) == f"lane {lane} of {LOAD} gives the row address {address}, {reason}"
-        message = f"^batch 1, lane {lane} of {STORE} gives the row address {address}, {reason}$"
+        assert str(caught.value) == f"lane {lane} of {LOAD} gives the row address {address}, which is {reason}"
+        message = f"^batch 1, lane {lane} of {STORE} gives the row address {address}, which is {reason}$"
         with pytest.raises(OperandError, match=message):
             sptc.stmatrix(STORE, smem, np.stack([_addresses(rng), addresses]), _registers(rng, 32, 2))
     smem, addresses = _image(rng), _addresses(rng)
