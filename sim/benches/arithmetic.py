@@ -81,9 +81,9 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class AddedTree(wiring.Component):
-    """Carry-save adder tree followed by a carry-propagate adder of its two output words, whose sum is tested.
+    """Device under test: a carry-save adder tree, followed by a carry-propagate adder of its two output words.
 
-    Ports are the signed terms ``term0``, ``term1``, ... of `term_bits` bits; ``increments``, one bit per term, which is
+    Ports are the signed terms ``term0``, ``term1``, ... of `term_bits` bits; ``increments``, one bit per term, each
     added at the least significant position; and ``total``, the sum of all terms and increments.
     """
 
@@ -149,7 +149,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the tested alignment shifters: one per kind of slot, one for the accumulator, one for product groups."""
+    """Return the alignment shifters to test: for each kind of multiplier slot, the accumulator, and product groups."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -180,7 +180,7 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
 def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
     shift_amount = np.minimum(inputs["shift_amount"], 62)
     padded = inputs["magnitude"] << align.padding if align.padding >= 0 else inputs["magnitude"] >> -align.padding
-    # upper bits that the shifter does not shift keep their positions
+    # only the lower `shifted_bits` bits are shifted; the bits above keep their positions
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
 
@@ -195,9 +195,9 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     factors = np.where(rng.random((count, 1)) < 0.2, top, factors) * (rng.random((count, BLOCK_GROUP)) < 0.8)
     magnitudes = factors[0] * factors[1] * (rng.random((count, 1)) > 0.05)
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
-    alike = rng.random(count) < 0.1  # make neighbouring products cancel in some vectors
+    alike = rng.random(count) < 0.1  # in these vectors, neighbouring products cancel
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
-    most = rng.random(count) < 0.05  # products of the largest magnitude, all with the same sign
+    most = rng.random(count) < 0.05  # in these vectors, all products have the largest magnitude and one sign
     magnitudes[most] = np.square(top[most])
     signs[most] = rng.integers(0, 2, (count, 1))[most]
     # The sign of a float product is a separate bit, whereas an integer product is in two's complement. The smallest
@@ -316,7 +316,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms, increment bits and an accumulator for the accumulation stage; in some vectors all are extreme."""
+    """Draw terms, increment bits and an accumulator for the accumulation stage, in some vectors all extreme values."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],

@@ -53,7 +53,7 @@ _RULE_CODES = 8
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Block of accumulation steps: one step for each pair of a row of A and a column of B, under one instruction."""
+    """Block of accumulation steps of one instruction: one step for each pair of a row of A and a column of B."""
 
     name: str  #: Name of the block in messages: the instruction and the distribution of its operands
     #: Input words of each step, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`; shape (rows, columns, words).
@@ -187,7 +187,7 @@ def _integer_outputs(
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return outputs of a float block; unused bits of the accumulator input and the overflow input bit are random."""
+    """Return accumulators, flags and results of a float block; overflow flags and unused bits of C are random."""
     c = operands.c[0]
     overflow = rng.integers(0, 2, c.shape) == 1
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
@@ -241,8 +241,8 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw integer accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
 
-    Without clamping, the sum of products of a step is at most 2**21, so accumulators near the ends of the 33-bit range
-    keep that distance from the ends.
+    Without clamping, the magnitude of a step's sum of products is at most 2**21. Accumulators near the ends of the
+    33-bit range keep this distance from the ends, so that no sum leaves the range.
     """
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape)
     ends = rng.choice([-(1 << 31), (1 << 31) - 1], shape) + rng.integers(-(1 << 18), 1 << 18, shape)
@@ -262,8 +262,8 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
     """Draw a metadata rule code for the control word; the rule code only affects which nibbles count as undefined.
 
-    With 3:1 multiplexers the plain rule also swaps operands: instructions with the plain rule keep it, and no other
-    instruction gets it. With a code that stands for no rule, every nibble is undefined.
+    With 3:1 multiplexers the rule named ``plain`` also swaps operands, so instructions with this rule keep it, and no
+    other instruction gets it. A code without a rule makes every nibble undefined.
     """
     own = RuleCode[instruction.rule.name.upper()] if instruction.rule else None
     if config.mux == "mux3" and own is RuleCode.PLAIN:
@@ -277,7 +277,7 @@ def undefined_chunks(
     """Return the undefined-nibble flags of steps (bit c for chunk c), also for chunks that a short step does not use.
 
     The metadata words have the shape (..., words). With `ordered`, the nibbles are in the order of a row's input port.
-    With a rule code that stands for no rule, every nibble is undefined.
+    A code without a rule makes every nibble undefined.
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)

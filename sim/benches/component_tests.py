@@ -15,7 +15,7 @@ from .settings import Settings
 
 __all__ = ["answers_as_the_golden_model"]
 
-# Component objects created only to read their port lists; the simulated hardware was elaborated by the bench runner.
+# Ignore warnings about components that are created only to read their ports and are not elaborated.
 warnings.filterwarnings("ignore", category=UnusedElaboratable)
 SETTINGS = Settings.of_environment()
 BENCHES = component_benches(SETTINGS.config)

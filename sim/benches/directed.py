@@ -2,8 +2,8 @@
 
 ``directed.json`` has two lists. A component vector has the input port values of one component, found by a prover. A dot
 product has elements, block scales and an accumulator. Every instruction with the same formats computes it, dense or
-sparse; products that the instruction has in addition are zero. The dot products test that the exponent of a zero
-accumulator does not count, and that a NaN block scale of any group gives NaN.
+sparse; the operands of its other products are zero. The dot products test that the exponent of a zero accumulator does
+not count in the largest exponent, and that a NaN block scale of any group gives NaN.
 """
 
 import json
@@ -105,7 +105,7 @@ def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) 
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
-    """Return whether a stored vector fits a bench: all its values fit the ports, and its element codes exist."""
+    """Return whether a stored vector fits a bench: its values fit the ports, and the datapath has its element codes."""
     ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
     if not vector.keys() <= ports.keys():
         return False

@@ -22,7 +22,7 @@ class SharedMemory:
         self._answers: list[int] | None = None
 
     def sample(self, read: Callable[[int], int] | None) -> bool:
-        """Record the shared-memory reads of this cycle, with data from `read` if given; return whether any occurred."""
+        """Get the data of this cycle's reads from function `read`, None in a reset; return whether there was a read."""
         reads = bool(int(self._read.value))
         self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
         return reads and read is not None
@@ -47,7 +47,7 @@ class ColumnMemory:
         self._answer: list[int] | None = None
 
     def sample(self, memory: NDArray[np.uint32] | None) -> bool:
-        """Record the column read of this cycle, with data from `memory` if given; return whether there was a read."""
+        """Get the column read in this cycle from `memory`, None in a reset; return whether there was a read."""
         reads = memory is not None and bool(int(self._read.value))
         self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
         return reads

@@ -84,7 +84,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
     """Draw zero, subnormal, Inf and NaN codes, as far as the format has them, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
-    if fmt.fraction_bits:  # a single set fraction bit distinguishes a subnormal from zero, and NaN from Inf
+    if fmt.fraction_bits:  # half of the codes differ from zero or Inf in one fraction bit only
         subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:

@@ -51,7 +51,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     # In 20 % of the vectors, the smallest normal number of the result format is at a random bit position of the sum.
     headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
     # In 10 % of the vectors, the smallest normal number of the result format is far above the sum: one upper bit of the
-    # headroom is set.
+    # input `headroom` is set.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
     headroom = headroom.clip(0, (1 << ALIGNED_EXPONENT_BITS) - 2)
@@ -66,7 +66,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw, for each vector, the bits kept below the largest exponent and the lower bound of this exponent."""
+    """Draw for each vector the number of bits kept below the largest exponent, and this exponent's lower bound."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]

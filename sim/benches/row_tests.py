@@ -23,7 +23,7 @@ SETTINGS = Settings.of_environment()
 async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
     """Drive steps of all instructions in random order, so that formats, rules and result types change in each cycle.
 
-    With pauses, the pipeline stands still in cycles without enable, in which the inputs are random.
+    With `pauses`, the input `enable` is 0 in half of the cycles: the pipeline must not advance, and `step` is random.
     """
     config = SETTINGS.config
     rng = np.random.default_rng([cocotb.RANDOM_SEED, pauses])

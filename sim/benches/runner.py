@@ -59,7 +59,7 @@ class Failure:
 class _OurVerilator(Verilator):
     """cocotb's runner for the Verilator that compiles models; only the top module's ports are readable by cocotb.
 
-    cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
+    By default, cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
 
     def _simulator_in_path_build_only(self) -> None:
@@ -72,7 +72,7 @@ class _OurVerilator(Verilator):
         # portable.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
         # The C++ is compiled without optimisation: a bench spends most of its time in Python, not in compiled code.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # keep make from remaking the Makefile
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # make must not rebuild the Makefile
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 

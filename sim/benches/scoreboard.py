@@ -139,6 +139,6 @@ class Scoreboard:
             first = (wrong & -wrong).bit_length() - 1
             raise ViolationError(
                 f"{item.name}: {wrong.bit_count()} bits differ from the golden model, the first is bit {first}; "
-                f"the 32 bits at that place are {result >> first // 32 * 32 & 0xFFFFFFFF:#010x}, "
+                f"the 32-bit word with this bit is {result >> first // 32 * 32 & 0xFFFFFFFF:#010x}, "
                 f"not {item.expected >> first // 32 * 32 & 0xFFFFFFFF:#010x}"
             )

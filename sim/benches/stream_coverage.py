@@ -40,8 +40,8 @@ class _Sample(NamedTuple):
     input: int
     output: int
     waited: Sequence[int]  # waiting times of the transferred item and result, in cycles; 0 without a transfer
-    formats: tuple[int, int] | None  # element formats of A of two items accepted in consecutive cycles
-    stages: Sequence[int]  # for each pipeline stage, whether it contains a step
+    formats: tuple[int, int] | None  # element formats of A of two items accepted directly one after the other
+    stages: Sequence[int]  # indices of the pipeline stages that contain a step
     event: str
 
 

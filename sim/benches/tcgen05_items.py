@@ -23,7 +23,7 @@ class CtaPanel:
     """Panel (eight columns of D) of one command, with the write to tensor memory that the bench expects."""
 
     column: int  #: First column of the panel in tensor memory
-    half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written
+    half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written.
     words: int  #: Expected write data, as bits of the write port; with `half`, the upper halves of words are zero
     illegal: int  #: Expected undefined-nibble flags of each row, as bits of the write port
     of_pair: bool  #: Whether the other CTA of the pair multiplies the same panel of B
@@ -37,8 +37,8 @@ class CtaTask:
     name: str  #: Name of the command in messages
     payload: int  #: Payload of the command in the CTA's command stream, as an integer
     panels: list[CtaPanel]  #: Panels (eight columns) of D in the order of computation; empty for a commit
-    #: Expected number of cycles with reads of shared memory; expected number of columns of tensor memory that are read
-    #: for operands other than D.
+    #: `reads`: expected number of cycles with reads of shared memory. `columns`: expected number of columns of tensor
+    #: memory that are read for operands other than D.
     reads: int = 0
     columns: int = 0
 

@@ -136,7 +136,7 @@ class _Accumulators:
         self._answer: int | None = None
 
     def sample(self, tensor: np.ndarray | None) -> bool:
-        """Record this cycle's accumulator read, with data from `tensor` if given; return whether there was a read."""
+        """Get the columns read in this cycle from `tensor`, None in a reset; return whether there was a read."""
         reads = tensor is not None and bool(int(self._top.accumulators__read.value))
         self._answer = None
         if tensor is not None and reads:

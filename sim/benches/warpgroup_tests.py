@@ -118,7 +118,7 @@ class _Instructions:
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return 16 bytes of shared memory from the job that uses the addressed half; all ones without such a job."""
+        """Return 16 bytes of shared memory from the job that uses its addressed half, or all ones if none does."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
@@ -148,7 +148,7 @@ class _Beside:
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
-            raise ViolationError(f"tensor core {self.core} accepts an mma without room, or refuses one with room")
+            raise ViolationError(f"tensor core {self.core} accepts an mma while full, or refuses one while it has room")
         for core, (board, cycle) in enumerate(zip(self.boards, cycles, strict=True)):
             here = core == self.core
             board.observe(cycle if here else replace(cycle, i_valid=False), self.offered if here else None)
@@ -163,7 +163,7 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some tensor core has not yet delivered any ``mma`` result; resets and panels can delay the first."""
+        """Whether some tensor core has not yet delivered any ``mma`` result; resets and wgmma panels can delay it."""
         return not all(board.delivered for board in self.boards)
 
 
@@ -173,8 +173,8 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     """Run random jobs with gaps, stalls and resets; without resets, every accumulator panel must deliver a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # A warpgroup may wait for long: a panel waits for its accumulators and for the receiver of results, and an mma
-    # waits for panels.
+    # A warpgroup may wait for long: a panel of wgmma waits for its accumulators and for the receiver of results, and
+    # an mma waits for panels.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))

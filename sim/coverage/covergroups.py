@@ -26,7 +26,7 @@ class Bin:
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Requirements on the operation; the bin is illegal if one is not met
+    needs: tuple[Need, ...] = ()  #: Requirements; the bin is illegal if one of them is met by no operation
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -37,10 +37,10 @@ def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
 def illegal_bins(
     rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
 ) -> list[tuple[str, ArrayLike]]:
-    """Return the illegal bins of the cross product operations x bins, as pairs of a reason and a mask.
+    """Return the illegal bins of the cross product of rows and bins, as pairs of a reason and a mask.
 
-    Each row has a list of operations; a need is met in the row if one of these operations meets it. The reasons are in
-    the order of `needs`, by default in the order in which the bins list their needs.
+    Each row stands for several operations. A bin is illegal in a row if one of the bin's needs is met by none of these
+    operations. The reasons are in the order of `needs`, by default in the order in which the bins list their needs.
     """
     return [
         (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))

@@ -51,7 +51,7 @@ _TINY_SUM = Need(
 def _bin_maker(
     values: Callable[[FloatValues], Any], guard: Callable[[FloatValues], Any] = lambda s: True
 ) -> Callable[..., Bin]:
-    """Return a constructor of bins that are hit only if `guard` holds; conditions of bins are functions of `values`."""
+    """Return a constructor of bins: a bin is hit where its condition on `values` and the common `guard` hold."""
 
     def make(label: str, case: Callable[[Any], Any], *needs: Need) -> Bin:
         return Bin(label, lambda s: case(values(s)) & guard(s), needs)
@@ -125,9 +125,9 @@ CASES = tuple(case.label for case in _CASES)
 def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
     """Return the covergroup of special cases (such as NaN or Inf operands): result format x special case.
 
-    The product of a stored zero and Inf is NaN. Products are not normalised: a product whose significand is 2 or more,
-    or below 1 (of a subnormal), counts where it sets the largest exponent e_max, since normalisation would change the
-    result in this case.
+    A zero that is stored in A is multiplied like any number: its product with Inf is NaN. Products are not normalised:
+    a product whose significand is 2 or more, or below 1 (of a subnormal), counts where it sets the largest exponent
+    e_max, since normalisation would change the result in this case.
     """
     results = tuple(by_result)
     return Covergroup(
@@ -180,8 +180,8 @@ _NEAREST = (
 def _rounding(result: str, operations: Operations) -> Covergroup:
     """Return the covergroup of rounding: sign of the sum x rounding event, for nonzero sums of the aligned terms.
 
-    Truncation to zero gives +0 for either sign. The overflow of truncating formats starts at 2**128, that of f16 at
-    65520, half a unit above the largest finite number.
+    A sum of either sign that is truncated to zero gives +0. Results f32 and e8m13, which are truncated, overflow from
+    2**128 on; f16 from 65520 on, half a unit in the last place above the largest finite number.
     """
     bins = _NEAREST if result == "f16" else _TRUNCATED
     return Covergroup(

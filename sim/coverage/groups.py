@@ -99,7 +99,7 @@ class Group:
             self.reason[mask] = self.reasons.index(reason) + 1
 
     def count(self, *indices: ArrayLike, where: NDArray[np.bool_] | None = None) -> None:
-        """Add one hit for each element of the broadcast bin indices, restricted to the mask `where`."""
+        """Add one hit for each element of the broadcast bin indices, or only for the elements in the mask `where`."""
         arrays = [np.asarray(index, np.intp) for index in indices]
         if where is not None:
             shape = np.broadcast_shapes(where.shape, *(array.shape for array in arrays))
@@ -280,7 +280,7 @@ def _head(group: Group) -> dict[str, Any]:
 
 
 def _ranges(numbers: NDArray[np.intp]) -> list[list[int]]:
-    """Return ascending numbers as ranges, each as a list of the first and the last number."""
+    """Return ascending numbers as ranges of consecutive numbers, each as a list of its first and last number."""
     runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     return [[int(run[0]), int(run[-1])] for run in runs if run.size]
 
@@ -298,7 +298,9 @@ def _read_group(record: Mapping[str, Any]) -> Group:
         for first, last in declared["bins"]:
             if not 0 <= first <= last < group.bins:
                 raise ValueError("a range of unreachable bins exceeds the bins of the group")
-            if (left := left - (last + 1 - first)) < 0:  # overlapping ranges could take quadratic time
+            # Reject overlapping ranges before they are written: many ranges that each cover most bins would take time
+            # proportional to the number of ranges times the number of bins.
+            if (left := left - (last + 1 - first)) < 0:
                 raise ValueError("a bin is declared unreachable twice")
             flat[first : last + 1] = number
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):

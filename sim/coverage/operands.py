@@ -1,4 +1,4 @@
-"""Operations of a datapath with the ranges of their values, and decoding of step words into operands."""
+"""Operations (combinations of formats) of a datapath, ranges of their values, and a decoder of step words."""
 
 import math
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound of the largest exponent; fp8 steps have the bound of the datapath's wider formats."""
+        """Lower bound e_zero of the largest exponent; it is the same for fp8 steps as for steps of wider formats."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -123,7 +123,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of the exponents of nonzero terms; products of block scales are included."""
+        """Range of the exponents of nonzero terms, in which the exponents of both block scales are included."""
         formats = [] if self.grouped else [self.a.format, self.b.format]
         formats += [self.scale_format] * 2 if self.scale != "none" else []
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
@@ -135,7 +135,7 @@ class Operation:
 
     @property
     def headroom(self) -> int:
-        """Exponent of the largest significand's leading bit: products are below 4, scaled groups below 2**11."""
+        """Leading bit of the largest term, relative to its exponent; products are below 4, scaled groups below 2048."""
         if not self.grouped:
             return 1
         scale = 2 - 2.0**-self.scale_format.fraction_bits
@@ -186,8 +186,8 @@ class Operation:
             return True
         factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
         factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
-        # Number of bits that alignment keeps below 2**127, the exponent of the largest accumulator. If all these bits
-        # are ones, adding a one to the lowest bit causes an overflow.
+        # Number of bits that alignment keeps below the leading bit 2**127 of the largest accumulator. All these bits
+        # are ones, so adding one to the lowest of them overflows.
         kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
         return sum(map(math.log2, factors)) >= FORMATS["f32"].maximum_exponent - kept
 
@@ -252,7 +252,11 @@ class Operands:
 
 @lru_cache(maxsize=16)
 def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return by metadata nibble: units of B selected by two slots, whether each is delivered, whether A is swapped."""
+    """Return the effect of each metadata nibble on the two slots of a chunk, as arrays indexed by the nibble.
+
+    The arrays state which unit of B each slot selects, whether a multiplexer delivers this unit, and whether the two
+    elements of A are swapped.
+    """
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     swapped = np.zeros(16, np.bool_)
     for nibble in range(16):
@@ -298,7 +302,7 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return the metadata nibbles of steps, shape (count, chunks); with `wide` elements there are half as many."""
+        """Return the metadata nibbles of steps, shape (count, chunks); `wide` (16-bit) elements have half as many."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]

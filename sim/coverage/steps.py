@@ -101,7 +101,7 @@ class StepCoverage:
 
 
 def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Yield the covergroup ``operations`` (formats, sparsity) and ``results`` (agreement with the golden model)."""
+    """Yield the covergroups ``operations`` (formats, sparsity) and ``results`` (agreement with the golden model)."""
     results = tuple(dict.fromkeys(operation.result for operation in operations))
     yield Covergroup(
         name="operations",
@@ -123,14 +123,15 @@ def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
 def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> Iterator[Covergroup]:
     """Yield the covergroups of operand selection in sparse steps, for each metadata rule of the PTX ISA.
 
-    ``selection``, for each width of elements: pair of formats x nibble x stored slot of the step. A slot counts where
-    another selection would change the product. The width sets the granularity, which is named with the pair: a chunk
-    has two stored elements under 2:4, one under 1:2 (tf32, two units), four under 4:8 (4-bit elements, two in a unit).
+    ``selection``, one covergroup per element width. Axes: pair of formats, metadata nibble, slot of a stored element in
+    the step. A slot counts where the selection of another unit of B could change the product. The name of a pair
+    includes the granularity: a chunk has two stored elements under 2:4, one under 1:2 (tf32, two units), four under 4:8
+    (4-bit elements, two in a unit).
 
-    ``exchange``, only with 3:1 multiplexers, whose rule decides which slots are swapped and which of them get zero:
-    unit width x rule x nibble x slot of the chunk. A slot counts under the same condition as for ``selection``.
+    ``exchange``, only with 3:1 multiplexers, where the rule decides which slots are swapped and which get zero. Axes:
+    unit width, rule, nibble, slot of the chunk. A slot counts under the same condition as for ``selection``.
 
-    ``legality``: rule x nibble x chunk. Every rule counts on every datapath, whatever its formats, as the rule is a
+    ``legality``. Axes: rule, nibble, chunk. Every rule counts on every datapath, whatever its formats, as the rule is a
     field of the control word.
     """
     pairs_of: dict[int, dict[str, None]] = {}
@@ -242,7 +243,7 @@ _SCALE_CODES = {
 
 
 def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
-    """Return the coverage bin of each block scale code; ue8m0 has no zero, and in ue4m3 the sign bit is ignored."""
+    """Return the coverage bin of each block scale code; ue4m3 codes with the unused sign bit have their own bins."""
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)

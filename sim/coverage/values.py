@@ -75,7 +75,7 @@ class IntegerValues(_OperationValues):
             for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
         )
         c = operands.c.view(np.int32).astype(np.int64)
-        # If the accumulator exceeds 32 bits, its overflow bit comes from an earlier step of the instruction.
+        # The overflow bit, which an earlier step of the instruction set, stands for an accumulator beyond 32 bits.
         self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
         self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
         self.total = self.before + self.products
@@ -192,7 +192,7 @@ class FloatValues(_OperationValues):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        # Metadata nibbles outside WHOLE_ELEMENT_NIBBLES combine halves of two tf32 elements.
+        # Exclude steps in which a nibble combines halves of two tf32 elements: each of them is partly selected.
         if element.container_bits == FORMATS["tf32"].container_bits:
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
         return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)
@@ -276,7 +276,7 @@ class Rounding:
         self.normal = ~self.subnormal & ~self.overflow
         if nearest:
             binade = np.maximum(np.frexp(magnitude)[1] - 1, fmt.minimum_exponent)
-            scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # exact, since the factor is a power of two
+            scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # ldexp is exact: it multiplies by a power of two
             self.below = np.floor(scaled)
             self.rest, self.odd = scaled - self.below, self.below % 2 == 1
             self.up = (self.rest > 0.5) | ((self.rest == 0.5) & self.odd)

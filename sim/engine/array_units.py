@@ -32,7 +32,8 @@ _Model = TypeVar("_Model")
 _UNIT = "dot"
 #: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
-#: C++ compiler options for a top module with stand-ins: little optimisation, since its runs are short.
+#: C++ compiler options for a top module whose arrays are replaced by a :class:`StandIn`: little optimisation, since
+#: its runs are short.
 _STAND_IN_OPTIMISATION = ("-O1",)
 #: Verilog module that replaces a dot-product unit in a top module. All outputs come from registers, so no combinational
 #: path crosses the module.
@@ -66,7 +67,7 @@ class StandIn:
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
     """Return the C++ of two libraries of dot-product units: one runs Verilator's model, the other a generated function.
 
-    The units are those of arrays that are clocked together.
+    The units of all `arrays` arrays get a step in the same clock cycle.
     """
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     units = arrays * config.rows * config.columns

@@ -20,7 +20,7 @@ __all__ = ["CompiledRow", "RowModel", "row_driver"]
 
 #: Name of the top module in Verilog.
 TOP = "row"
-#: Minimum number of outputs that several threads share.
+#: Minimum number of outputs that are divided among several threads.
 _SHARED_OUTPUTS = 1 << 12
 
 

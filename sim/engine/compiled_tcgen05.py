@@ -134,5 +134,5 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
             if command.n:
                 steps[int(command.fields["control"].as_bits())] += tmem.shape[0] * tmem.shape[1] * command.n
         run = run_ctas(self._model(steps)[: len(tmem)], commands, tmem, smem, pattern)
-        assert not run.broken, f"the tensor cores of a CTA: {run.broken}"
+        assert not run.broken, f"the hardware of a CTA breaks a rule: it {run.broken}"
         return run

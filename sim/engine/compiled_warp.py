@@ -110,5 +110,5 @@ class CompiledWarp(CompiledTop[StreamModel]):
         steps = step_count(self.config, instruction) * ROWS * COLUMNS * cases
         model = self._model({control_word(self.config, instruction, last=True): steps})
         broken = model.record(words, results, accepted, done, _ALWAYS, PATIENCE)
-        assert not broken, f"the warp {broken}"
+        assert not broken, f"the warp breaks a rule: it {broken}"
         return WarpRun(*warp_results(results, operands.arrays["c"].shape[2]), accepted, done)

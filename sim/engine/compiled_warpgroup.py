@@ -66,7 +66,7 @@ class CArray(ctypes.Structure):
 
 
 class CWork(ctypes.Structure):
-    """C structure ``Work`` of ``drivers/warpgroup.cpp``: all commands and instructions of a run, with limits."""
+    """C structure ``Work`` of ``drivers/warpgroup.cpp``: commands and instructions of a run, and its time limits."""
 
     _fields_ = (
         ("commands", ctypes.POINTER(CCommand)),
@@ -149,7 +149,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
             panels = command.n // COLUMNS
             if panels:
                 assert command.c is not None or command.n == columns, (
-                    "results can only be accumulators for as many columns"
+                    "without C, the previous multiplication must have as many columns"
                 )
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
@@ -170,7 +170,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
         work.patience = PATIENCE
         broken, _ = self._model(_steps(commands, instructions)).run(work)
-        assert not broken, f"the warpgroup {broken}"
+        assert not broken, f"the warpgroup breaks a rule: it {broken}"
         return [
             Completion(entry.taken, entry.done, *_results(results, command.registers))
             for command, entry, (*_, results) in zip(commands, entries, buffers, strict=True)

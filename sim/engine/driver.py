@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 __all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
-#: Time limit in cycles: a run is aborted after this many cycles without a transfer or a due result. The limit exceeds
-#: every gap in a pattern.
+#: Time limit: a run is aborted after this many cycles without a transfer, or without a result that is due. The limit
+#: exceeds every gap in a pattern.
 PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
@@ -22,7 +22,7 @@ _CONFIGURATION = "configuration.h"
 #: Names of the functions of a C++ driver, without the driver's prefix.
 _FUNCTIONS = ("create", "run", "destroy")
 _HEADER = """\
-// Generated: the model of a top, its ports, and numbers of its configuration.
+// Generated: the model of a top module, its ports, and constants of its configuration.
 #ifndef SPTC_CONFIGURATION_H
 #define SPTC_CONFIGURATION_H
 
@@ -64,7 +64,7 @@ def members(kind: type, *names: str) -> list[tuple[str, type]]:
 
 
 class CompiledModel:
-    """Model that the C++ driver in a compiled library creates; `create` are arguments of the driver's constructor."""
+    """Model that the C++ driver in a compiled library creates; `create` are arguments of its function ``create``."""
 
     #: Prefix of the driver's function names, and types of the arguments of ``run`` that follow the model's handle.
     prefix: ClassVar[str]

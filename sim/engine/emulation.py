@@ -19,14 +19,14 @@ from ...isa.operands import MatrixOperands
 
 __all__ = ["run", "taken", "widen_fp8"]
 
-#: Function that computes D of one supported instruction from its operands.
+#: Function that computes D of an instruction that the datapath supports.
 Multiply = Callable[[Instruction, MatrixOperands], NDArray]
 
 _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}
 
 
 def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    """Compute D of an emulated fp8 or 4-bit integer ``mma``; `multiply` executes one supported instruction.
+    """Compute D of an emulated fp8 or 4-bit integer ``mma``; `multiply` computes a supported instruction.
 
     Raise a `BackendError` if there is no emulation of the instruction.
     """

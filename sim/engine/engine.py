@@ -75,7 +75,7 @@ class Engine:
 
         `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
         """
-        with self._lock:  # a model has state, and ctypes lets other threads run during the call
+        with self._lock:  # a model has state, and ctypes releases the GIL during the call
             results = self._model.run(steps, previous)
         if self._observer:
             self._observer(steps.whole(previous).reshape(-1, self._words.total), results.ravel())
@@ -163,7 +163,7 @@ class HardwareBackend:
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions in order of K.
 
-        Raise a `BackendError` if the simulator, a compiler or a format is missing.
+        Raise a `BackendError` if the simulator or a compiler is missing, or the datapath lacks a format.
         """
         unit = engine_for(arch, self.simulator)
         return multiply_with(unit.multiply, unit.config, instruction, arch, operands)

@@ -19,15 +19,14 @@ __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 #: Minimum number of steps with one control word for which a specialised library is built, unless it is already cached.
 WORTH = 1 << 23
 
-#: Source texts of the code generators at import time, as part of the cache key; see
-#: :mod:`~sptc.sim.engine.fingerprint`.
+#: Source texts of the code generators at import time, as part of the cache key of :mod:`~sptc.sim.engine.fingerprint`.
 _WRITTEN = b"".join(
     Path(__file__).with_name(name).read_bytes() for name in ("pipelines.py", "simd.py", "specialised.py")
 )
 
 
 def recipe() -> str:
-    """Return a hash of the code generators and their version, as part of the cache key of a specialised library."""
+    """Return the part of a specialised library's cache key for the code generators: their hash, and Yosys' version."""
     return hashlib.sha256(_WRITTEN).hexdigest() + yosys_version()
 
 
@@ -45,8 +44,8 @@ class Libraries:
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or
-    ``row``, and `name` the name of its module. `clocked` is the C++ that drives Verilator's model. `computed` is the
-    C++ that calls ``compute`` of ``drivers/computed.h``. Both are results of :func:`~sptc.sim.engine.driver.driver`.
+    ``row``, and `name` the name of its module. `clocked` is the C++ driver of Verilator's model, `computed`
+    the C++ driver of the generated function; both are results of :func:`~sptc.sim.engine.driver.driver`.
     """
 
     def __init__(self, config: CoreConfig, top: str, name: str, clocked: Sources, computed: Sources) -> None:
@@ -88,7 +87,7 @@ class Libraries:
         from ...rtl.emit import emit
         from .specialised import specialised
 
-        kind = "" if control is None else " for one kind of instruction"
+        kind = "" if control is None else " for one control word"
         building = f"building the {self._config.name} {self._top}{kind}"
         progress(f"{building}: elaborating")
         if control is None:

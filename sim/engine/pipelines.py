@@ -83,7 +83,7 @@ def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
 
 
 def _bits(cell: Mapping[str, Any], direction: str) -> set[int]:
-    """Return the nets that are connected to a cell, without constants."""
+    """Return the nets that are connected to the inputs or outputs of a cell, without constants."""
     return {
         bit
         for port, bits in cell["connections"].items()

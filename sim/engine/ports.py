@@ -83,7 +83,7 @@ def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         names = clocked_ports(make())
-        gc.collect()  # the component is in a reference cycle: free it while its warning is ignored
+        gc.collect()  # free the component here, where Amaranth's warning that it is unused is ignored
     return names
 
 

@@ -35,8 +35,8 @@ class Field(NamedTuple):
 class RowInterface:
     """Layouts, codes and operand orders with which software packs the steps of a row and unpacks the results."""
 
-    #: Bit fields of the layouts :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
-    #: :func:`~sptc.rtl.step.control_layout`.
+    #: Bit fields of the layouts :func:`~sptc.rtl.step.row_step_layout` (`step`),
+    #: :func:`~sptc.rtl.step.row_result_layout` (`result`) and :func:`~sptc.rtl.step.control_layout` (`control`).
     step: dict[str, Field]
     result: dict[str, Field]
     control: dict[str, Field]

@@ -19,7 +19,7 @@ PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n
 OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
 _LIMB = 32
 _HEADER = """\
-// Generated: a function of as many steps as a vector has lanes.
+// Generated: a function that computes one step in each lane of a vector.
 #pragma GCC system_header
 #include "vectors.h"
 
@@ -256,7 +256,7 @@ class _Writer:
         return f"bit({any_of('A')})"
 
     def _shifted(self, cell: Any, left: bool, width: int, signed: bool) -> list[str]:
-        """Return the limbs of a word after a variable shift: the last stage shifts by less than one limb."""
+        """Return the limbs of a word after a variable shift: first by whole limbs, then by less than one limb."""
         amount = cell["connections"]["B"]
         inner = max(width, len(cell["connections"]["A"]))
         limbs = self.operand(cell, "A", inner, signed)

@@ -47,8 +47,8 @@ class StepWords:
 class Steps:
     """Input words of one step for each output of a batch of tiles.
 
-    The words of an output are the words of its row OR those of its column, with the result of its previous step as
-    accumulator.
+    The words of an output are the bitwise OR of the words of its row and those of its column. The accumulator is the
+    result of its previous step.
     """
 
     row: NDArray[np.uint32]  #: A, metadata, scales of A and control, shape (tiles, m, words); other bits are zero
@@ -57,19 +57,19 @@ class Steps:
 
     @classmethod
     def of_words(cls, steps: NDArray[np.uint32], words: StepWords) -> "Steps":
-        """Return steps whose input words are given, shape (steps, words), as the rows of one column."""
+        """Return steps with given input words, shape (steps, words), as one tile of one column, with a row per step."""
         return cls(np.ascontiguousarray(steps)[None], np.zeros((1, 1, words.total), np.uint32), words)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Number of tiles, of rows and of columns."""
+        """Number of tiles, and of rows and columns of each tile."""
         return (*self.row.shape[:2], self.column.shape[1])
 
     def whole(self, previous: NDArray | None = None) -> NDArray[np.uint32]:
         """Return all input words of each output, shape (tiles, m, n, words).
 
-        `previous` holds the result words of the previous steps, shape (tiles, m, n); without them, accumulators are
-        zero, or those in the words.
+        `previous` holds the result words of the previous steps, shape (tiles, m, n). By default, the accumulators are
+        those in the words, or zero.
         """
         steps = self.row[:, :, None] | self.column[:, None]
         if previous is not None:
@@ -89,7 +89,7 @@ def step_words(config: CoreConfig) -> StepWords:
         if name != "overflow"
     }
     overflow = layout["overflow"].offset - fields["control"].start * _WORD
-    assert overflow < _WORD, "the overflow bit is in the first control word"
+    assert overflow < _WORD, "the overflow bit must be in the first word of the control field"
     total = max(-(-(field.offset + field.width) // _WORD) for field in layout.values())
     result_overflow = row_interface(config).result["overflow"].offset
     return StepWords(**fields, overflow_bit=overflow, total=total, result_overflow=result_overflow)

@@ -27,7 +27,7 @@ _SELECTORS = 2
 #: Operands that every instruction reads from tensor memory: name of the command field without ``_column``, and name in
 #: `operands`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
-#: Smallest value of a shared-memory descriptor; all tensor-memory addresses are smaller, which tells the two apart.
+#: Smallest value of a shared-memory descriptor. A smaller value of operand `a` is an address in tensor memory.
 _SMALLEST_DESCRIPTOR = 1 << 46
 
 
@@ -35,7 +35,9 @@ _SMALLEST_DESCRIPTOR = 1 << 46
 class CtaCommand:
     """Command for the tensor cores of a CTA: a multiplication or a commit."""
 
-    fields: dict[str, Any]  #: Fields of the command's payload, :func:`~sptc.rtl.tcgen05.tcgen05_layout`, except `odd`
+    #: Fields of the command's payload, :func:`~sptc.rtl.tcgen05.tcgen05_layout`, except `odd`, in which the payloads of
+    #: the two CTAs of a pair differ.
+    fields: dict[str, Any]
     n: int = 0  #: Number of columns of D of a multiplication; 0 for a commit
 
 

@@ -115,7 +115,10 @@ def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldO
 
 
 def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
-    """Return the fields of a multiplication, :func:`~sptc.rtl.tensor_cores.multiplication_layout`, except operands."""
+    """Return the fields of a multiplication, without registers and descriptors.
+
+    The fields are those of :func:`~sptc.rtl.tensor_cores.multiplication_layout`.
+    """
     return {
         "control": control_layout().from_bits(control_word(config, instruction, last=True)),
         "a_shared": not immediates.a_in_registers,

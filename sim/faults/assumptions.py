@@ -22,7 +22,7 @@ __all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_contro
 
 
 class AssumedComponents(Harness):
-    """Combinational components under the assumption that their inputs are supported element codes and result types."""
+    """Combinational components under the assumption that their input element codes and result types are supported."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})

@@ -35,8 +35,8 @@ __all__ = ["Pipeline", "Verdict", "settled"]
 
 #: Name of the input that activates the fault, and name of the module that contains the cone of the fault.
 _FAULTY, _CONE = "is_faulty", "cone"
-#: Yosys commands that also flatten the dot-product units, which contain no faults: not all inputs of a unit affect its
-#: result.
+#: Yosys commands that also flatten the dot-product units, which contain no faults. The proof then allows differences
+#: at inputs of a unit that do not affect its result.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
 #: Yosys commands that replace the dot-product units by ports: the miter compares their inputs and assumes that equal
 #: inputs give equal outputs.
@@ -103,8 +103,8 @@ _ABSTRACTION = _Search(
 )
 #: ABC's messages for a proved claim; the last message is printed if the claim is trivial.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: Text in the Yosys command of a fault at a register's enable input, which disappears when registers are replaced by
-#: wires.
+#: Text in the Yosys command of a fault at the enable input of a register. Such a fault disappears when registers are
+#: replaced by wires.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
@@ -115,9 +115,10 @@ def settled(
 ) -> Verdict:
     """Decide whether a fault can change any output, for all inputs that the design's assumptions allow.
 
-    A pipeline is tried case by case first; it is used only if its registers add latency only. Otherwise cones are tried
-    from the shortest to the complete one, starting from cleared registers. For the units of an array it is enough that
-    their inputs are equal. If they are not, the units are flattened as well, since some of their inputs may not matter.
+    If the registers of the design only add latency, `pipeline` is proved case by case. Otherwise, or if this proof is
+    undecided, cones are tried from the shortest to the complete one, starting from cleared registers. For the units of
+    an array it is enough that their inputs are equal. If they are not, the units are flattened as well, since some of
+    their inputs may not matter.
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
     `timeout` is the limit of each search in seconds. `box` is a black-box module: its inputs are compared, and its
     outputs are free.

@@ -96,7 +96,8 @@ def mutated(
     # List all faults and draw from the list: Yosys 0.70 may not terminate if fewer faults are requested than exist.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
-    # Stop if the path of a renamed submodule selects no cells. A component without any cells is reported later.
+    # Yosys stops if a path selects no cells, for example of a renamed submodule. :func:`_areas` reports a component
+    # without any cells.
     several = (paths for name, paths in components.items() if paths != REST and (name == UNTOUCHED or len(paths) > 1))
     paths = [path for paths in several for path in paths]
     exist = [f"select -assert-any {_cells_of(path, top)}\n" for path in paths]
@@ -135,7 +136,7 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 def _cells_of(path: str, top: str) -> str:
     """Return the Yosys selection of a submodule's cells: by cell name, and for registers by the driven wire."""
-    # Amaranth appends a number to a module's name if a port has the same name.
+    # Amaranth appends ``$`` and a number to the name of a module if a port has the same name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"
 

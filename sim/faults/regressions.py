@@ -70,7 +70,6 @@ class _Components:
         benches = component_benches(settings.config)
         harness = AssumedComponents(settings.config, benches)
         text = to_rtlil(harness, TOP, ports=[port.value for port in harness.ports])
-        # Amaranth appends a number to a module's name if a port has the same name.
         self.netlist = mutated(text, TOP, {name: (name,) for name in benches}, faults, seed, folder)
         self._vectors, self._answers = {}, {}
         for name, bench in benches.items():

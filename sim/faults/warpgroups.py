@@ -61,7 +61,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
         self._model = GroupModel(load_library(folder / LIBRARY))
-        self._buffers: list[object] = []  # data to which C structures point
+        self._buffers: list[object] = []  # keeps the data alive to which C structures point
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()
         for command, described in zip(issued, self._commands, strict=True):
@@ -127,7 +127,7 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random ``mma`` events per cycle: offers to a tensor core, with or without room, and acceptance of results.
+    """Return random ``mma`` events per cycle: acceptance of results, and offers to a tensor core, even without room.
 
     An ``mma`` that waits behind a stalled result keeps its array busy, so no ``mma`` is offered for two thirds of the
     time.
@@ -146,7 +146,7 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return distinct test values for the register-file cycles of ``mma``, longer than the tensor core needs."""
+    """Return test values for the register-file cycles of ``mma``: distinct, and more than a tensor core needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 

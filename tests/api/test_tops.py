@@ -164,26 +164,26 @@ def test_which_top_executes_what() -> None:
     assert all(tops_of(i, "sm_90") == ("warpgroup",) for i in every_instruction("wgmma"))
 
 
-ON_A_ROW = r"no top-level module does, but back end 'rtl' does, on a row of dot-product units$"
+ON_A_ROW = r"use back end 'rtl', a row of dot-product units: no top-level module executes it$"
 
 
 def test_what_a_top_does_not_execute(rng: Random) -> None:
     for text, arch, name, message in (
-        (SPARSE, "sm_80", "warpgroup", r"^back end 'warpgroup' does not execute mma.* of sm_80; back end 'warp' does$"),
-        (SPARSE, "sm_90", "tcgen05", r"^back end 'tcgen05' does not execute mma.* of sm_90; back end 'warp' does$"),
+        (SPARSE, "sm_80", "warpgroup", r"^back end 'warpgroup' does not execute mma.* of sm_80; use back end 'warp'$"),
+        (SPARSE, "sm_90", "tcgen05", r"^back end 'tcgen05' does not execute mma.* of sm_90; use back end 'warp'$"),
         (FP8, "sm_90", "warp", ON_A_ROW),
         (SHORT, "sm_90", "warpgroup", ON_A_ROW),
-        (WGMMA, "sm_90", "warp", r"^back end 'warp' does not execute wgmma.*; back end 'warpgroup' does$"),
+        (WGMMA, "sm_90", "warp", r"^back end 'warp' does not execute wgmma.*; use back end 'warpgroup'$"),
     ):
         with pytest.raises(sptc.BackendError, match=message):
             file_of(parse(text), arch, 1, rng).run(name)
     for text, expected, options, message in (
         (F16, {"d": "f32"}, {"scale_input_d": 1},
-         r"\(.*\) with scale_input_d with these operand locations; no top-level module does"),
+         r"\(.*\) with scale_input_d with these operand locations; use back end 'rtl'"),
         (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with these operand"),
         (F16, {"m": 64}, {}, ON_A_ROW),
         (f"{WS}.kind::f16", {"n": 64}, {}, ON_A_ROW),
-        (F16, {}, {"backend": "warp"}, r"^back end 'warp' does not execute tcgen05.*; back end 'tcgen05' does$"),
+        (F16, {}, {"backend": "warp"}, r"^back end 'warp' does not execute tcgen05.*; use back end 'tcgen05'$"),
     ):  # fmt: skip
         made = case(text, rng, **expected)
         with pytest.raises(sptc.BackendError, match=message):

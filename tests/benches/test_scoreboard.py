@@ -71,7 +71,7 @@ def test_a_broken_rule(message: str, cycles: list[Cycle]) -> None:
 def test_the_message_shows_the_word() -> None:
     item = Item("f16", 0, 0x12345678_00000000, 0)
     scoreboard = Scoreboard(5)
-    with pytest.raises(ViolationError, match=r"^f16: 1 bits .* first is bit 35; .* are 0x12345670, not 0x12345678$"):
+    with pytest.raises(ViolationError, match=r"^f16: 1 bits .* first is bit 35; .* is 0x12345670, not 0x12345678$"):
         scoreboard.observe(Cycle(False, True, True, True, True, 0x12345670_00000000), item)
 
 

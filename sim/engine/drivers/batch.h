@@ -4,12 +4,12 @@
 
 #include "configuration.h"
 
-// The words of a step are the words of the output's row OR the words of its column, with the accumulator from the
-// previous step of the output.
+// The words of a step are the bitwise OR of the words of the output's row and those of its column. The accumulator is
+// the result of the previous step of the output.
 struct Batch {
     size_t tiles, rows, columns;
-    const uint32_t *row_words;     // [tiles][rows][step_words]
-    const uint32_t *column_words;  // [tiles][columns][step_words]
+    const uint32_t *row_words;     // input words of each row, [tiles][rows][step_words]
+    const uint32_t *column_words;  // input words of each column, [tiles][columns][step_words]
     const uint64_t *previous;      // result words of the previous steps, [tiles][rows][columns], or null
     size_t threads;                // number of threads that may compute outputs at the same time
 

@@ -1,5 +1,5 @@
-// Driver of a row that has no registers and a constant control word. It has the functions of `row.cpp`, and computes
-// many outputs at once.
+// Driver of a row without registers and with a constant control word. It exports the same functions as `row.cpp`, but
+// computes many outputs at once.
 #include "batch.h"
 #include "computed.h"
 
@@ -10,14 +10,14 @@
 
 namespace {
 
-// Lines of a tile, which are its rows or its columns: their words, number, and distance between their results.
+// The rows or the columns of a tile: their input words, their number, and the distance between their results.
 struct Lines {
     const uint32_t *words;
     size_t count, distance;
 };
 
-// Compute the outputs of up to `lanes` lines of one kind, from line `first` on, each with all lines of the other kind.
-// The lines of the first kind are in the lanes. `previous` and `results` begin at the first output of the tile.
+// Compute the outputs of up to `lanes` rows with all columns, or of up to `lanes` columns with all rows. Each lane has
+// one of the lines `in_lanes`, from line `first` on. `previous` and `results` begin at the first output of the tile.
 void compute_lines(const Lines &in_lanes, size_t first, const Lines &others, const uint64_t *previous,
                    uint64_t *results) {
     const size_t count = in_lanes.count - first < lanes ? in_lanes.count - first : lanes;
@@ -66,7 +66,7 @@ extern "C" void row_run(void *, const Batch *batch, size_t, const uint8_t *, uin
     std::vector<std::thread> others;
     try {
         while (others.size() + 1 < batch->threads) others.emplace_back(serve);
-    } catch (const std::system_error &) {  // No thread can be created: this thread computes everything.
+    } catch (const std::system_error &) {  // If no thread can be created, this thread computes everything.
     }
     serve();
     for (std::thread &other : others) other.join();

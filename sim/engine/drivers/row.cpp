@@ -28,7 +28,7 @@ void compose(const Batch &batch, size_t output, Words &step) {
         words[c_word] = uint32_t(batch.previous[output]);
         words[control_word] |= overflow_of(batch.previous[output]);
     }
-    static_assert(sizeof step == sizeof words, "a step has whole words");
+    static_assert(sizeof step == sizeof words, "a step must have whole 32-bit words");
     std::memcpy(&step, words, sizeof words);
 }
 

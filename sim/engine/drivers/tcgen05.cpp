@@ -14,7 +14,7 @@ constexpr uint32_t memory_units = 1u << 14;
 struct Command {
     const uint32_t *payload[2];                // command payload for each CTA
     uint32_t *flags[2];                        // flags of undefined nibbles for each panel, in the order of writing
-    int32_t panels, written[2], undefined[2];  // panels of D (0 for a commit), panels written, flags of placement
+    int32_t panels, written[2], undefined[2];  // number of panels of D (0: commit), number written, placement flags
     int64_t taken[2], done[2];
 };
 
@@ -47,7 +47,7 @@ struct Cta : Driven {
     int which = 0;
     int64_t next = 0, writing = 0, issued = 0, finished = 0;
     bool offers = false;
-    std::deque<int64_t> marks;  // for each pending commit: multiplications to be written before it arrives
+    std::deque<int64_t> marks;  // for each pending commit: number of multiplications to finish before it arrives
     // Addresses and data of the reads in the previous cycle. The data exclude the writes of that cycle.
     uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_operands = false, reads_accumulators = false;

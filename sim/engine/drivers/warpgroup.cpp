@@ -50,8 +50,8 @@ struct Work {
     int64_t count, pattern_cycles;
     int64_t cycles;                         // maximum number of cycles of the run
     int64_t patience;                       // maximum number of cycles without a transfer
-    int64_t longest_wait, longest_silence;  // limits in cycles: of warpgroup handshakes, and of waits for mma results
-    int64_t ends_with_commands;             // whether the run ends with the commands, before the remaining mma end
+    int64_t longest_wait, longest_silence;  // longest waits in cycles: of warpgroup streams, and for mma results
+    int64_t ends_with_commands;             // whether the run ends after the commands, even if mma remain
 
     // Return the index of the first multiplication at or after `place`; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
@@ -90,9 +90,9 @@ class Run {
     // Expected results of commands, and of the mma instructions of each array.
     Results<sizeof Ports::o_payload> results;
     Results<warp_words * 4> of_mma[warps];
-    std::deque<int64_t> marks;  // for each pending group: multiplications to be finished before it is complete
+    std::deque<int64_t> marks;  // for each pending group: number of multiplications to finish before it completes
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // per array: cycles since the last mma start; cycles from start to room
+    int64_t since[warps], interval[warps];  // per array: cycles since its last mma started; cycles until it has room
     Waiting closed, starved;
 
     void forget();
@@ -216,7 +216,7 @@ const char *Run::check() {
         return "accepts no accumulators for too long";
     if (starved.exceeds(work.longest_wait, offers && !ports.i_ready && is_idle()))
         return "accepts no command for too long";
-    if (ports.pending < marks.size()) return "counts too few pending groups";
+    if (ports.pending < marks.size()) return "counts too few pending commit groups";
     if (const char *broken = check_arrays()) return broken;
     if (since_alone >= 0) {
         // If a second multiplication is in flight, the delay is not exact, because B of the second multiplication may
@@ -231,7 +231,7 @@ const char *Run::check() {
 
 const char *Run::check_arrays() {
     if (offered >= 0 && ports.mma_ready != (ports.mma_room >> offered & 1))
-        return "accepts an mma instruction without room, or refuses one with room";
+        return "accepts an mma instruction while full, or refuses one while it has room";
     for (int core = 0; core < warps; ++core) {
         const void *result = &(*ports.mma_result_payload[core])[0];
         const bool valid = *ports.mma_result_valid[core], ready = *ports.mma_result_ready[core];
@@ -245,7 +245,7 @@ const char *Run::check_arrays() {
         if (interval[core] < 0) continue;
         const bool has_room = ports.mma_room >> core & 1, is_array_idle = is_idle() && !of_mma[core].are_due();
         if (since[core]++ < interval[core] ? has_room : is_array_idle && !has_room)
-            return "has room in an array too early or too late";
+            return "signals too early or too late that an array has room";
     }
     return nullptr;
 }
