@@ -1,1 +1,1 @@
-"""cocotb benches of arithmetic components, rows of dot-product units, tensor cores, warps, warpgroups and CTAs."""
+"""cocotb benches of arithmetic components, rows (metadata decoder and unit), cores, warps, warpgroups and CTAs."""

@@ -34,7 +34,7 @@ def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
 
 
 def row_package(config: CoreConfig, arch: str) -> str:
-    """Return the SystemVerilog package `datapath` for the bench of a row of dot-product units."""
+    """Return the SystemVerilog package `datapath` for the bench of a dot-product unit with metadata decoder."""
     orders = [
         [-1 if byte is None else byte for byte in byte_order(config, wide=wide, sparse=sparse)]
         for wide in (False, True)

@@ -1,4 +1,4 @@
-"""cocotb tests of a row of dot-product units: one independent step per cycle, with the pipeline enabled or stalled."""
+"""cocotb tests of a row: one independent step per cycle, with the pipeline enabled or stalled."""
 
 from collections import deque
 from itertools import islice

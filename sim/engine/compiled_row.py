@@ -52,7 +52,7 @@ def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) 
 
 
 class RowModel(CompiledModel):
-    """Model of one row of dot-product units, in a library built from ``drivers/row.cpp`` or ``computed_row.cpp``.
+    """Model of one row, in a library built from ``drivers/row.cpp`` or ``computed_row.cpp``.
 
     The result of the step that enters in cycle t is recorded in cycle t + `latency`.
     """

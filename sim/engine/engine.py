@@ -1,4 +1,4 @@
-"""RTL back end: runs instructions on a row of dot-product units, compiled by Verilator or in Amaranth's simulator."""
+"""RTL back end: runs instructions on a row of an array, compiled by Verilator or in Amaranth's simulator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _BLOCK_OUTPUTS = 1 << 16
 
 
 class Model(Protocol):
-    """Model of a row of dot-product units, which computes batches of steps."""
+    """Model of a dot-product unit with metadata decoder, which computes batches of steps."""
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
         """Compute one step for each output, in order; return the result words, shape (tiles, m, n).
@@ -45,7 +45,7 @@ class Execution:
     #: Undefined-nibble flags from the hardware: whether the metadata rule leaves a chunk's nibble undefined; shape
     #: (tiles, m, chunks).
     illegal: NDArray[np.bool_]
-    steps: int  #: Total number of steps that the row of dot-product units computed
+    steps: int  #: Total number of steps that the dot-product unit with metadata decoder computed
 
 
 class Engine:

@@ -1,4 +1,4 @@
-"""Interface of a row of dot-product units for software: bit positions of fields, control word codes, operand orders.
+"""Interface of a row for software: bit positions of fields, control word codes, operand orders.
 
 The RTL in Amaranth defines this interface, but importing Amaranth takes most of the start-up time. So the interface is
 cached, and a process that only runs a compiled row does not import Amaranth.

@@ -37,7 +37,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
     """Return the error that a back end does not execute an instruction; its message names a back end that does."""
     tops = tops_of(instruction, arch)
-    on_a_row = "use back end 'rtl', a row of dot-product units: no top-level module executes it"
+    on_a_row = "use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
     other = f"use back end {tops[0]!r}" if tops else on_a_row
     return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
 
@@ -78,7 +78,7 @@ def command_of(operands: TensorMemoryOperands) -> CtaCommand:
         raise BackendError(
             f"back end 'tcgen05' does not execute {operands.opcode} "
             f"({operands.descriptor.instruction.shape_and_types}){options} with these operand locations; "
-            f"use back end 'rtl', a row of dot-product units: no top-level module executes it"
+            f"use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
         )
     return command
 

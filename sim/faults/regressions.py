@@ -107,7 +107,7 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 
 
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
-    """Insert single faults into a row of dot-product units: its decoder, the stages of its unit, and the other cells.
+    """Insert single faults into a row: its metadata decoder, the stages of its unit, and the other cells.
 
     The row is assumed to execute the instructions of `arch`. Other parameters are those of :func:`~.mutants.mutated`.
     """
@@ -118,7 +118,7 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
 
 
 class _Row:
-    """Fault regression of one row of dot-product units; its pipeline is enabled in about two of three cycles."""
+    """Fault regression of one row; its pipeline is enabled in about two of three cycles."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config

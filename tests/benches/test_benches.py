@@ -1,4 +1,4 @@
-"""Benches in cocotb: components, a row of dot-product units, core and warp are compared with the golden model.
+"""Benches in cocotb: components, row, core and warp are compared with the golden model.
 
 These tests run only in the regression. The quick tier of the tests compares the components without cocotb
 (``rtl/test_components.py``).

@@ -1,4 +1,4 @@
-// Steps of a row of dot-product units for a batch of outputs, one step per output.
+// Steps of a dot-product unit with metadata decoder for a batch of outputs, one step per output.
 #ifndef SPTC_BATCH_H
 #define SPTC_BATCH_H
 

@@ -1,4 +1,4 @@
-// Driver of a row of dot-product units: applies steps and records results.
+// Driver of a dot-product unit with metadata decoder: applies steps and records results.
 #include <cstring>
 
 #include "batch.h"
@@ -41,10 +41,10 @@ extern "C" void *row_create() {
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// Run a row of dot-product units for `cycles` cycles. In each enabled cycle, the next step of the batch enters the row;
-// if `enables` is null, every cycle is enabled. In a disabled cycle, the complement of the step is at the input. After
-// the last step, the input keeps its value, except that every disabled cycle inverts it. The result of every cycle is
-// recorded after the clock edge.
+// Run a row for `cycles` cycles. In each enabled cycle, the next step of the batch enters the row; if `enables` is null,
+// every cycle is enabled. In a disabled cycle, the complement of the step is at the input. After the last step, the
+// input keeps its value, except that every disabled cycle inverts it. The result of every cycle is recorded after the
+// clock edge.
 extern "C" void row_run(void *handle, const Batch *batch, size_t cycles, const uint8_t *enables, uint64_t *results) {
     Model &row = static_cast<Driven *>(handle)->model;
     for (size_t cycle = 0, entered = 0; cycle < cycles; ++cycle) {
