@@ -38,7 +38,8 @@ _FINE = 0.98
 #: Maximum numbers of ways of summation to try: with faults of the conversion of results, with outputs stored at wrong
 #: rows and columns, and with a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
-#: Maximum factor by which more ways of summation are tried if scales of A and B may be multiplied in several orders.
+#: If scales can be applied in several ways, `_STORED_WAYS` and `_NEAR_WAYS` are multiplied by the number of these ways,
+#: but at most by this factor.
 _MOST_ORDERS = 3
 #: Tolerance: a conversion to tf32 is tried only if its product's distance from the result is at most this multiple of
 #: the least distance.
@@ -329,7 +330,10 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Explain the result by a fault; None if its change of the way of summation alone gives the same product."""
+        """Return the explanation of the whole result by a fault, or None if it does not convince.
+
+        Also return None if the changed way of summation gives the same product without the other changes of the fault.
+        """
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:

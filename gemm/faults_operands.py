@@ -248,8 +248,9 @@ def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
             yield f"p, or p - {half} in the second half of each {size} rows", every & ~half
             yield f"p, or p + {half} in the first half of each {size} rows", (every | half) % rows
     quads = every & ~15 | (every & 1) << 3 | (every & 14) >> 1
-    yield "p with rows g and g + 8 of a warp interleaved", quads % rows
-    yield "p with rows g and g + 8 of a warp de-interleaved", (every & ~15 | (every & 7) << 1 | every >> 3 & 1) % rows
+    yield "8 * (p % 2) + p % 16 // 2 of the same 16 rows", quads % rows
+    pairs = every & ~15 | (every & 7) << 1 | every >> 3 & 1
+    yield "2 * (p % 8) + p // 8 % 2 of the same 16 rows", pairs % rows
 
 
 def _tables() -> Iterator[tuple[str, NDArray]]:

@@ -208,9 +208,10 @@ def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: B
 def _families(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> list[tuple[Instruction, ...]]:
-    """Return the instructions to try: the instruction that is named, or the sparse and dense instructions of a format.
+    """Return the instructions to try: the named one, or else the sparse ones and the dense ones of a format.
 
-    For integers, whose sums are exact, dense instructions are tried only in place of sparse ones.
+    Integer sums are exact, so sparse and dense instructions give the same result. Dense integer instructions are
+    therefore returned only if there are no sparse ones.
     """
     if instruction or dense:
         return [all_chosen(fmt, instruction, arch, dense, scales, k)]

@@ -138,7 +138,8 @@ class Recipe:
     #: Whether to replace registers by wires. Figures are wrong if a register is in a loop. The option has no effect for
     #: an FPGA.
     combinational: bool = False
-    full_adders: bool = False  #: Whether to map additions to full-adder cells, without measuring a delay
+    #: Whether to map additions to full-adder cells of the library. If so, no delay is measured.
+    full_adders: bool = False
     #: Whether to map each module separately, so that the name of a cell starts with its hierarchy. The option has no
     #: effect for an FPGA.
     by_module: bool = False

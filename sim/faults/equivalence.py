@@ -115,13 +115,15 @@ def settled(
 ) -> Verdict:
     """Decide whether a fault can change any output, for all inputs that the design's assumptions allow.
 
-    If the registers of the design only add latency, `pipeline` is proved case by case. Otherwise, or if this proof is
-    undecided, cones are tried from the shortest to the complete one, starting from cleared registers. For the units of
-    an array it is enough that their inputs are equal. If they are not, the units are flattened as well, since some of
-    their inputs may not matter.
+    If `pipeline` is given and the registers of the design only add latency, the designs with and without the fault are
+    compared without registers, once for each case of `pipeline`. Otherwise, or if this leaves the fault undecided, the
+    cone of the fault is compared from cleared registers: first only the logic near the fault, finally the whole cone.
+    The dot-product units of an array are first left out: the proof must show that their inputs are the same with and
+    without the fault. If it cannot, the units are flattened into the design, since some inputs may not affect a result.
+
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
-    `timeout` is the limit of each search in seconds. `box` is a black-box module: its inputs are compared, and its
-    outputs are free.
+    `timeout` is the limit of each search in seconds. `box` is a module that is left out instead of the units: its
+    inputs are compared, and its outputs have any values, the same with and without the fault.
     """
     text = (folder / FLAT).read_text(encoding="utf-8")
     part = box or unit_of(top)

@@ -106,7 +106,7 @@ def test_recorded_words_are_evidence_for_few_forms() -> None:
         ("tcgen05.mma.cta_group::1.kind::tf32", "spot-checked elsewhere"),
         ("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32.collector::a::fill", "spot-checked elsewhere"),
         ("tcgen05.mma.cta_group::2.kind::tf32", "modelled"),
-        ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # no word was recorded for f16 results
+        ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # no recorded results in f16
         ("tcgen05.mma.cta_group::1.kind::f16 (m64n256k16.f32.bf16.bf16)", "spot-checked elsewhere"),
         ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # NaN words are no evidence
     ):

@@ -62,7 +62,9 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     calls = 0
 
     def fails(candidate: RegisterFile) -> bool:
-        """Return whether two elements of A, one of B and one accumulator are nonzero, and one nibble is unchanged."""
+        """Return whether two given elements of A, one of B and one accumulator are nonzero, and the metadata nibble of
+        row 3, chunk 1 is that of `file`.
+        """
         nonlocal calls
         calls += 1
         a, b, c = codes_of_a(candidate), codes_of_b(candidate), from_registers(candidate.c, accumulator_fragment(i))
@@ -218,6 +220,7 @@ def test_limits_of_the_reasons() -> None:
     assert "the 8 products" in same_steps(short, p, half)
     assert "the 16 products" in same_steps(f16, p, replace(p, step=32))
     assert same_alignment(f16, p, replace(p, alignment_bits=26)) == ""
-    # The largest f32 and the last bit of the smallest f32, or of an f16 product, are 276 bits apart.
+    # The first bit of the largest f32 (2^127) and the last bit of the smallest (2^-149) are 276 bits apart. All bits of
+    # f16 products are between them.
     assert same_alignment(f16, replace(p, alignment_bits=275), replace(p, alignment_bits=300)) == ""
     assert "2^-149" in same_alignment(f16, replace(p, alignment_bits=276), replace(p, alignment_bits=300))
