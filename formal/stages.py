@@ -33,11 +33,10 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a pipeline stage of a dot-product unit."""
+    """Stand-in for a pipeline stage of a dot-product unit. The marked step is the one that the proof follows."""
 
-    #: Whether the stand-in receives the inputs of the marked step, and whether it outputs that step's results.
-    receiving: Value
-    answering: Value
+    receiving: Value  #: Whether the inputs in this cycle are those that the stage would receive for the marked step
+    answering: Value  #: Whether the outputs in this cycle are `answers`; otherwise they have any values
     answers: dict[_Path, Value]  #: Results of the marked step, by output port
 
 

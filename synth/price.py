@@ -34,7 +34,7 @@ Request = tuple[Netlist, Recipe]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Result of the synthesis of a netlist: area or cell amounts, longest path and cells."""
+    """Result of the synthesis of a netlist: its size, its longest path, and its number of cells of each type."""
 
     #: Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
     #: equivalents, or cells of an FPGA.

@@ -349,10 +349,11 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return directed tiles of any instruction as matrices; a hundred tiles use every recipe several times.
+    """Return directed tiles of any instruction as matrices, each tile filled by a recipe drawn at random.
 
-    The first tile also has the dot products of :mod:`sptc.sim.benches.directed` that the instruction can compute: the
-    first in row 0 and column 0, the next in row 1 and column 1, and so on.
+    The module describes the recipes. With a hundred `cases`, each recipe is used about ten times. The first tile also
+    has the dot products of :mod:`sptc.sim.benches.directed` that the instruction can compute: the first in row 0 and
+    column 0, the next in row 1 and column 1, and so on.
     """
     tiles = _drafted(instruction, rng, cases).matrices()
     stored = (one for one in dot_products() if one.fits(instruction))

@@ -236,7 +236,8 @@ def test_tensors(rng: Random) -> None:
 def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Semi-structured tensors as A or B, also loaded from a file. A tensor of cuSPARSELt is expanded to a dense one."""
     torch = pytest.importorskip("torch")
-    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # the real one is slow to import
+    # A stub of `torch._dynamo`: the real module is slow to import.
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
     from torch.sparse import SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS
     from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
 

@@ -87,7 +87,8 @@ class FakeCupy(types.ModuleType):
     """The functions of CuPy that the package uses.
 
     Bits `wrong` of a result are inverted. If `refuses` is not empty, a kernel is rejected with this error. Each
-    instruction of a loop takes `interval` cycles. A second loop makes `turns` rounds during a round of the first.
+    instruction of a loop takes `interval` cycles. If a kernel runs two loops on separate
+    warps, the second completes `turns` iterations during each iteration of the first.
     """
 
     def __init__(self, properties: dict[str, Any] | None = None) -> None:
