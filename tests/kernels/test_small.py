@@ -202,7 +202,7 @@ def test_two_warps_write_the_same_words() -> None:
     (finding,) = map(str, run_kernel(text(body, head=".shared .b32 buffer[32];"), 1, WORDS, [words, words]).findings)
     assert finding == (
         "line 21: st.shared.u32: it overwrites shared memory that warp 0 wrote at line 20, and no barrier orders the "
-        "two; undefined by PTX (address 0x0, thread 32 of CTA (0, 0, 0))"
+        "two accesses; undefined by PTX (address 0x0, thread 32 of CTA (0, 0, 0))"
     )
 
 
