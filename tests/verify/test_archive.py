@@ -81,7 +81,7 @@ DEFECTS: list[Defect] = [
     (NVFP4, "scale_ids", lambda i: i[:3], r"four integers, not int64 of shape \(3,\)"),
     (NVFP4, "scale_ids", lambda i: i + 0.5, "four integers, not float64"),
     (NVFP4, "scale_ids", lambda i: "0 0 0 0", "four integers, not <U7"),
-    (WGMMA, "b_descriptor", lambda d: d + 0.5, "must be one integer or .*float64"),
+    (WGMMA, "b_descriptor", lambda d: d + 0.5, "must be one integer, or .*float64"),
     (WGMMA, "b_descriptor", lambda d: d[:2], r"of 3 cases, not uint64 of shape \(2,\)"),
     (WGMMA, "scale_d", lambda s: 2, "scale_d must be 0 or 1, not int64"),
     (WGMMA, "imm_scale", lambda s: s[:1], r"imm_scale must be two integers, .*\(1,\)"),
