@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from ..isa.formats import FORMATS
 from ..operands.registers import CONTAINERS
 from ..tensors.element_types import named_dtype
@@ -204,5 +204,5 @@ def result_dtype(result: str) -> np.dtype:
     Raise a `FileError` if the type needs ``ml_dtypes``, and this package is not installed.
     """
     if not isinstance(result, str) or result not in RESULTS:
-        raise OperandError(f"the result must be one of {', '.join(RESULTS)}, not {result!r}")
+        raise OperandError(f"the result must be one of {', '.join(RESULTS)}, not {shown(result)}")
     return named_dtype(RESULTS[result])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InstructionError, OperandError
+from ..errors import InstructionError, OperandError, shown
 from ..golden.select import kept_rows
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
@@ -151,7 +151,7 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
     if array.ndim != 2 or not array.size:
         raise OperandError(f"{name} must be a matrix with at least one element, not of shape {array.shape}")
     if nan not in NAN_POLICIES:
-        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
+        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {shown(nan)}")
 
 
 def converted(value: Any, fmt: Format, conversion: str) -> Any:

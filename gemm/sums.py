@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.backends import Backend
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from ..golden.accumulator import decode_accumulator
 from ..isa.formats import FORMATS
 from ..isa.operands import MatrixOperands
@@ -218,13 +218,14 @@ def check_result(way: Way) -> None:
     integer = way.parsed.d.is_integer
     accepted = [name for name in RESULTS if name == "s8" or FORMATS[name].is_integer <= integer]
     if way.result not in accepted:
-        raise OperandError(f"the result of {way.instruction} must be {' or '.join(accepted)}, not {way.result!r}")
+        raise OperandError(f"the result of {way.instruction} must be {' or '.join(accepted)}, not {shown(way.result)}")
     for name in ("convert_a", "convert_b"):
         if getattr(way, name) and way.parsed.a.name != "tf32":
             raise OperandError(f"{name} is for factors in tf32, not those of {way.instruction}")
     for name in ("workspace", "running"):
         if getattr(way, name) not in ("", "f32", "f16", "bf16") or (integer and getattr(way, name)):
-            raise OperandError(f"{name} must be f32, f16 or bf16, and only for float sums, not {getattr(way, name)!r}")
+            value = shown(getattr(way, name))
+            raise OperandError(f"{name} must be f32, f16 or bf16, and only for float sums, not {value}")
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:

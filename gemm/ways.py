@@ -336,7 +336,7 @@ def instruction_named(text: str, arch: str) -> Instruction:
     """
     if isinstance(text, str) and text.startswith("tcgen05.") and "(" not in text:
         raise InstructionError(
-            f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
+            f"{shown(text)} is no tcgen05.mma with shape and types in brackets, such as "
             "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
         )
     subject = resolve(text, arch, product=True)

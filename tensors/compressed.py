@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error, OperandError
+from ..errors import Error, OperandError, shown
 from ..isa.metadata import RULES, UNITS_PER_CHUNK, Granularity
 from .blocks import place, row_blocks
 
@@ -210,4 +210,4 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
 
 def _check_rule(rule: str) -> None:
     if rule not in RULES:
-        raise OperandError(f"the rule must be one of {', '.join(RULES)}, not {rule!r}")
+        raise OperandError(f"the rule must be one of {', '.join(RULES)}, not {shown(rule)}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FileError
+from ..errors import FileError, shown
 from ..infra.installation import install_line
 
 __all__ = ["named_dtype", "needed"]
@@ -25,7 +25,7 @@ def named_dtype(name: str) -> np.dtype:
     try:
         return np.dtype(getattr(needed("ml_dtypes"), name))
     except (AttributeError, TypeError):
-        raise FileError(f"{name!r} is not an element type of numpy or ml_dtypes") from None
+        raise FileError(f"{shown(name)} is not an element type of numpy or ml_dtypes") from None
 
 
 def needed(name: str, extra: str = "tensors") -> Any:

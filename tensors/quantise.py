@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from ..isa.formats import FORMATS, Format
 from ..operands.registers import CONTAINERS
 from .blocks import Progress, check_matrix, in_float64, place, row_blocks
@@ -169,17 +169,17 @@ def quantise(
 def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[Format, Recipe]:
     if isinstance(fmt, str):
         if fmt not in FORMATS:
-            raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
+            raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {shown(fmt)}")
         fmt = FORMATS[fmt]
     if recipe not in RECIPES:
-        raise OperandError(f"the recipe must be one of {', '.join(RECIPES)}, not {recipe!r}")
+        raise OperandError(f"the recipe must be one of {', '.join(RECIPES)}, not {shown(recipe)}")
     chosen = RECIPES[recipe]
     if chosen.elements and fmt.name not in chosen.elements:
         raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
     if chosen.scale and not saturate:
         raise OperandError(f"the recipe {recipe} always saturates; saturation cannot be turned off")
     if nan not in NAN_POLICIES:
-        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
+        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {shown(nan)}")
     return fmt, chosen
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from ..golden.select import kept_rows
 from ..isa.metadata import GRANULARITIES, Granularity, nibble
 from .blocks import Progress, check_matrix, in_float64, place, row_blocks
@@ -194,7 +194,7 @@ def sparsify(
     """
     granularity = _granularity(granularity)
     if producer not in PRODUCERS:
-        raise OperandError(f"the producer must be one of {', '.join(PRODUCERS)}, not {producer!r}")
+        raise OperandError(f"the producer must be one of {', '.join(PRODUCERS)}, not {shown(producer)}")
     _check_shape(matrix, granularity)
     units, kept, _ = structure(granularity)
     table, (rows, columns) = _nibbles_of(producer, units), matrix.shape
@@ -221,7 +221,7 @@ def _granularity(granularity: Granularity | str) -> Granularity:
     if isinstance(granularity, Granularity):
         return granularity
     if granularity not in GRANULARITIES:
-        raise OperandError(f"the granularity must be one of {', '.join(GRANULARITIES)}, not {granularity!r}")
+        raise OperandError(f"the granularity must be one of {', '.join(GRANULARITIES)}, not {shown(granularity)}")
     return GRANULARITIES[granularity]
 
 

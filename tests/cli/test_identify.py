@@ -201,7 +201,7 @@ def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
     given = ["--a", "a.npy", "--b", "b.npy", "--backend", "golden", "--jobs", 1, "--output", "again.npy", *options]
     report = gemm.json(*given, "--way", "way.json")
     np.testing.assert_array_equal(np.load("again.npy"), y)
-    assert report["errors"]["arithmetic"]["largest"] == report["errors"]["whole"]["largest"] < 0.02
+    assert report["errors"]["arithmetic"]["largest"] == report["errors"]["whole"]["largest"] < 0.05
     Path("again.npy").unlink()
     named = [f"--{name.replace('_', '-')}={word}" for name, word in way.items()]
     gemm.json(*given, "--format", "e4m3", *named)
