@@ -79,7 +79,7 @@ def _(components: Any, change: Change) -> None:
 @instead("sim.items.noise", "sim.benches.items", "_filled")
 def _(items: Any, right: Any, registers: Any, rng: Any) -> list[list[int]]:
     """Registers that an instruction does not read hold zeros instead of random bits."""
-    held = items.np.zeros((items._LANES, items._REGISTERS), items.np.uint32)
+    held = items.np.zeros((items.LANES, items.REGISTERS), items.np.uint32)
     held[:, : registers.shape[2]] = registers[0]
     return list(held.tolist())
 
