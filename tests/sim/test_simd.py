@@ -21,11 +21,11 @@ from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_row import CompiledRow
 from sptc.sim.engine.driver import driver
 from sptc.sim.engine.libraries import can_be_specialised
-from sptc.sim.engine.ports import port_dtype
+from sptc.sim.engine.ports import port_dtype, ports_of
 from sptc.sim.engine.simd import LANES, OPTIMISATION, PREPARED, vectorised
 from sptc.sim.engine.specialised import control_place
 from sptc.sim.engine.steps import Steps, control_word, step_words
-from sptc.tests.sim.compiled_component import CompiledComponent
+from sptc.tests.sim.test_compiled_component import compiled
 
 pytestmark = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 Random = np.random.Generator
@@ -138,10 +138,10 @@ def test_every_operation(rng: Random, tmp_path: Path) -> None:
     sources = {**headers, "function.h": vectorised(netlist(one, tmp_path), "step", "result"), "run.cpp": _RUN}
     compile_shared(sources, tmp_path / "lanes.so", OPTIMISATION, "it")
     given = steps(rng, COUNT)
-    reference = CompiledComponent(other, tmp_path / "verilated.so")
-    vectors = np.zeros(COUNT, port_dtype(reference.inputs))
+    ports = {port.name: port for port in ports_of(other)}
+    vectors = np.zeros(COUNT, port_dtype([ports["step"]]))
     vectors["step"] = given
-    expected = reference.run(vectors)["result"]
+    expected = compiled(other, tmp_path / "verilated.so").run(vectors, port_dtype([ports["result"]]))["result"]
     result = computed(tmp_path / "lanes.so", given, expected.shape[1])
     assert expected.any(axis=1).all()
     np.testing.assert_array_equal(result, expected)
