@@ -17,7 +17,7 @@ from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # n
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import MatrixOperands  # noqa: E402
 from sptc.operands.registers import from_registers, unpack_nibbles  # noqa: E402
-from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: E402
+from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 S8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
@@ -43,11 +43,6 @@ SMALL = Size(tiles=16, m=16, n=8, k=128, many=64)
 def kept(instruction: Instruction) -> int:
     """Return the number of kept products of one instruction."""
     return instruction.m * instruction.n * instruction.stored_k
-
-
-def call(instruction: Instruction, operands: Operands) -> np.ndarray:
-    """Compute the tiles of an instruction with ``sptc.mma``."""
-    return sptc.mma(str(instruction), operands.a, operands.b, operands.c, operands.e, operands.sparsity_selector)
 
 
 def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -81,9 +76,9 @@ def million_tiles_gib(small: bool) -> float:
 
 def compute_million(size: Size) -> None:
     """Compute a million tiles from broadcast operands, and print the peak memory of this process in GiB."""
-    operands = random_operands(parse(F16), "narrow", size.tiles, np.random.default_rng(0))
-    b = np.broadcast_to(operands.b, (size.many // size.tiles, *operands.b.shape))
-    d = sptc.mma(F16, operands.a, b, operands.c, operands.e)
+    tiles = random_operands(parse(F16), "narrow", size.tiles, np.random.default_rng(0)).arrays
+    tiles["b"] = np.broadcast_to(tiles["b"], (size.many // size.tiles, *tiles["b"].shape))
+    d = sptc.mma(F16, **tiles)
     assert d.shape[:2] == (size.many // size.tiles, size.tiles)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB)
 
@@ -101,16 +96,15 @@ def main() -> None:
     f16, s8 = parse(F16), parse(S8)
     rows = []
 
-    tiles = random_operands(f16, "mid", size.tiles, rng)
-    seconds = best_seconds(lambda: call(f16, tiles))
+    tiles = random_operands(f16, "mid", size.tiles, rng).arrays
+    seconds = best_seconds(lambda: sptc.mma(F16, **tiles))
     macs = kept(f16) * size.tiles / 1e6
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds, "at least 100"))
     stored, b, c = (
-        from_registers(part, fragment(f16))
-        for part, fragment in ((tiles.a, a_fragment), (tiles.b, b_fragment), (tiles.c, accumulator_fragment))
+        from_registers(tiles[name], fragment(f16))
+        for name, fragment in (("a", a_fragment), ("b", b_fragment), ("c", accumulator_fragment))
     )
-    assert tiles.e is not None
-    where = kept_rows(unpack_nibbles(tiles.e, f16, 0), f16.granularity)
+    where = kept_rows(unpack_nibbles(tiles["e"], f16, 0), f16.granularity)
     gathered = np.moveaxis(np.take_along_axis(b[:, None], where[..., None], axis=2), 2, 3)
     peer = mmasim_seconds(np.broadcast_to(stored[:, :, None], gathered.shape), gathered, c)
     if peer:
@@ -127,8 +121,8 @@ def main() -> None:
         rows.append(Row("  mmasim 2.1.1, same matrix", "M kept MAC/s", of_shape / peer))
         rows.append(Row("  ratio", "x", peer / seconds, "at least 12"))
 
-    tiles = random_operands(s8, "uniform", size.tiles, rng)
-    seconds, macs = best_seconds(lambda: call(s8, tiles)), kept(s8) * size.tiles / 1e6
+    tiles = random_operands(s8, "uniform", size.tiles, rng).arrays
+    seconds, macs = best_seconds(lambda: sptc.mma(S8, **tiles)), kept(s8) * size.tiles / 1e6
     rows.append(Row("m16n8k64 s8 through registers", "M kept MAC/s", macs / seconds, "at least 1000"))
     a, b, c, nibbles = matrices(s8, size, rng)
     seconds = best_seconds(lambda: multiply(s8, "sm_90", MatrixOperands(a, b, c, nibbles)))

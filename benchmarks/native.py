@@ -141,14 +141,13 @@ def through_registers(tiles: int) -> Row:
     """Return the speed of the register interface of the C++ library, for m16n8k32 f16."""
     text, arch, _ = MATRICES["f16"]
     i = parse(text)
-    held = random_operands(i, "mid", tiles, np.random.default_rng(0))
-    assert held.e is not None
-    d = np.empty_like(held.c)
+    arrays = random_operands(i, "mid", tiles, np.random.default_rng(0)).arrays
+    d = np.empty_like(arrays["c"])
 
     def given(array: np.ndarray, kind: type[Input] = Input) -> Input:
         return kind(array.ctypes.data, array.nbytes)
 
-    operands = MmaOperands(tiles, *map(given, (held.a, held.b, held.c, held.e)), 0, 0, d=given(d, Output))
+    operands = MmaOperands(tiles, *(given(arrays[name]) for name in "abce"), 0, 0, d=given(d, Output))
     with opened(i, arch) as handle:
         seconds = best_seconds(lambda: library().sptc_mma(handle, ctypes.byref(operands), 1))
     speed = peers.kept(i) * tiles / seconds / 1e9

@@ -20,7 +20,7 @@ from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import HeldOperands, MatrixOperands  # noqa: E402
 from sptc.operands.registers import from_registers, unpack_nibbles  # noqa: E402
 from sptc.rtl.config import PRESETS  # noqa: E402
-from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: E402
+from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 from sptc.sim.engine import libraries  # noqa: E402
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup  # noqa: E402
 from sptc.sim.engine.engine import engine  # noqa: E402
@@ -54,20 +54,19 @@ def start_seconds(preset: str, cache: str) -> float:
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-def hardware_rows(instruction: Instruction, preset: str, operands: Operands, macs: float) -> list[Row]:
+def hardware_rows(instruction: Instruction, preset: str, operands: dict[str, np.ndarray], macs: float) -> list[Row]:
     """Measure the compiled hardware, for all instructions and specialised for this instruction, and mmasim."""
-    assert operands.e is not None
     rows = []
     a, b, c = (
-        from_registers(part, fragment(instruction))
-        for part, fragment in ((operands.a, a_fragment), (operands.b, b_fragment), (operands.c, accumulator_fragment))
+        from_registers(operands[name], fragment(instruction))
+        for name, fragment in (("a", a_fragment), ("b", b_fragment), ("c", accumulator_fragment))
     )
-    nibbles = unpack_nibbles(operands.e, instruction, 0)
+    nibbles = unpack_nibbles(operands["e"], instruction, 0)
     unit = engine(PRESETS[preset])
     batches = steps_of(unit.config, instruction, MatrixOperands(a, b, c, nibbles))
     seconds = best_seconds(lambda: [unit.compute(batch) for batch in batches])
     rows.append(Row(f"{preset} unit, f16 steps", "M kept MAC/s", macs / seconds, "at least 25"))
-    seconds = best_seconds(lambda: sptc.mma(F16, operands.a, operands.b, operands.c, operands.e, backend="rtl"))
+    seconds = best_seconds(lambda: sptc.mma(F16, **operands, backend="rtl"))
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds))
     if can_be_specialised():
         libraries.WORTH = 1
@@ -130,7 +129,7 @@ def main() -> None:
     count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
     instruction = parse(F16)
     macs = kept(instruction) * count / 1e6
-    operands = random_operands(instruction, "mid", count, np.random.default_rng(0))
+    operands = random_operands(instruction, "mid", count, np.random.default_rng(0)).arrays
     with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ):
         rows = [
             Row(f"{preset} unit, start with an empty cache", "s", start_seconds(preset, cache), "at most 30"),

@@ -104,7 +104,7 @@ def random_register_file(
     if instruction.family == "mma":
         held = random_operands(
             instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
-        ).held
+        )
         fields = held.arrays | {"scale_ids": held.immediates.scale_ids}
         return _mma_file(instruction, arch, sparsity_selector, fields)
     matrices = MatrixOperands(*random_matrices(instruction, distribution, cases, rng))

@@ -6,7 +6,7 @@ from item to item; metadata nibbles may be undefined.
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ...golden.matrix import multiply
 from ...isa.fragments import accumulator_fragment
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.memory import UNIT_BYTES
+from ...isa.operands import HeldOperands
 from ...operands.registers import gather_warp, pack_nibbles, to_registers
 from ...rtl.config import CoreConfig
 from ...rtl.core import tile_layout, tile_result_layout
@@ -26,7 +27,7 @@ from ...rtl.warp import LANES, REGISTERS, ROWS, ScaleSizeCode, warp_operands_lay
 from ..engine.ports import payload_bits
 from ..engine.steps import control_word, executes, step_words
 from .blocks import random_blocks
-from .random_operands import Operands, distributions, random_operands
+from .random_operands import distributions, random_operands
 
 __all__ = [
     "TAG",
@@ -140,26 +141,23 @@ def warp_item(
     arch: str,
     instruction: Instruction,
     rng: np.random.Generator,
-    *,
-    sparsity_selector: int | None = None,
-    operands: Operands | None = None,
+    operands: HeldOperands | None = None,
 ) -> Item:
-    """Return a test item for an m16n8 instruction; the sparsity selector and the registers are random unless passed."""
-    if sparsity_selector is None:
-        sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
+    """Return a test item for an m16n8 instruction; the registers and the sparsity selector are random unless passed."""
     if operands is None:
+        sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
         distribution = str(rng.choice(distributions(instruction)))
         operands = random_operands(instruction, distribution, 1, rng, sparsity_selector=sparsity_selector)
         if instruction.sparse:
-            operands = replace(operands, e=_every_nibble(instruction, sparsity_selector, rng))
-    matrices = gather_warp(instruction, operands.held)
+            operands.arrays["e"] = _every_nibble(instruction, sparsity_selector, rng)
+    matrices = gather_warp(instruction, operands)
     d = to_registers(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
-    fields = _warp_fields(config, instruction, sparsity_selector, operands, rng)
+    fields = _warp_fields(config, instruction, operands, rng)
     registers = np.zeros((LANES, REGISTERS), np.uint32)
     registers[:, : d.shape[1]] = d
     flags = undefined_bits(instruction, None if matrices.nibbles is None else matrices.nibbles[0])
     return Item(
-        f"{instruction} selector {sparsity_selector}",
+        f"{instruction} selector {operands.immediates.sparsity_selector}",
         payload_bits(warp_operands_layout(), fields),
         joined_words(registers) | flags << warp_result_layout()["illegal"].offset,
         config.element_code(instruction.a, instruction.container_bits),
@@ -167,22 +165,23 @@ def warp_item(
 
 
 def _warp_fields(
-    config: CoreConfig, instruction: Instruction, sparsity_selector: int, o: Operands, rng: np.random.Generator
+    config: CoreConfig, instruction: Instruction, operands: HeldOperands, rng: np.random.Generator
 ) -> dict[str, Any]:
     """Return the values of all payload fields for an instruction; fields that the instruction ignores are random."""
+    arrays, immediates = operands.arrays, operands.immediates
     fields = {
-        "a": _filled(o.a, rng),
-        "b": _filled(o.b, rng),
-        "c": _filled(o.c, rng),
-        "e": (_words(rng, LANES) if o.e is None else o.e[0]).tolist(),
+        **{name: _filled(arrays[name], rng) for name in ("a", "b", "c")},
+        "e": (arrays["e"][0] if "e" in arrays else _words(rng, LANES)).tolist(),
         "control": _control(config, instruction, rng),
-        "long": o.a.shape[2] == REGISTERS,
-        "sparsity_selector": sparsity_selector if instruction.sparse else int(rng.integers(4)),
+        "long": arrays["a"].shape[2] == REGISTERS,
+        "sparsity_selector": immediates.sparsity_selector if instruction.sparse else int(rng.integers(4)),
         "scale_size": ScaleSizeCode[f"X{instruction.scale_size or 1}"],
     }
-    for side, scale, threads in (("a", o.scale_a, 2), ("b", o.scale_b, 4)):
-        words, byte, thread = scale or (_words(rng, 1, LANES), int(rng.integers(4)), int(rng.integers(threads)))
-        fields |= {f"scale_{side}": words[0].tolist(), f"byte_{side}": byte, f"thread_{side}": thread}
+    for side, ids, threads in (("a", immediates.scale_ids[:2], 2), ("b", immediates.scale_ids[2:], 4)):
+        scale = f"scale_{side}"
+        words = arrays[scale][0] if scale in arrays else _words(rng, LANES)
+        byte, thread = ids if scale in arrays else (int(rng.integers(4)), int(rng.integers(threads)))
+        fields |= {scale: words.tolist(), f"byte_{side}": byte, f"thread_{side}": thread}
     return fields
 
 

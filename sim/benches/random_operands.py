@@ -5,8 +5,6 @@ those of integer operands are ``uniform`` and ``extreme``. Metadata nibbles are 
 or, on request, drawn from all sixteen nibbles.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +17,6 @@ from ...operands.registers import pack_nibbles, random_nibbles, to_registers
 __all__ = [
     "FLOAT_DISTRIBUTIONS",
     "INTEGER_DISTRIBUTIONS",
-    "Operands",
     "container",
     "distributions",
     "random_codes",
@@ -39,31 +36,6 @@ _SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, 
 def distributions(instruction: Instruction) -> tuple[str, ...]:
     """Return the names of the random distributions from which the operands of an instruction can be drawn."""
     return INTEGER_DISTRIBUTIONS if instruction.a.is_integer else FLOAT_DISTRIBUTIONS
-
-
-@dataclass(frozen=True, eq=False)
-class Operands:
-    """Operand registers for a batch of tiles of one ``mma`` instruction."""
-
-    #: Registers of operands A, B and C, shape (tiles, threads, registers).
-    a: NDArray[np.uint32]
-    b: NDArray[np.uint32]
-    c: NDArray[np.uint32]
-    #: Metadata registers, shape (tiles, threads); threads whose register the instruction ignores have random bits.
-    e: NDArray[np.uint32] | None
-    sparsity_selector: int  #: Sparsity selector with which the metadata in `e` are packed
-    #: Block scale registers (shape (tiles, 32)), byte id and thread id; None without block scales.
-    scale_a: tuple[NDArray[np.uint32], int, int] | None
-    scale_b: tuple[NDArray[np.uint32], int, int] | None
-
-    @property
-    def held(self) -> HeldOperands:
-        """Operands as a HeldOperands record, the argument type of the back ends."""
-        arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
-        if not (self.scale_a and self.scale_b):
-            return HeldOperands(arrays, Immediates(self.sparsity_selector))
-        arrays |= {"scale_a": self.scale_a[0], "scale_b": self.scale_b[0]}
-        return HeldOperands(arrays, Immediates(self.sparsity_selector, (*self.scale_a[1:], *self.scale_b[1:])))
 
 
 def _float_codes(
@@ -159,22 +131,30 @@ def random_operands(
     *,
     sparsity_selector: int = 0,
     any_nibble: bool = False,
-) -> Operands:
+) -> HeldOperands:
     """Draw the operand registers of random tiles of an ``mma`` instruction.
 
     The distribution is one of :func:`distributions`, and `cases` the number of tiles. With `any_nibble`, metadata are
-    drawn from all sixteen nibbles, not only from legal ones.
+    drawn from all sixteen nibbles, not only from legal ones. Threads whose metadata register the instruction ignores
+    have random bits.
     """
     a, b, c = random_matrices(instruction, distribution, cases, rng)
-    return Operands(
-        to_registers(a, a_fragment(instruction)),
-        to_registers(b, b_fragment(instruction)),
-        to_registers(c, accumulator_fragment(instruction)),
-        random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
-        sparsity_selector,
-        _random_scales(instruction, "a", distribution, cases, rng),
-        _random_scales(instruction, "b", distribution, cases, rng),
+    arrays = {
+        "a": to_registers(a, a_fragment(instruction)),
+        "b": to_registers(b, b_fragment(instruction)),
+        "c": to_registers(c, accumulator_fragment(instruction)),
+    }
+    e = random_metadata(instruction, sparsity_selector, any_nibble, cases, rng)
+    if e is not None:
+        arrays["e"] = e
+    if instruction.scale_format is None or instruction.scale_size is None:
+        return HeldOperands(arrays, Immediates(sparsity_selector))
+    (scale_a, byte_a, thread_a), (scale_b, byte_b, thread_b) = (
+        _random_scales(instruction.scale_format, instruction.scale_size, threads, distribution, cases, rng)
+        for threads in (2, 4)
     )
+    arrays |= {"scale_a": scale_a, "scale_b": scale_b}
+    return HeldOperands(arrays, Immediates(sparsity_selector, (byte_a, thread_a, byte_b, thread_b)))
 
 
 def random_matrices(
@@ -204,13 +184,11 @@ def random_metadata(
 
 
 def _random_scales(
-    instruction: Instruction, operand: str, distribution: str, cases: int, rng: np.random.Generator
-) -> tuple[NDArray[np.uint32], int, int] | None:
-    fmt = instruction.scale_format
-    if fmt is None or instruction.scale_size is None:
-        return None
-    byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
-    thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
+    fmt: Format, scale_size: int, threads: int, distribution: str, cases: int, rng: np.random.Generator
+) -> tuple[NDArray[np.uint32], int, int]:
+    """Draw the block scale registers of A or B (shape (cases, 32)), a byte id, and one of `threads` thread ids."""
+    byte_id = scale_size * int(rng.integers(0, 4 // scale_size))
+    thread_id = int(rng.integers(0, threads))
     scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"
     octets = random_codes(fmt, scale_distribution, (cases, 32, 4), rng)
     if distribution == "special":  # NaN scales are rare, since a NaN result hides all other effects

@@ -240,8 +240,8 @@ def test_products_without_flags(rng: Random) -> None:
     assert (product.flags, product.cycles) == (None, None)
     i, recorder = parse(SPARSE), Recorder(backend("golden"))
     drawn = random_operands(i, "mid", 3, rng)
-    d = sptc.mma(SPARSE, drawn.a, drawn.b, drawn.c, drawn.e, 0, backend=recorder)
-    np.testing.assert_array_equal(d, sptc.mma(SPARSE, drawn.a, drawn.b, drawn.c, drawn.e, 0))
+    d = sptc.mma(SPARSE, **drawn.arrays, backend=recorder)
+    np.testing.assert_array_equal(d, sptc.mma(SPARSE, **drawn.arrays))
     ((operands,), (product,)) = recorder.operands, recorder.products
-    np.testing.assert_array_equal(operands.a, gather_warp(i, drawn.held).a)
+    np.testing.assert_array_equal(operands.a, gather_warp(i, drawn).a)
     assert (product.flags, product.cycles) == (None, None)

@@ -41,7 +41,11 @@ def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0)
         return sptc.wgmma, {"instruction": text, **operands, **(metadata if i.sparse else {})}
     distribution = "uniform" if i.a.is_integer else "mid"
     drawn = random_operands(i, distribution, cases, rng, sparsity_selector=selector)
-    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+    operands = {name: drawn.arrays.get(name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+    if i.scale_size:
+        byte_a, thread_a, byte_b, thread_b = drawn.immediates.scale_ids
+        operands["scale_a"] = (operands["scale_a"], byte_a, thread_a)
+        operands["scale_b"] = (operands["scale_b"], byte_b, thread_b)
     arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
     return sptc.mma, {"instruction": text, "selector": selector, "arch": arch} | operands
 

@@ -12,11 +12,12 @@ import pytest
 from sptc.golden.matrix import multiply
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.operands import HeldOperands
 from sptc.isa.timing import timing
 from sptc.operands.registers import gather_warp, to_registers
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.tensor_cores import WARPS
-from sptc.sim.benches.random_operands import Operands, distributions, random_operands
+from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.echo import echoing_arrays
@@ -183,7 +184,7 @@ MMA = [i for i in every_instruction("mma") if is_executed(i)]
 OF_64_COLUMNS = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 
 
-def operands_of(instruction: Instruction, rng: Random) -> Operands:
+def operands_of(instruction: Instruction, rng: Random) -> HeldOperands:
     """Return random registers of an instruction, with any nibbles and selector."""
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
     any_nibble = bool(instruction.rule and rng.integers(2))
@@ -193,9 +194,9 @@ def operands_of(instruction: Instruction, rng: Random) -> Operands:
 def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]:
     """Return an instruction, and the registers of D from the golden model."""
     operands = operands_of(instruction, rng)
-    codes = multiply(instruction, "sm_90", gather_warp(instruction, operands.held))
+    codes = multiply(instruction, "sm_90", gather_warp(instruction, operands))
     d = to_registers(codes, accumulator_fragment(instruction))
-    return warp_instruction(TENSOR_CORE, instruction, operands.held, 0), d[0]
+    return warp_instruction(TENSOR_CORE, instruction, operands, 0), d[0]
 
 
 def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Random) -> None:
@@ -235,7 +236,7 @@ def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, 
     assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}
     for text, measured in ROWS.items():
         instruction = parse(text)
-        operands, law = operands_of(instruction, rng).held, timing(instruction, "sm_90")
+        operands, law = operands_of(instruction, rng), timing(instruction, "sm_90")
         cases = (False, measured[8, 8], law.interval, 0.2), (True, measured[1, 1], law.latency, 1)
         for after, expected, figure, tolerance in cases:
             commands = [
@@ -266,7 +267,7 @@ def test_wgmma_has_priority_over_mma(echoing_warpgroup: CompiledWarpgroup, rng: 
 def test_accumulators_of_an_earlier_mma(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
     hardware = echoing_warpgroup
     instruction = MMA[int(rng.integers(len(MMA)))]
-    operands = operands_of(instruction, rng).held
+    operands = operands_of(instruction, rng)
     first = warp_instruction(TENSOR_CORE, instruction, operands, 0)
     second = warp_instruction(TENSOR_CORE, instruction, operands, 0, 0)
     _, ((one, two), *_) = hardware.run_beside([], [[first, second], [], [], []])

@@ -49,7 +49,7 @@ def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
     for i, kind in cases:
         selector = int(rng.integers(i.sparsity_selectors))
         given = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
-        operands = gather_warp(i, given.held)
+        operands = gather_warp(i, given)
         expected = multiply(i, arch, operands)
         result = backend("rtl").multiply(i, arch, operands).d
         np.testing.assert_array_equal(result, expected, err_msg=f"{i}, {kind}, {arch}")
@@ -170,7 +170,7 @@ def test_a_format_that_the_datapath_lacks(rng: Random) -> None:
 @pytest.mark.parametrize("text", [HALF, INTEGER.replace("k64", "k32")])
 def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
     i = parse(text)
-    operands = gather_warp(i, random_operands(i, distributions(i)[0], 1, rng, any_nibble=True).held)
+    operands = gather_warp(i, random_operands(i, distributions(i)[0], 1, rng, any_nibble=True))
     pysim = backend("pysim").multiply(i, "sm_90", operands).d
     np.testing.assert_array_equal(pysim, multiply(i, "sm_90", operands))
     np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands).d)

@@ -38,13 +38,9 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
     sparsity_selector = instruction.sparsity_selectors - 1
     distribution = "uniform" if instruction.a.is_integer else "mid"
     drawn = random_operands(instruction, distribution, cases, rng, sparsity_selector=sparsity_selector)
-    options: dict[str, Any] = {}
-    if drawn.scale_a and drawn.scale_b:
-        (data_a, *ids_a), (data_b, *ids_b) = drawn.scale_a, drawn.scale_b
-        options = {"scale_a": data_a, "scale_b": data_b, "scale_ids": (*ids_a, *ids_b), "arch": "sm_120"}
-    d = rng.integers(0, 1 << 32, drawn.c.shape, dtype=np.uint32)
-    operands = {"a": drawn.a, "b": drawn.b, "c": drawn.c, "e": drawn.e}
-    return RegisterFile(instruction=instruction, sparsity_selector=sparsity_selector, d=d, **operands, **options)
+    options = {"scale_ids": drawn.immediates.scale_ids, "arch": "sm_120"} if instruction.scale_size else {}
+    d = rng.integers(0, 1 << 32, drawn.arrays["c"].shape, dtype=np.uint32)
+    return RegisterFile(instruction=instruction, sparsity_selector=sparsity_selector, d=d, **drawn.arrays, **options)
 
 
 def file_of(text: str, rng: Random, make: MakeTensorMemory, cases: int = 3) -> Any:

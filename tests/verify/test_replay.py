@@ -40,8 +40,7 @@ def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -
     distribution = "uniform" if instruction.a.is_integer else "mid"
     drawn = random_operands(instruction, distribution, cases, rng, any_nibble=any_nibble)
     policy = "silicon" if any_nibble else "strict"
-    operands = {"a": drawn.a, "b": drawn.b, "c": drawn.c, "e": drawn.e}
-    file = RegisterFile(instruction=instruction, sparsity_selector=0, metadata=policy, **operands)
+    file = RegisterFile(instruction=instruction, sparsity_selector=0, metadata=policy, **drawn.arrays)
     return replace(file, d=file.run())
 
 

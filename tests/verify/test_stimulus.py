@@ -1,11 +1,7 @@
 """Random operands: nibbles, values, shapes, and reproducibility by the seed."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-import sptc
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.fragments import a_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
@@ -30,6 +26,10 @@ def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
         return (codes.astype(f"u{dtype.itemsize}") << fmt.ignored_low_bits).view(dtype).astype(float)
 
 
+def architecture_of(i: Instruction) -> str:
+    return "sm_90" if "sm_90" in i.architectures else "sm_120"
+
+
 def one_of_each_kind() -> list[Instruction]:
     """Return one instruction for every type of A, container, `.sp` variant, kind and scaling."""
     kinds: dict[tuple[object, ...], Instruction] = {}
@@ -49,40 +49,35 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
     """
     for i in KINDS:
         bits = i.container_bits
-        arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
         assert distributions(i) == (benches.INTEGER_DISTRIBUTIONS if i.a.is_integer else benches.FLOAT_DISTRIBUTIONS)
         for distribution in distributions(i):
-            drawn, case = random_operands(i, distribution, 2, rng), f"{i}, {distribution}"
-            assert drawn.a.shape == (2, 32, i.m * i.stored_k * bits // 1024), case
-            assert drawn.b.shape == (2, 32, i.k * i.n * bits // 1024), case
-            assert drawn.c.shape == (2, 32, i.m * i.n * i.c.bits // 1024), case
-            assert drawn.e is None if not i.sparse else drawn.e.shape == (2, 32), case
-            scales = [scale[0] for scale in (drawn.scale_a, drawn.scale_b) if scale]
-            registers = [array for array in (drawn.a, drawn.b, drawn.c, drawn.e, *scales) if array is not None]
-            assert all(array.dtype == np.uint32 for array in registers), case
-            assert (drawn.scale_a is None) == (drawn.scale_b is None) == (i.scale_size is None), case
-            arguments = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
-            d = sptc.mma(str(i), **arguments, selector=drawn.sparsity_selector, arch=arch)
-            assert d.shape == drawn.c.shape, case
+            drawn, case = random_operands(i, distribution, 2, rng).arrays, f"{i}, {distribution}"
+            elements = {"a": i.m * i.stored_k * bits, "b": i.k * i.n * bits, "c": i.m * i.n * i.c.bits}
+            shapes = {name: (2, 32, size // 1024) for name, size in elements.items()}
+            others = ["e"] * bool(i.sparse) + ["scale_a", "scale_b"] * bool(i.scale_size)
+            assert {name: array.shape for name, array in drawn.items()} == shapes | dict.fromkeys(others, (2, 32)), case
+            assert all(array.dtype == np.uint32 for array in drawn.values()), case
+            d = random_register_file(i, architecture_of(i), distribution, 2, rng).run()
+            assert d.shape == drawn["c"].shape, case
 
 
-def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Any]) -> None:
+def check_nibbles(i: Instruction, cases: int, rng: Random) -> None:
     """Check that metadata has all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
-            drawn = draw({"sparsity_selector": sparsity_selector, "any_nibble": any_nibble})
+            options = {"sparsity_selector": sparsity_selector, "any_nibble": any_nibble}
+            drawn = random_register_file(i, architecture_of(i), distributions(i)[0], cases, rng, **options)
             assert drawn.sparsity_selector == sparsity_selector
             assert set(unpack_nibbles(drawn.e, i, sparsity_selector).flat) == expected, (str(i), any_nibble)
 
 
 def test_nibbles_and_metadata_outside_the_selected_lanes(rng: Random) -> None:
     for i in SPARSE:
-        check_nibbles(i, lambda words, i=i: random_operands(i, distributions(i)[0], 8, rng, **words))
-    i = parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")
-    check_nibbles(i, lambda words: random_register_file(i, "sm_90", "mid", 4, rng, **words))
+        check_nibbles(i, 8, rng)
+    check_nibbles(parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"), 4, rng)
     instruction = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     drawn = random_operands(instruction, "mid", 8, rng, sparsity_selector=1)
-    assert set(unpack_nibbles(drawn.e, instruction, 0).flat) == set(range(16))
+    assert set(unpack_nibbles(drawn.arrays["e"], instruction, 0).flat) == set(range(16))
 
 
 def test_special_values_are_those_of_the_format(rng: Random) -> None:
@@ -133,8 +128,8 @@ def test_spreads_of_codes(rng: Random) -> None:
 
 def test_neighbours_cancel(rng: Random) -> None:
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32")
-    drawn = random_operands(instruction, "cancelling", 3, rng)
-    a, b = from_registers(drawn.a, a_fragment(instruction)), from_registers(drawn.b, b_fragment(instruction))
+    drawn = random_operands(instruction, "cancelling", 3, rng).arrays
+    a, b = from_registers(drawn["a"], a_fragment(instruction)), from_registers(drawn["b"], b_fragment(instruction))
     assert np.array_equal(values(a[..., 1::2], instruction.a), -values(a[..., ::2], instruction.a))
     assert (b == b[:, :1]).all()
 
@@ -147,7 +142,7 @@ def test_ignored_bits_of_a_container_are_random(rng: Random) -> None:
         (f"{f8f6f4}.f32.e3m2.e2m3.f32", 0b11000000),
     ):
         i = parse(text)
-        containers = from_registers(random_operands(i, "narrow", 4, rng).a, a_fragment(i))
+        containers = from_registers(random_operands(i, "narrow", 4, rng).arrays["a"], a_fragment(i))
         assert np.bitwise_or.reduce(containers & ignored, axis=None) == ignored, text
         assert np.bitwise_or.reduce(~containers & ignored, axis=None) == ignored, text
 
@@ -156,8 +151,8 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
     text = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
     instruction = parse(text)
     drawn = [random_operands(instruction, "mid", 1, rng) for _ in range(400)]
-    for name, threads in (("scale_a", 2), ("scale_b", 4)):
-        ids = {getattr(operands, name)[1:] for operands in drawn}
+    for first, threads in ((0, 2), (2, 4)):
+        ids = {operands.immediates.scale_ids[first : first + 2] for operands in drawn}
         assert ids == {(byte, thread) for byte in range(4) for thread in range(threads)}
 
 
