@@ -45,7 +45,6 @@ class Execution:
     #: Undefined-nibble flags from the hardware: whether the metadata rule leaves a chunk's nibble undefined; shape
     #: (tiles, m, chunks).
     illegal: NDArray[np.bool_]
-    steps: int  #: Total number of steps that the dot-product unit with metadata decoder computed
 
 
 class Engine:
@@ -114,19 +113,16 @@ class Engine:
         d = np.empty_like(operands.c)
         tiles, m, n = d.shape
         illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
-        count = 0
         block = max(1, _BLOCK_OUTPUTS // (m * n))
         for start in range(0, tiles, block):
             part = slice(start, start + block)
-            d[part], illegal[part], steps = self._block(instruction, operands.take(part))
-            count += steps
-        return Execution(d, illegal, count)
+            d[part], illegal[part] = self._block(instruction, operands.take(part))
+        return Execution(d, illegal)
 
-    def _block(self, instruction: Instruction, operands: MatrixOperands) -> tuple[NDArray, NDArray[np.bool_], int]:
+    def _block(self, instruction: Instruction, operands: MatrixOperands) -> tuple[NDArray, NDArray[np.bool_]]:
         illegal, results = [], operands.c.astype(np.uint64)
         layout = row_interface(self.config).result
-        steps = steps_of(self.config, instruction, operands)
-        for step in steps:
+        for step in steps_of(self.config, instruction, operands):
             results = self.compute(step, results)
             # All columns of a row have the same metadata, so the flags are read from column 0, from the bits above the
             # result.
@@ -136,7 +132,7 @@ class Engine:
             if instruction.chunk_bytes:
                 illegal[-1] = illegal[-1][..., : self.config.step_bytes // instruction.chunk_bytes]
         flagged = np.concatenate(illegal, axis=-1)[..., : instruction.chunks]
-        return results.astype(np.uint32).astype(operands.c.dtype), flagged, len(steps) * results.size
+        return results.astype(np.uint32).astype(operands.c.dtype), flagged
 
 
 @lru_cache(maxsize=16)

@@ -144,12 +144,12 @@ def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> An
 
 
 @instead("sim.engine.flags", "sim.engine.engine", "Engine._block")
-def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tuple[Any, Any, int]:
+def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tuple[Any, Any]:
     """The flags of an instruction repeat those of its last step."""
-    d, flags, steps = right(self, instruction, operands)
+    d, flags = right(self, instruction, operands)
     of_last = self.config.step_bytes // instruction.chunk_bytes if instruction.chunk_bytes else 1
     repeated = engine.np.tile(flags[..., -of_last:], -(-flags.shape[-1] // of_last))
-    return d, repeated[..., : flags.shape[-1]], steps
+    return d, repeated[..., : flags.shape[-1]]
 
 
 @fault("sim.engine.observed", "sim.engine.engine")
