@@ -1,7 +1,6 @@
 """Row of dot-product units, compiled by Verilator to a shared library that is cached on disk."""
 
 import ctypes
-from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -46,9 +45,9 @@ def _constants(config: CoreConfig) -> dict[str, int]:
     }
 
 
-def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ driver of a row model; parameters `top`, `more` as for :func:`~sptc.sim.engine.driver.driver`."""
-    return driver("row.cpp", {"is_clocked": bool(config.cuts), **_constants(config)}, top=top, more=more)
+def row_driver(config: CoreConfig, *, top: str = TOP) -> dict[str, str]:
+    """Return the C++ driver of a row model; parameter `top` as for :func:`~sptc.sim.engine.driver.driver`."""
+    return driver("row.cpp", {"is_clocked": bool(config.cuts), **_constants(config)}, top=top)
 
 
 class RowModel(CompiledModel):
@@ -60,8 +59,8 @@ class RowModel(CompiledModel):
     prefix, checks = "row", False
     arguments = (ctypes.POINTER(_Batch), ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
 
-    def __init__(self, library: Path, latency: int = 0) -> None:
-        super().__init__(load_library(library))
+    def __init__(self, library: ctypes.CDLL, latency: int = 0) -> None:
+        super().__init__(library)
         self._latency = latency
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
@@ -100,7 +99,8 @@ class CompiledRow:
         self._libraries = Libraries(config, "row", TOP, row_driver(config), computed)
         # Results are recorded after the clock edge, so the last pipeline register adds no cycle to the recorded
         # latency.
-        self._general = RowModel(self._libraries.of_every_instruction(), config.latency - bool(config.cuts))
+        general = load_library(self._libraries.of_every_instruction())
+        self._general = RowModel(general, config.latency - bool(config.cuts))
         self._specialised: dict[Path, RowModel] = {}
         low, width = row_interface(config).step["control"]
         self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
@@ -118,5 +118,5 @@ class CompiledRow:
         if library == self._libraries.of_every_instruction():
             return self._general
         if library not in self._specialised:
-            self._specialised[library] = RowModel(library)
+            self._specialised[library] = RowModel(load_library(library))
         return self._specialised[library]

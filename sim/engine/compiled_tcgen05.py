@@ -45,10 +45,10 @@ class _CWork(ctypes.Structure):
     )
 
 
-def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lanes: int) -> dict[str, str]:
+def cta_driver(ports: Sequence[str], top: str, *, lanes: int) -> dict[str, str]:
     """Return the C++ driver of a :class:`~sptc.rtl.tcgen05.Tcgen05` model; parameters as for :func:`.driver.driver`."""
     constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
-    return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
+    return driver("tcgen05.cpp", constants, top=top, ports=ports)
 
 
 class CtaModel(CompiledModel):

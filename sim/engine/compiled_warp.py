@@ -24,9 +24,9 @@ __all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 
-def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
+def stream_driver(ports: Sequence[str], top: str) -> dict[str, str]:
     """Return the C++ driver of a model with one result per input item; parameters as for :func:`.driver.driver`."""
-    return driver("stream.cpp", pattern_constants(), top=top, ports=ports, more=more)
+    return driver("stream.cpp", pattern_constants(), top=top, ports=ports)
 
 
 class StreamModel(CompiledModel):

@@ -77,7 +77,7 @@ class CWork(ctypes.Structure):
     )
 
 
-def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
+def group_driver(ports: Sequence[str], top: str) -> dict[str, str]:
     """Return the C++ driver of a :class:`~sptc.rtl.warpgroup.Warpgroup`; parameters as for :func:`.driver.driver`."""
     operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
     constants = operations | {
@@ -89,7 +89,7 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
         "rows": PANEL_ROWS,
     }
     constants |= pattern_constants()
-    return driver("warpgroup.cpp", constants, top=top, ports=ports, more=more)
+    return driver("warpgroup.cpp", constants, top=top, ports=ports)
 
 
 class GroupModel(CompiledModel):

@@ -93,9 +93,7 @@ class CompiledModel:
             self._destroy(handle)
 
 
-def driver(
-    name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = (), more: Sequence[str] = ()
-) -> dict[str, str]:
+def driver(name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = ()) -> dict[str, str]:
     """Return the C++ source texts that drive a compiled top module, by file name.
 
     Parameters
@@ -110,11 +108,9 @@ def driver(
         Ports of the model. Each becomes a member of ``Ports``, and ``Ports::every`` points to all of them in this
         order. A member's name has one underscore between the parts of the port's path. Ports whose names differ only in
         a number become an array of pointers: ``memory__data__3`` is ``*memory_data[3]``.
-    more : sequence of str
-        Further driver files for the same model.
     """
     files = {_CONFIGURATION: _HEADER.format(lines="\n".join(_lines(constants, top, ports)))}
-    waiting = [name, *more]
+    waiting = [name]
     while waiting:
         file = waiting.pop(0)
         if file not in files and (_FOLDER / file).exists():

@@ -9,7 +9,6 @@ import gc
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from amaranth.hdl import UnusedElaboratable, Value
 from amaranth.lib import data, wiring
 from numpy.typing import NDArray
 
-from ...infra.loader import load_library
 from .driver import CompiledModel
 
 __all__ = [
@@ -158,8 +156,8 @@ class ComponentLibrary(CompiledModel):
     prefix, checks = "components", False
     arguments = (ctypes.c_size_t, *[ctypes.c_void_p] * 4)
 
-    def __init__(self, library: Path, ports: Sequence[str]) -> None:
-        super().__init__(load_library(library))
+    def __init__(self, library: ctypes.CDLL, ports: Sequence[str]) -> None:
+        super().__init__(library)
         self._numbers = {port: number for number, port in enumerate(ports)}
 
     def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:

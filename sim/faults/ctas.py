@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ...infra.loader import load_library
 from ...rtl.convert import to_rtlil
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
 from ...rtl.warp import ROWS
@@ -18,7 +17,7 @@ from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
 from ..engine.tcgen05_commands import CtaProgram, CtaRun
 from .assumptions import AssumedStream
-from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
@@ -52,8 +51,7 @@ class CtaRegression:
         ports, lanes = clocked_ports(design), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
-        compile_faulty(faulty, cta_driver(ports, TOP, SELECTING, lanes=lanes), folder)
-        library = load_library(folder / LIBRARY)
+        library = compile_faulty(faulty, cta_driver(ports, TOP, lanes=lanes), folder)
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         program = CtaProgram.read(Path(settings.jobs))
         self._program = replace(

@@ -25,7 +25,7 @@ from ..engine.driver import driver
 from ..engine.ports import ComponentLibrary, port_dtype, split
 from ..engine.steps import Steps, step_words
 from .assumptions import AssumedComponents, AssumedSteps
-from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .compiled import TOP, compile_faulty
 from .ctas import CtaRegression
 from .mutants import REST, Fault, Netlist, mutated
 from .streams import StreamRegression
@@ -85,8 +85,8 @@ class _Components:
             )  # fmt: skip
             self._answers[name] = port_dtype(outputs)
         ports = [port.name for port in harness.ports]
-        compile_faulty(self.netlist, driver("components.cpp", {}, top=TOP, ports=ports, more=SELECTING), folder)
-        self._library = ComponentLibrary(folder / LIBRARY, ports)
+        library = compile_faulty(self.netlist, driver("components.cpp", {}, top=TOP, ports=ports), folder)
+        self._library = ComponentLibrary(library, ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the vectors of the component that has the fault; without a fault, run the vectors of all components."""
@@ -134,8 +134,7 @@ class _Row:
         # The run ends in the cycle in which the last step enters the pipeline.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
         self._mask, self._latency = np.uint64((1 << row_result_layout(config).size) - 1), config.latency
-        compile_faulty(self.netlist, row_driver(config, top=TOP, more=SELECTING), folder)
-        self._row = RowModel(folder / LIBRARY)
+        self._row = RowModel(compile_faulty(self.netlist, row_driver(config, top=TOP), folder))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the steps on the row; return the number of steps until the fault is detected, None if it is not."""

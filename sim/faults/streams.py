@@ -9,7 +9,6 @@ import numpy as np
 from amaranth.hdl import Value
 from numpy.typing import NDArray
 
-from ...infra.loader import load_library
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core
@@ -23,7 +22,7 @@ from ..engine.compiled_warp import StreamModel, stream_driver
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from .assumptions import AssumedStream, assumed_control
-from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
@@ -76,8 +75,7 @@ class StreamRegression:
         ports = clocked_ports(design)
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(settings.config), unit_of(TOP))}"
         self.netlist = mutated(text, TOP, top.components, faults, seed, folder, whole=unit_of(TOP))
-        compile_faulty(self.netlist, stream_driver(ports, TOP, SELECTING), folder)
-        self._model = StreamModel(load_library(folder / LIBRARY))
+        self._model = StreamModel(compile_faulty(self.netlist, stream_driver(ports, TOP), folder))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items; return the number of items accepted before a rule violation, None without a violation."""

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.loader import load_library
 from ...isa.memory import UNIT_BYTES
 from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
@@ -27,7 +26,7 @@ from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from ..engine.warp_operands import RESULT_WORDS
 from .assumptions import AssumedStream, assumed_control
-from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
 from .streams import joined, stream_pattern
 
@@ -59,8 +58,7 @@ class WarpgroupRegression:
         ports = clocked_ports(design)
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
-        compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
-        self._model = GroupModel(load_library(folder / LIBRARY))
+        self._model = GroupModel(compile_faulty(self.netlist, group_driver(ports, TOP), folder))
         self._buffers: list[object] = []  # keeps the data alive to which C structures point
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()

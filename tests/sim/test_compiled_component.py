@@ -9,6 +9,7 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
+from sptc.infra.loader import load_library
 from sptc.infra.verilator import compile_library
 from sptc.rtl.convert import to_verilog
 from sptc.sim.engine.driver import driver
@@ -56,7 +57,7 @@ def compiled(component: wiring.Component, library: Path) -> ComponentLibrary:
     names = [port.name for port in ports]
     text = to_verilog(component, "top", ports=[port.value for port in ports])
     compile_library(text, "top", driver("components.cpp", {}, top="top", ports=names), library, optimisation=("-O0",))
-    return ComponentLibrary(library, names)
+    return ComponentLibrary(load_library(library), names)
 
 
 def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, list[int]]:
