@@ -38,40 +38,29 @@ class StreamModel(CompiledModel):
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
         super().__init__(library, *unit_functions(units))
 
-    def check(
-        self, items: bytes, expected: bytes, count: int, pattern: NDArray[np.uint16], longest_wait: int
-    ) -> tuple[str, int]:
-        """Run `count` items and compare results; return the violated rule (or "") and the number of accepted items.
-
-        `items` and `expected` are payloads. The pattern has the :class:`~sptc.sim.engine.driver.CycleBits` of each
-        cycle; its length limits the run. Up to `longest_wait` cycles without a result, or without acceptance of the
-        offered item, are allowed.
-        """
-        taken = ctypes.c_int64()
-        limits = len(pattern), len(pattern), longest_wait
-        broken = self.run_driver(items, expected, *[None] * 3, count, pattern.ctypes.data, *limits, ctypes.byref(taken))
-        return broken, taken.value
-
-    def record(
+    def run(
         self,
         items: NDArray[np.uint32],
-        results: NDArray[np.uint32],
-        accepted: NDArray[np.int64],
-        done: NDArray[np.int64],
         pattern: NDArray[np.uint16],
         longest_wait: int,
-    ) -> str:
-        """Run the model until every item has a result; return the violated stream rule as text, empty for none.
+        *,
+        cycles: int = np.iinfo(np.int64).max,
+        expected: NDArray[np.uint32] | None = None,
+        recorded: Sequence[NDArray | None] = (None, None, None),
+    ) -> tuple[str, int]:
+        """Run items until each has a result; return the violated rule (or "") and the number of accepted items.
 
-        For each item, the method writes the result to `results`, the cycle in which the item was accepted to
-        `accepted`, and the cycle in which the result was accepted to `done`. The pattern repeats and has no resets.
+        Items and results are payloads, shape (count, words). Results are compared with `expected`, if given. The three
+        arrays `recorded`, if given, get the result of each item, the cycle in which the item was accepted, and the
+        cycle in which its result was accepted. The pattern has the :class:`~sptc.sim.engine.driver.CycleBits` of each
+        cycle, and repeats; it must have no resets if results are recorded. Up to `longest_wait` cycles without a
+        result, or without acceptance of the offered item, are allowed. The run ends after at most `cycles` cycles.
         """
-        filled = (array.ctypes.data for array in (results, accepted, done))
-        limits = len(pattern), np.iinfo(np.int64).max, longest_wait
         taken = ctypes.c_int64()
-        return self.run_driver(
-            items.ctypes.data, None, *filled, len(items), pattern.ctypes.data, *limits, ctypes.byref(taken)
-        )
+        pointers = (None if array is None else array.ctypes.data for array in (items, expected, *recorded))
+        limits = len(pattern), cycles, longest_wait
+        broken = self.run_driver(*pointers, len(items), pattern.ctypes.data, *limits, ctypes.byref(taken))
+        return broken, taken.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +98,6 @@ class CompiledWarp(CompiledTop[StreamModel]):
         accepted, done = np.zeros(cases, np.int64), np.zeros(cases, np.int64)
         steps = step_count(self.config, instruction) * ROWS * COLUMNS * cases
         model = self._model({control_word(self.config, instruction, last=True): steps})
-        broken = model.record(words, results, accepted, done, _ALWAYS, PATIENCE)
+        broken, _ = model.run(words, _ALWAYS, PATIENCE, recorded=(results, accepted, done))
         assert not broken, f"the warp breaks a rule: it {broken}"
         return WarpRun(*warp_results(results, operands.arrays["c"].shape[2]), accepted, done)

@@ -20,7 +20,7 @@ from ..benches.scoreboard import Pattern
 from ..benches.settings import Settings
 from ..engine.compiled_warp import StreamModel, stream_driver
 from ..engine.driver import CycleBits
-from ..engine.ports import clocked_ports
+from ..engine.ports import clocked_ports, words_of
 from .assumptions import AssumedStream, assumed_control
 from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -67,7 +67,7 @@ class StreamRegression:
         top = _TOPS[settings.top](settings.config, settings.arch, rng)
         items = list(islice(top.items, settings.items))
         self._pattern = stream_pattern(rng, top.pace, top.cycles_per_item * settings.items)
-        self._count, self._longest_wait = len(items), 4 * (top.pace + settings.config.latency)
+        self._longest_wait = 4 * (top.pace + settings.config.latency)
         self._items = joined((item.payload for item in items), len(Value.cast(top.component.i.payload)))
         self._expected = joined((item.expected for item in items), len(Value.cast(top.component.o.payload)))
         control = assumed_control(top.component.i.payload.control, settings.config, settings.arch)
@@ -80,13 +80,16 @@ class StreamRegression:
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items; return the number of items accepted before a rule violation, None without a violation."""
         self._model.select_fault(fault.number if fault else 0)
-        broken, taken = self._model.check(self._items, self._expected, self._count, self._pattern, self._longest_wait)
+        cycles = len(self._pattern)
+        broken, taken = self._model.run(
+            self._items, self._pattern, self._longest_wait, cycles=cycles, expected=self._expected
+        )
         return taken if broken else None
 
 
-def joined(payloads: Iterable[int], bits: int) -> bytes:
-    """Return payloads of `bits` bits as consecutive 32-bit words, the format that the C++ driver reads."""
-    return b"".join(payload.to_bytes(4 * -(-bits // 32), "little") for payload in payloads)
+def joined(payloads: Iterable[int], bits: int) -> NDArray[np.uint32]:
+    """Return payloads of `bits` bits as rows of 32-bit words, the format that the C++ driver reads."""
+    return np.array([words_of(payload, bits) for payload in payloads], np.uint32)
 
 
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:

@@ -81,9 +81,8 @@ class WarpgroupRegression:
         broken, taken = self._model.run(self._work)
         return taken if broken else None
 
-    def _address(self, data: bytes | NDArray) -> int:
-        """Return the memory address of data for the C++ driver, and keep the data alive."""
-        array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+    def _address(self, array: NDArray) -> int:
+        """Return the memory address of an array for the C++ driver, and keep the array alive."""
         self._buffers.append(array)
         return array.ctypes.data
 
@@ -96,7 +95,7 @@ class WarpgroupRegression:
         described.c = self._address(joined((panel.payload for panel in job.panels), WARPS * fragment_layout().size))
         expected = joined((panel.expected for panel in job.panels), WARPS * warp_result_layout().size)
         described.expected = self._address(expected)
-        described.results = self._address(np.zeros(len(expected), np.uint8))
+        described.results = self._address(np.zeros_like(expected))
         described.panels, described.first_unit, described.image_units = len(job.panels), job.base, len(job.memory)
         described.reads, described.ready = job.reads, _ready(registers, job)
 
