@@ -11,7 +11,7 @@ import numpy as np
 
 from .items import Item
 
-__all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
+__all__ = ["Cycle", "Scoreboard", "ViolationError", "random_pattern"]
 
 
 class ViolationError(AssertionError):
@@ -52,29 +52,22 @@ class Cycle:
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
-class Pattern:
-    """Generator of random gaps between items, stalls of results, and resets (about one reset per fifty items).
+def random_pattern(
+    rng: np.random.Generator, *, pace: int = 1, resets: bool = False
+) -> Iterator[tuple[bool, bool, bool]]:
+    """Yield three flags for each cycle, without end: whether to offer an item, to accept a result, and to reset.
 
     Phases with different rates follow each other: items back to back, only gaps, only stalls, gaps and stalls. `pace`
-    is the number of cycles that an item takes; the length of gaps and stalls is proportional to `pace`.
+    is the number of cycles that an item takes; the length of gaps and stalls is proportional to `pace`. The first cycle
+    is a reset; with `resets`, there is also about one reset per fifty items.
     """
-
-    def __init__(self, rng: np.random.Generator, *, pace: int = 1, resets: bool = False) -> None:
-        self._rng = rng
-        self._pace = pace
-        self._resets = 0.02 / pace if resets else 0.0
-
-    def __iter__(self) -> Iterator[tuple[bool, bool, bool]]:
-        """Yield three flags for each cycle, without end: whether to offer an item, to accept a result, and to reset."""
-        rng = self._rng
-        yield False, False, True
-        while True:
-            often = (
-                (1.0, 0.6, 0.3, 0.05) if self._pace == 1 else (1.0, 2 / self._pace, 1 / self._pace, 0.5 / self._pace)
-            )
-            offer, take = (often[place] for place in _PHASES[int(rng.integers(len(_PHASES)))])
-            for _ in range(int(rng.integers(10, 80)) * -(-self._pace // 4)):
-                yield bool(rng.random() < offer), bool(rng.random() < take), bool(rng.random() < self._resets)
+    yield False, False, True
+    often = (1.0, 0.6, 0.3, 0.05) if pace == 1 else (1.0, 2 / pace, 1 / pace, 0.5 / pace)
+    often_reset = 0.02 / pace if resets else 0.0
+    while True:
+        offer, take = (often[place] for place in _PHASES[int(rng.integers(len(_PHASES)))])
+        for _ in range(int(rng.integers(10, 80)) * -(-pace // 4)):
+            yield bool(rng.random() < offer), bool(rng.random() < take), bool(rng.random() < often_reset)
 
 
 class Scoreboard:

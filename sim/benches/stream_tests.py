@@ -3,9 +3,10 @@
 import cocotb
 import numpy as np
 from cocotb.handle import HierarchyObject
+from cocotb.triggers import FallingEdge, ReadOnly
 
 from .items import tiles, warp_items
-from .scoreboard import Pattern, Scoreboard
+from .scoreboard import Scoreboard, random_pattern
 from .settings import Settings
 from .stream_coverage import StreamCoverage
 from .streams import StreamDriver, StreamMonitor, rare_meetings, start_clock
@@ -25,16 +26,17 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     items = (tiles if is_core else warp_items)(config, SETTINGS.arch, rng)
     scoreboard = Scoreboard(longest_wait=4 * (cycles + config.latency))
     coverage = StreamCoverage(config, SETTINGS.top)
-    pattern = Pattern(rng, pace=cycles, resets=resets)
+    pattern = random_pattern(rng, pace=cycles, resets=resets)
     driver = StreamDriver(top, items, pattern, rare_meetings(rng, resets=resets, stalls_end=0.05 if is_core else 0.01))
     monitor = StreamMonitor(top)
     start_clock(top)
     draining = False
     while not draining or scoreboard.under_way:
-        await monitor.following()
+        await FallingEdge(top.clk)
         draining = scoreboard.delivered >= SETTINGS.items
         driver.drive(draining=draining and driver.offered is None)
-        cycle = await monitor.settle()
+        await ReadOnly()
+        cycle = monitor.sample()
         scoreboard.observe(cycle, driver.offered)
         coverage.observe(cycle, driver.offered.element if driver.offered else None)
         driver.update(cycle)

@@ -4,12 +4,11 @@ Inputs change at the falling edge, and all signals are sampled after they have s
 the simulator's order of events at the rising edge.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge, ReadOnly
 
 from .items import Item
 from .scoreboard import Cycle
@@ -54,12 +53,12 @@ class StreamDriver:
         self,
         top: Any,
         items: Iterator[Item],
-        pattern: Iterable[tuple[bool, bool, bool]],
+        pattern: Iterator[tuple[bool, bool, bool]],
         react: Callable[[Cycle], tuple[bool, bool, bool] | None],
     ) -> None:
         self._top = top
         self._items = items
-        self._pattern = iter(pattern)
+        self._pattern = pattern
         self._react = react
         self._instead: tuple[bool, bool, bool] | None = None
         self.offered: Item | None = None
@@ -93,18 +92,9 @@ class StreamMonitor:
         self._source = [getattr(top, f"{source}__{name}") for name in ("valid", "ready")]
         self._sink = [getattr(top, f"{sink}__{name}") for name in ("valid", "ready", "payload")]
 
-    async def settle(self) -> Cycle:
-        """Wait until the signals of this cycle are stable; return the handshakes of the input and result streams."""
-        await ReadOnly()
-        return self.sample()
-
     def sample(self) -> Cycle:
         """Return the handshakes of the input and the result stream; the signals of this cycle must be stable."""
         valid, ready = (bool(int(port.value)) for port in self._source)
         o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
         result = int(self._sink[2].value) if o_valid else 0
         return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
-
-    async def following(self) -> None:
-        """Wait for the falling clock edge, at which the inputs for the next cycle change."""
-        await FallingEdge(self._top.clk)

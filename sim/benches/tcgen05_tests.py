@@ -15,7 +15,7 @@ from ...rtl.tensor_memory import TENSOR_LANES
 from ...rtl.warp import COLUMNS
 from .items import joined_words
 from .memories import ColumnMemory, SharedMemory
-from .scoreboard import Cycle, Pattern, ViolationError
+from .scoreboard import Cycle, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import CTA, CommandCoverage, Commit, Pair
 from .streams import start_clock
@@ -190,7 +190,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
     # A command takes longer than a panel, so the pattern of commands has longer gaps than that of the other CTA.
-    of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
+    of_tasks, of_other = random_pattern(rng, pace=2 * pace, resets=resets), random_pattern(rng, pace=pace)
     reads = columns = silent = 0
     start_clock(top)
     while not instructions.idle:

@@ -16,7 +16,7 @@ from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS, mma_layout
 from .items import Item, warp_items
 from .memories import SharedMemory
-from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
+from .scoreboard import Cycle, Scoreboard, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import WARPGROUP, CommandCoverage, Mma
 from .streams import StreamMonitor, rare_meetings, start_clock
@@ -181,7 +181,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
     memory, coverage = SharedMemory(top, rng), CommandCoverage(config.name, WARPGROUP)
     of_instructions, of_panels, of_warps = (
-        iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
+        random_pattern(rng, pace=pace, resets=resets and not number) for number in range(3)
     )
     reads = waited = 0
     # An mma whose result is not accepted keeps its tensor core busy and delays wgmma, so no mma is offered for two

@@ -16,7 +16,7 @@ from ...rtl.emit import unit_instance, unit_of
 from ...rtl.unit import Unit
 from ...rtl.warp import Warp
 from ..benches.items import TAG, Item, tiles, warp_items
-from ..benches.scoreboard import Pattern
+from ..benches.scoreboard import random_pattern
 from ..benches.settings import Settings
 from ..engine.compiled_warp import StreamModel, stream_driver
 from ..engine.driver import CycleBits
@@ -97,7 +97,7 @@ def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[
 
     `pace` is the number of cycles of an item.
     """
-    patterns = Pattern(rng, pace=pace, resets=True), Pattern(rng, pace=pace)
+    patterns = random_pattern(rng, pace=pace, resets=True), random_pattern(rng, pace=pace)
     bits = [
         offer * CycleBits.OFFER | take * CycleBits.TAKE | reset * CycleBits.RESET | offer_c * CycleBits.OFFER_C
         for (offer, take, reset), (offer_c, _, _) in islice(zip(*patterns, strict=True), cycles)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.items import Item
-from sptc.sim.benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
+from sptc.sim.benches.scoreboard import Cycle, Scoreboard, ViolationError, random_pattern
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.stream_coverage import StreamCoverage
 from sptc.sim.coverage.groups import Coverage
@@ -76,10 +76,10 @@ def test_the_message_shows_the_word() -> None:
 
 
 def test_patterns(rng: np.random.Generator) -> None:
-    offers, takes, resets = np.array(list(islice(Pattern(rng, resets=True), 6000))).T
+    offers, takes, resets = np.array(list(islice(random_pattern(rng, resets=True), 6000))).T
     assert resets[0]
     assert 0.01 < resets[1:].mean() < 0.04
-    assert not np.array(list(islice(Pattern(rng), 500)))[1:, 2].any()
+    assert not np.array(list(islice(random_pattern(rng), 500)))[1:, 2].any()
     for expected in (offers, takes):
         share = expected[:6000].reshape(-1, 6).mean(axis=1)
         assert (share == 1).any()

@@ -47,10 +47,10 @@ def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
         self.offered = None
 
 
-@instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.settle")
-async def _(streams: Any, right: Any, self: Any) -> Any:
+@instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.sample")
+def _(streams: Any, right: Any, self: Any) -> Any:
     """A result that stalls is not noticed until it is accepted."""
-    cycle = await right(self)
+    cycle = right(self)
     taken = cycle.o_valid and cycle.o_ready
     return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)
 
