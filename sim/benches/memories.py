@@ -1,62 +1,54 @@
-"""Models of shared memory and tensor memory for cocotb benches; read data arrive one cycle after the read."""
+"""Model of memory ports for cocotb benches; read data arrive one cycle after the read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...rtl.fetch import PANEL_ROWS, UNIT_BITS
-from ...rtl.tensor_memory import TENSOR_LANES
 
-__all__ = ["ColumnMemory", "SharedMemory"]
-
-
-class SharedMemory:
-    """Shared memory model: read data arrive in the next cycle; without a read, the data ports are random."""
-
-    def __init__(self, top: Any, rng: np.random.Generator) -> None:
-        self._data = [getattr(top, f"memory__data__{row}") for row in range(PANEL_ROWS)]
-        self._addresses = [getattr(top, f"memory__address__{row}") for row in range(PANEL_ROWS)]
-        self._read, self._rng = top.memory__read, rng
-        self._answers: list[int] | None = None
-
-    def sample(self, read: Callable[[int], int] | None) -> bool:
-        """Get the data of this cycle's reads from function `read`, None in a reset; return whether there was a read."""
-        reads = bool(int(self._read.value))
-        self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
-        return reads and read is not None
-
-    def drive(self) -> None:
-        """Drive the data of the previous cycle's reads; without a read, drive random data on one of the data ports."""
-        if self._answers:
-            for data, answer in zip(self._data, self._answers, strict=True):
-                data.value = answer
-        else:
-            noise = self._rng.bytes(UNIT_BITS // 8)
-            self._data[self._rng.integers(PANEL_ROWS)].value = int.from_bytes(noise, "little")
+__all__ = ["MemoryPort", "shared_memory"]
 
 
-class ColumnMemory:
-    """Tensor memory model: read data arrive in the next cycle; without a read, the data ports are random."""
+class MemoryPort:
+    """Read port of a memory: read data arrive in the next cycle; without a read, the data ports are random.
 
-    def __init__(self, top: Any, rng: np.random.Generator, port: str) -> None:
-        self._data = [getattr(top, f"{port}__data__{lane}") for lane in range(TENSOR_LANES)]
-        self._column, self._read = getattr(top, f"{port}__column"), getattr(top, f"{port}__read")
-        self._rng = rng
-        self._answer: list[int] | None = None
+    `read` is the port that requests a read, `addresses` are the address ports, and `data` the data ports, each of
+    `bits` bits. The function `contents` takes the addresses of a read and returns the value of each data port.
+    """
 
-    def sample(self, memory: NDArray[np.uint32] | None) -> bool:
-        """Get the column read in this cycle from `memory`, None in a reset; return whether there was a read."""
-        reads = memory is not None and bool(int(self._read.value))
-        self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        read: Any,
+        addresses: Sequence[Any],
+        data: Sequence[Any],
+        bits: int,
+        contents: Callable[..., list[int]],
+    ) -> None:
+        self._rng, self._read, self._addresses, self._data = rng, read, addresses, data
+        self._bytes, self._contents = bits // 8, contents
+        self._answers: list[int] = []
+
+    def sample(self, reset: bool) -> bool:
+        """Get the data of a read in this cycle, unless there is a reset; return whether there was a read."""
+        reads = not reset and bool(int(self._read.value))
+        self._answers = self._contents(*(int(address.value) for address in self._addresses)) if reads else []
         return reads
 
     def drive(self) -> None:
-        """Drive the data of the previous cycle's read; without a read, drive random data on one lane in eight."""
-        if self._answer:
-            for data, word in zip(self._data, self._answer, strict=True):
-                data.value = word
+        """Drive the data of the previous cycle's read; without a read, drive random data on one data port in eight."""
+        if self._answers:
+            for port, answer in zip(self._data, self._answers, strict=True):
+                port.value = answer
             return
-        for lane in self._rng.integers(0, TENSOR_LANES, TENSOR_LANES // 8).tolist():
-            self._data[lane].value = int(self._rng.integers(1 << 32))
+        for place in np.flatnonzero(self._rng.random(len(self._data)) < 1 / 8):
+            self._data[place].value = int.from_bytes(self._rng.bytes(self._bytes), "little")
+
+
+def shared_memory(top: Any, rng: np.random.Generator, read: Callable[[int], int]) -> MemoryPort:
+    """Return the shared-memory port of a top module; `read` returns the 16 bytes at an address as an integer."""
+    addresses, data = (
+        [getattr(top, f"memory__{name}__{row}") for row in range(PANEL_ROWS)] for name in ("address", "data")
+    )
+    return MemoryPort(rng, top.memory__read, addresses, data, UNIT_BITS, lambda *units: [*map(read, units)])

@@ -14,7 +14,7 @@ from ...rtl.tcgen05 import CtaOperation
 from ...rtl.tensor_memory import TENSOR_LANES
 from ...rtl.warp import COLUMNS
 from .items import joined_words
-from .memories import ColumnMemory, SharedMemory
+from .memories import MemoryPort, shared_memory
 from .scoreboard import Cycle, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import CTA, CommandCoverage, Commit, Pair
@@ -128,30 +128,6 @@ class _Instructions:
         return self.offered is None and self._next == len(self._work.tasks) and not self.due and not self._marks
 
 
-class _Accumulators:
-    """Model of the accumulator memory port: read data arrive after one cycle and exclude writes of the read's cycle."""
-
-    def __init__(self, top: Any, rng: np.random.Generator) -> None:
-        self._top, self._rng = top, rng
-        self._answer: int | None = None
-
-    def sample(self, tensor: np.ndarray | None) -> bool:
-        """Get the columns read in this cycle from `tensor`, None in a reset; return whether there was a read."""
-        reads = tensor is not None and bool(int(self._top.accumulators__read.value))
-        self._answer = None
-        if tensor is not None and reads:
-            self._answer = joined_words(tensor[:, columns_from(int(self._top.accumulators__read_column.value))])
-        return reads
-
-    def drive(self) -> None:
-        """Drive the data of the previous cycle's read; without a read, drive random data in one of 16 cycles."""
-        if self._answer is not None:
-            self._top.accumulators__read_data.value = self._answer
-        elif not self._rng.integers(16):
-            noise = self._rng.bytes(4 * TENSOR_LANES * COLUMNS)
-            self._top.accumulators__read_data.value = int.from_bytes(noise, "little")
-
-
 class _OtherCta:
     """Model of the other CTA of a pair: it signals that it is ready for the next panel of B that both CTAs multiply."""
 
@@ -187,8 +163,16 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
     instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
-    shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
-    accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
+    shared, other = shared_memory(top, rng, work.shared.__getitem__), _OtherCta(top, rng)
+    lanes = [getattr(top, f"tensor__data__{lane}") for lane in range(TENSOR_LANES)]
+    operands = MemoryPort(
+        rng, top.tensor__read, [top.tensor__column], lanes, 32, lambda column: instructions.tensor[:, column].tolist()
+    )
+    accumulators = MemoryPort(
+        rng, top.accumulators__read, [top.accumulators__read_column], [top.accumulators__read_data],
+        32 * TENSOR_LANES * COLUMNS, lambda column: [joined_words(instructions.tensor[:, columns_from(column)])],
+    )  # fmt: skip
+    memories = shared, operands, accumulators
     # A command takes longer than a panel, so the pattern of commands has longer gaps than that of the other CTA.
     of_tasks, of_other = random_pattern(rng, pace=2 * pace, resets=resets), random_pattern(rng, pace=pace)
     reads = columns = silent = 0
@@ -197,7 +181,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         await FallingEdge(top.clk)
         offer, _, reset = next(of_tasks)
         may_multiply, _, _ = next(of_other)
-        for memory in (shared, operands, accumulators):
+        for memory in memories:
             memory.drive()
         top.rst.value = int(reset)
         instructions.drive(offer, reset)
@@ -205,11 +189,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         await ReadOnly()
         valid, ready = (bool(int(port.value)) for port in (top.i__valid, top.i__ready))
         cycle = Cycle(reset, valid, ready, o_valid=False, o_ready=False, result=0)
-        accesses = (
-            shared.sample(None if reset else work.shared.__getitem__),
-            operands.sample(None if reset else instructions.tensor),
-            accumulators.sample(None if reset else instructions.tensor),
-        )
+        accesses = [memory.sample(reset) for memory in memories]
         writes, waits = (not reset and bool(int(port.value)) for port in (top.accumulators__write, top.waits))
         task = instructions.offered
         operation = None if task is None else (CtaOperation.MULTIPLY if task.panels else CtaOperation.COMMIT).value

@@ -15,7 +15,7 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS, mma_layout
 from .items import Item, warp_items
-from .memories import SharedMemory
+from .memories import shared_memory
 from .scoreboard import Cycle, Scoreboard, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import WARPGROUP, CommandCoverage, Mma
@@ -179,7 +179,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
-    memory, coverage = SharedMemory(top, rng), CommandCoverage(config.name, WARPGROUP)
+    memory, coverage = shared_memory(top, rng, instructions.read), CommandCoverage(config.name, WARPGROUP)
     of_instructions, of_panels, of_warps = (
         random_pattern(rng, pace=pace, resets=resets and not number) for number in range(3)
     )
@@ -212,7 +212,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         beside.drive(offer_warp and not none_beside, take_warp or none_beside, reset)
         await ReadOnly()
         cycle, results = of_i.sample(), of_c.sample()
-        reads += memory.sample(None if reset else instructions.read)
+        reads += memory.sample(reset)
         scoreboard.observe(results, instructions.panel)
         operation = instructions.offered.operation.value if instructions.offered else None
         coverage.observe(cycle, instructions.in_flight, operation, results.states)
