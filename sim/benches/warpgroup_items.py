@@ -41,14 +41,10 @@ class Job:
         return self.memory[place] if place < len(self.memory) else (1 << 8 * UNIT_BYTES) - 1
 
 
-def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
-    """Write jobs to a file, one job per line; return the total number of accumulator panels of all jobs."""
-    panels = 0
+def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
+    """Write jobs to a file, one job per line."""
     with path.open("w", encoding="utf-8") as file:
-        for job in jobs:
-            panels += len(job.panels)
-            file.write(json_line(asdict(job)))
-    return panels
+        file.writelines(json_line(asdict(job)) for job in jobs)
 
 
 def read_jobs(path: Path) -> Iterator[Job]:

@@ -145,7 +145,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         entries, buffers, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, entry in zip(commands, entries, strict=True):
             second = multiplied % 2 == 1 and command.image.size <= _HALF * UNIT_BYTES
-            payload, image = _payload(command, second), np.ascontiguousarray(command.image)
+            payload, image = _payload(command, second), command.image
             panels = command.n // COLUMNS
             if panels:
                 assert command.c is not None or command.n == columns, (
@@ -153,10 +153,8 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
                 )
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
-            # Fill the last 16-byte unit of the shared-memory image with ones, since the image may end within a unit.
-            image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
             results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
-            buffers.append((payload, image, c, results))
+            buffers.append((payload, c, results))
             entry.payload, entry.image, entry.results = (array.ctypes.data for array in (payload, image, results))
             entry.c = None if c is None else c.ctypes.data
             entry.operation, entry.pending = command.fields["operation"].value, command.fields.get("pending", 0)

@@ -41,7 +41,7 @@ class Command:
     #: Registers of A, shape (128, 4); None if A is in shared memory.
     a: NDArray[np.uint32] | None = None
     e: NDArray[np.uint32] | None = None  #: Metadata registers, shape (128,); None for a dense multiplication
-    #: Contents of shared memory, shape (bytes,); empty for a commit or a wait.
+    #: Contents of shared memory in whole units of 16 bytes, shape (bytes,); empty for a commit or a wait.
     image: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     #: Accumulator registers, shape (128, registers); None if the results of the previous multiplication are the
     #: accumulators.
