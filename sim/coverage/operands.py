@@ -12,11 +12,8 @@ from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import GRANULARITIES, UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
 from ...isa.numerics import BLOCK_GROUP, Method, Numerics, Rounding, zero_exponent_for
 from ...rtl.config import CoreConfig, Element
-from ...rtl.metadata import RuleCode
 from ...rtl.order import byte_order, nibble_order
-from ...rtl.round import ResultCode
-from ...rtl.scale import ScaleCode
-from ...rtl.step import control_layout
+from ..engine.row_interface import row_interface
 from ..engine.steps import step_words
 
 __all__ = ["Control", "Operands", "Operation", "StepReader", "operation_of", "operations_of", "routes"]
@@ -281,11 +278,10 @@ class StepReader:
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._words = step_words(config)
-        self._fields = {name: (field.offset, (1 << field.width) - 1) for name, field in control_layout()}
-        # Amaranth's enumerations are untyped for mypy, so the member names are stored here by code.
-        self._names: dict[str, dict[int, str]] = {
-            field: {int(member.value): str(name).lower() for name, member in codes.__members__.items()}
-            for field, codes in (("result", ResultCode), ("rule", RuleCode), ("scale", ScaleCode))
+        interface = row_interface(config)
+        self._fields = interface.control
+        self._names = {
+            field: {code: name.lower() for name, code in codes.items()} for field, codes in interface.codes.items()
         }
 
     def control_words(self, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -294,7 +290,7 @@ class StepReader:
 
     def control(self, word: int) -> Control:
         """Split the control word of a step into its fields."""
-        values = {name: word >> offset & mask for name, (offset, mask) in self._fields.items()}
+        values = {name: word >> field.offset & (1 << field.width) - 1 for name, field in self._fields.items()}
         named = {name: self._names[name].get(values[name], "") for name in self._names}
         return Control(
             values["a"], values["b"], named["result"], bool(values["saturate"]), bool(values["sparse"]),

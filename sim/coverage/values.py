@@ -122,8 +122,12 @@ class FloatValues(_OperationValues):
         self.c = decode_accumulator(operands.c.astype(code_type))
         self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
         self.scale_codes = np.stack([operands.scale_a, operands.scale_b])[:, :, : operation.scale_groups]
-        self.scale_is_nan = _is_nan(self.scale_codes, operation.scale)
-        self.trace = trace = self._step()
+        self.scale_is_nan, scales = np.zeros(self.scale_codes.shape, np.bool_), None
+        if operation.scale != "none":
+            significands, exponents = decode_scale(self.scale_codes, operation.scale_format)
+            self.scale_is_nan = np.isnan(significands)
+            scales = Scales(significands.prod(axis=0).T, exponents.sum(axis=0).T.astype(np.int32))
+        self.trace = trace = self._step(scales)
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
@@ -138,15 +142,9 @@ class FloatValues(_OperationValues):
         self.result_subnormal = (magnitude > 0) & (magnitude < hidden)
         self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_accumulator_bit
 
-    def _step(self) -> Trace:
+    def _step(self, scales: Scales | None) -> Trace:
         """Return the intermediate values of the steps, as traced by the golden model."""
         operation, traces = self.operation, list[Trace]()
-        scales = None
-        if operation.scale != "none":
-            (significand_a, exponent_a), (significand_b, exponent_b) = (
-                decode_scale(codes.T, operation.scale_format) for codes in self.scale_codes
-            )
-            scales = Scales(significand_a * significand_b, (exponent_a + exponent_b).astype(np.int32))
         if operation.grouped:
             assert scales
             grouped_step(self.a, self.b, self.c, operation.accumulator, operation.numerics, scales, traces)
@@ -286,9 +284,3 @@ class Rounding:
 
 def _integer_range(fmt: Format) -> tuple[int, int]:
     return (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
-
-
-def _is_nan(codes: NDArray[np.uint8], scale: str) -> Mask:
-    if scale == "none":
-        return np.zeros(codes.shape, np.bool_)
-    return codes == 0xFF if scale == "ue8m0" else codes & np.uint8(0x7F) == 0x7F
