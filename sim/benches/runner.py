@@ -161,15 +161,19 @@ def build(
     source = folder / f"{_TOP}.v"
     text = verilog_text or bench_verilog(settings)
     source.write_text(_AWAKENED.sub("", text) if code_coverage else text, encoding="utf-8")
-    how = _with_verilator(folder, waves, code_coverage) if simulator == "verilator" else _with_icarus()
+    runner: Runner = _OurVerilator() if simulator == "verilator" else Icarus()
+    sources, arguments, runtime = [], [], None
+    if simulator == "verilator":
+        sources, arguments, runtime = _verilator_options(folder, waves, code_coverage)
+        _fetch_runtime(folder, runtime)
+    elif not shutil.which("iverilog"):
+        raise BackendError("this bench needs Icarus Verilog: install iverilog")
     log = folder / "build.log"
-    if how.runtime:
-        _fetch_runtime(folder, how.runtime)
     try:
-        how.runner.build(
-            sources=[*how.sources, source],
+        runner.build(
+            sources=[*sources, source],
             hdl_toplevel=_TOP,
-            build_args=how.arguments,
+            build_args=arguments,
             build_dir=folder,
             timescale=("1ns", "1ps"),
             waves=waves,
@@ -180,20 +184,9 @@ def build(
         text = log.read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.splitlines() if "rror" in line] or ["no message"]
         raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
-    if how.runtime:
-        _keep_runtime(folder, how.runtime)
-    return Bench(settings, folder, how.runner, waves)
-
-
-@dataclass(frozen=True)
-class _Toolchain:
-    """cocotb's runner with additional source files and build arguments for the top module."""
-
-    runner: Runner
-    sources: tuple[Any, ...] = ()
-    arguments: tuple[str, ...] = ()
-    #: Folder with the cached object files of Verilator's runtime, which take longer to compile than most designs.
-    runtime: Path | None = None
+    if runtime:
+        _keep_runtime(folder, runtime)
+    return Bench(settings, folder, runner, waves)
 
 
 def _fetch_runtime(folder: Path, runtime: Path) -> None:
@@ -212,20 +205,18 @@ def _keep_runtime(folder: Path, runtime: Path) -> None:
             store(f"{runtime.name}/{part.name}", part.read_bytes())
 
 
-def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchain:
+def _verilator_options(folder: Path, waves: bool, code_coverage: bool) -> tuple[list[Any], list[str], Path]:
+    """Return additional source files and build arguments for Verilator, and the cache folder of its runtime.
+
+    The object files of Verilator's runtime take longer to compile than most designs.
+    """
     public = folder / "public.vlt"
     public.write_text(_PUBLIC, encoding="utf-8")
     counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
-    arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *_ONE_FILE, *counters)
+    arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *_ONE_FILE, *counters]
     words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
     runtime = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
-    return _Toolchain(_OurVerilator(), (VerilatorControlFile(public),), arguments, runtime)
-
-
-def _with_icarus() -> _Toolchain:
-    if not shutil.which("iverilog"):
-        raise BackendError("this bench needs Icarus Verilog: install iverilog")
-    return _Toolchain(Icarus())
+    return [VerilatorControlFile(public)], arguments, runtime
 
 
 def bench_verilog(settings: Settings) -> str:
