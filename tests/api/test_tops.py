@@ -16,14 +16,15 @@ from sptc.api.recorder import Recorder
 from sptc.api.tiles import multiply_held
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.operands import HeldOperands, MatrixOperands, Product, StepFlags
-from sptc.operands.registers import CONTAINERS, gather_warp
+from sptc.isa.operands import HeldOperands, Product, StepFlags
+from sptc.operands.registers import gather_warp
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.sim.benches.items import warp_instructions
-from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
+from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine.compiled_tcgen05 import CtaCommand, CtaRun
 from sptc.sim.engine.tops import tops_of
 from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, Case, case
+from sptc.tests.sim.matrices import matrices
 from sptc.verify.register_file import RegisterFile, write
 from sptc.verify.replay import flags_and_rules, replay
 from sptc.verify.stimulus import random_register_file
@@ -190,23 +191,7 @@ def test_what_a_top_does_not_execute(rng: Random) -> None:
             made.run(**{"backend": "tcgen05"} | options)
     i = case(F16, rng).instruction
     with pytest.raises(sptc.BackendError, match=r"from tensor memory and shared memory, .* not as matrices$"):
-        backend("tcgen05").multiply(i, "sm_100", matrices(i, (1, i.m, i.n), rng))
-
-
-def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: int = 1) -> MatrixOperands:
-    """Return random operands of ``shape[0]`` products. D has shape ``shape[1:]``, and K has `steps` instructions."""
-    (batch, m, n), container = shape, CONTAINERS[i.container_bits]
-    a = random_codes(i.a, "mid", (batch, m, steps * i.stored_k), rng) << i.low_bit(i.a)
-    b = random_codes(i.b, "mid", (batch, steps * i.k, n), rng) << i.low_bit(i.b)
-    c = random_codes(i.c, "mid", shape, rng).astype(CONTAINERS[i.c.bits])
-    nibbles = rng.integers(0, 16, (batch, m, steps * i.chunks), dtype=np.uint8) if i.rule else None
-    scales = [
-        random_codes(i.scale_format, "mid", (batch, lines, steps * i.scale_size), rng).astype(np.uint8)
-        if i.scale_format and i.scale_size
-        else None
-        for lines in (m, n)
-    ]
-    return MatrixOperands(a.astype(container), b.astype(container), c, nibbles, *scales)
+        backend("tcgen05").multiply(i, "sm_100", matrices(i, (1, i.m, i.n), "mid", rng))
 
 
 def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
@@ -222,7 +207,7 @@ def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) ->
 def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
     """Test products that end in partial tiles and take two instructions along K: sparse, dense and block-scaled."""
     i = parse(text)
-    operands = matrices(i, (2, 2 * i.m - 3, i.n + 5), rng, steps=2)
+    operands = matrices(i, (2, 2 * i.m - 3, i.n + 5), "mid", rng, steps=2)
     product = multiply_held(on_registers, i, arch, operands)
     np.testing.assert_array_equal(product.d, multiply(i, arch, operands))
     assert product.cycles == 2 * 2 * (2 * 2)
@@ -235,7 +220,7 @@ def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
 def test_products_without_flags(rng: Random) -> None:
     """A back end may report neither flags nor cycles. A recorder keeps the operands and the product of each call."""
     i = parse(SPARSE)
-    matrix = matrices(i, (1, 16, 8), rng)
+    matrix = matrices(i, (1, 16, 8), "mid", rng)
     product = multiply_held(lambda *arguments: Product(on_registers(*arguments).d), i, "sm_90", matrix)
     assert (product.flags, product.cycles) == (None, None)
     i, recorder = parse(SPARSE), Recorder(backend("golden"))

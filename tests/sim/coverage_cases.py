@@ -57,21 +57,19 @@ def code_of(fmt: Format, value: float | str) -> int:
     return int(found[0])
 
 
-def words_of(config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDArray, ...]) -> tuple[NDArray, NDArray]:
+def words_of(config: CoreConfig, i: Instruction, arch: str, given: MatrixOperands) -> tuple[NDArray, NDArray]:
     """Return the step words of a one-step instruction, and its results: D of the golden model, and flags."""
-    _, _, c, nibbles, _, _ = operands
-    given = MatrixOperands(*operands)
     d = multiply(i, arch, given)
     (step,) = steps_of(config, i, given)
     results = d.astype(np.uint64)
     if i.rule:
         wide = i.container_bits >= 16
-        metadata = np.zeros((*nibbles.shape[:2], config.chunks // (1 + wide)), np.int64)
-        metadata[..., : i.chunks] = nibbles
+        metadata = np.zeros((*given.nibbles.shape[:2], config.chunks // (1 + wide)), np.int64)
+        metadata[..., : i.chunks] = given.nibbles
         flags = ~np.isin(metadata, [*i.rule.legal])
         shifted = flags.astype(np.uint64) << np.arange(metadata.shape[-1], dtype=np.uint64)
         results |= (shifted.sum(axis=-1) << np.uint64(row_result_layout(config)["illegal"].offset))[..., None]
-    return step.whole(c).reshape(-1, step.words.total), results.reshape(-1)
+    return step.whole(given.c).reshape(-1, step.words.total), results.reshape(-1)
 
 
 def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:
@@ -89,12 +87,12 @@ def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:
     for chunk, nibble in case.nibbles.items():
         nibbles[0, 0, chunk] = nibble
     scales = []
-    for given in (case.scale_a, case.scale_b):
+    for codes in (case.scale_a, case.scale_b):
         one = i.scale_format.bias << i.scale_format.fraction_bits if i.scale_format else 0
         scales.append(np.full((1, 1, i.scale_size or 0), one, np.uint8))
-        for place, scale in given.items():
+        for place, scale in codes.items():
             scales[-1][0, 0, place] = scale
-    coverage.sample(*words_of(config, i, ARCHITECTURES[config.name], (a, b, c, nibbles, *scales)))
+    coverage.sample(*words_of(config, i, ARCHITECTURES[config.name], MatrixOperands(a, b, c, nibbles, *scales)))
     results = coverage.coverage[config.name, "results"]
     assert (results.hits.sum(), results.contradictions) == (1, 0)
     return coverage

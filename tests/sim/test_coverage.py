@@ -5,14 +5,14 @@ import pytest
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
-from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.step import control_layout, row_result_layout
-from sptc.sim.benches.random_operands import distributions, random_codes
+from sptc.sim.benches.random_operands import distributions
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.steps import step_words, steps_of
 
 from .coverage_cases import ARCHITECTURES, F16, HALF, MXF8, NAN, NVF4, SPARSE, Case, reached, sample, words_of
+from .matrices import matrices
 
 Random = np.random.Generator
 
@@ -42,7 +42,7 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
     i = parse(SPARSE)
     zeros = (np.zeros((1, 1, 8), np.uint16), np.zeros((1, 16, 1), np.uint16), np.zeros((1, 1, 1), np.uint32))
     nibbles = np.array([[[0b0100, 0b1111, 0b0100, 0b0100]]], np.uint8)
-    steps, results = words_of(config, i, "sm_80", (*zeros, nibbles, None, None))
+    steps, results = words_of(config, i, "sm_80", MatrixOperands(*zeros, nibbles))
     StepCoverage(config).sample(steps, results)
     offset = row_result_layout(config)["illegal"].offset
     with pytest.raises(AssertionError, match="chunk 1 holds nibble 0b1111, which the rule plain does not define"):
@@ -53,7 +53,7 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
         StepCoverage(config).sample(steps, results ^ np.uint64(1 << offset + 7))
     config, i = PRESETS["tiny"], parse(F16)
     ones = np.full((1, 1, 8), 0x3C00, np.uint16)
-    given = (ones, ones.reshape(1, 8, 1), np.zeros((1, 1, 1), np.uint32), None, None, None)
+    given = MatrixOperands(ones, ones.reshape(1, 8, 1), np.zeros((1, 1, 1), np.uint32))
     steps, results = words_of(config, i, "sm_80", given)
     coverage = StepCoverage(config)
     coverage.sample(steps, results + np.uint64(1))
@@ -78,15 +78,8 @@ def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
     config, arch = PRESETS[name], ARCHITECTURES[name]
     for i in native(config, arch):
         coverage = StepCoverage(config)
-        container = CONTAINERS[i.container_bits]
         for kind in rng.permutation(distributions(i))[:4].tolist():
-            a = random_codes(i.a, kind, (1, 8, i.stored_k), rng) << i.low_bit(i.a)
-            b = random_codes(i.b, kind, (1, i.k, 4), rng) << i.low_bit(i.b)
-            c = random_codes(i.c, kind, (1, 8, 4), rng).astype(CONTAINERS[i.c.bits])
-            nibbles = rng.integers(0, 16, (1, 8, i.chunks), dtype=np.uint8)
-            scales = [rng.integers(100, 127, (1, rows, i.scale_size or 0), dtype=np.uint8) for rows in (8, 4)]
-            operands = (a.astype(container), b.astype(container), c, nibbles, *scales)
-            coverage.sample(*words_of(config, i, arch, operands))
+            coverage.sample(*words_of(config, i, arch, matrices(i, (1, 8, 4), kind, rng)))
         groups = [*coverage.coverage]
         assert [(group.name, group.contradicted()) for group in groups if group.contradictions] == []
         assert coverage.coverage[name, "results"].hits.sum() == 32 * min(4, len(distributions(i)))
@@ -103,7 +96,8 @@ def test_exchange() -> None:
     a[0, 0, [2, 5]] = 0x3C00
     nibbles = np.full((1, 1, 4), 0b0001, np.uint8)
     coverage = StepCoverage(config)
-    coverage.sample(*words_of(config, i, "sm_120", (a, b, np.zeros((1, 1, 1), np.uint32), nibbles, None, None)))
+    given = MatrixOperands(a, b, np.zeros((1, 1, 1), np.uint32), nibbles)
+    coverage.sample(*words_of(config, i, "sm_120", given))
     chosen = "f16 x f16 (2:4), nibble 0b0001, slot"
     assert reached(coverage, "selection of 16 bits") == {f"{chosen} 2", f"{chosen} 5"}
     route = "16-bit units, rule plain, nibble 0b0001, slot"
@@ -118,7 +112,7 @@ def test_steps_of_no_instruction() -> None:
     config = PRESETS["ampere"]
     i = parse(SPARSE)
     zeros = (np.zeros((1, 1, 8), np.uint16), np.zeros((1, 16, 1), np.uint16), np.zeros((1, 1, 1), np.uint32))
-    steps, results = words_of(config, i, "sm_80", (*zeros, np.full((1, 1, 4), 0b0100, np.uint8), None, None))
+    steps, results = words_of(config, i, "sm_80", MatrixOperands(*zeros, np.full((1, 1, 4), 0b0100, np.uint8)))
     control = step_words(config).control.start
     mixed = steps.copy()
     mixed[:, control] |= np.uint32(1 << 4)  # the format of B becomes bf16

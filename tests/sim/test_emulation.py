@@ -11,7 +11,7 @@ from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import MatrixOperands
 from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine import emulation
-from sptc.tests.sim.test_engine import matrices
+from sptc.tests.sim.matrices import matrices
 
 Random = np.random.Generator
 SHAPE = (3, 4, 5)

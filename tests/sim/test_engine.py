@@ -18,14 +18,15 @@ from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
-from sptc.operands.registers import CONTAINERS, gather_warp
+from sptc.operands.registers import gather_warp
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError
-from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
+from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, engine, engine_for, multiply_with
 from sptc.sim.engine.fingerprint import fingerprint
 from sptc.sim.engine.libraries import Libraries
 from sptc.sim.engine.steps import step_count
+from sptc.tests.sim.matrices import matrices
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
@@ -54,17 +55,6 @@ def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
         expected = multiply(i, arch, operands)
         result = backend("rtl").multiply(i, arch, operands).d
         np.testing.assert_array_equal(result, expected, err_msg=f"{i}, {kind}, {arch}")
-
-
-def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> MatrixOperands:
-    """Return A, B, C and nibbles for given numbers of tiles, rows and columns, without scales."""
-    tiles, m, n = shape
-    container = CONTAINERS[i.container_bits]
-    a = random_codes(i.a, kind, (tiles, m, i.stored_k), rng) << i.low_bit(i.a)
-    b = random_codes(i.b, kind, (tiles, i.k, n), rng) << i.low_bit(i.b)
-    c = random_codes(i.c, kind, shape, rng).astype(CONTAINERS[i.c.bits])
-    nibbles = rng.integers(0, 16, (tiles, m, i.chunks), dtype=np.uint8)
-    return MatrixOperands(a.astype(container), b.astype(container), c, nibbles if i.sparse else None)
 
 
 @pytest.mark.regression
