@@ -45,13 +45,12 @@ class _Sample(NamedTuple):
     event: str
 
 
-class StreamCoverage:
+class StreamCoverage(Sampler):
     """Functional coverage of the handshakes of a tensor core or a warp; `coverage` contains the hits so far."""
 
     def __init__(self, config: CoreConfig, top: str) -> None:
+        super().__init__(config.name, _covergroups(config, top))
         self._core = top == "core"
-        self._sampler = Sampler(config.name, _covergroups(config, top))
-        self.coverage = self._sampler.coverage
         self._latency = config.latency
         self._clear()
 
@@ -69,7 +68,7 @@ class StreamCoverage:
         if taken and not cycle.reset:
             assert element is not None
             formats = None if self._last is None else (self._last, element)
-        self._sampler.sample(
+        self.sample(
             _Sample(
                 reset=cycle.reset,
                 under_way=self._under_way,
@@ -203,15 +202,15 @@ class Commit(NamedTuple):
     pending: int
 
 
-class CommandCoverage:
+class CommandCoverage(Sampler):
     """Functional coverage of a top module with a command stream; `coverage` contains the hits so far.
 
-    The covergroups are :data:`WARPGROUP` or :data:`CTA`.
+    The covergroups are :data:`WARPGROUP` or :data:`CTA`. Besides cycles, they count the events :class:`Mma` (an offered
+    ``mma``), :class:`Pair` (a panel of a CTA pair) and :class:`Commit` (the arrival of a commit).
     """
 
     def __init__(self, name: str, covergroups: Iterable[Covergroup]) -> None:
-        self._sampler = Sampler(name, covergroups)
-        self.coverage = self._sampler.coverage
+        super().__init__(name, covergroups)
         self._waited = 0
 
     def observe(self, cycle: Cycle, in_flight: int, operation: int | None, others: tuple[int, ...]) -> None:
@@ -223,12 +222,8 @@ class CommandCoverage:
         """
         stream, _ = cycle.states
         accepted = operation if cycle.accepts else None
-        self._sampler.sample(_Command(cycle.reset, in_flight, stream, accepted, self._waited, others))
+        self.sample(_Command(cycle.reset, in_flight, stream, accepted, self._waited, others))
         self._waited = self._waited + 1 if _STATES[stream] == "waits" and not cycle.reset else 0
-
-    def sample(self, event: Mma | Pair | Commit) -> None:
-        """Count an event in the covergroups: an offered ``mma``, a panel of a CTA pair, or the arrival of a commit."""
-        self._sampler.sample(event)
 
 
 def _runs(s: Any) -> bool:

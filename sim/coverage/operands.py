@@ -20,7 +20,6 @@ __all__ = ["Control", "Operands", "Operation", "StepReader", "operation_of", "op
 
 _ROUNDINGS = {"f32": Rounding.RZ_F32, "e8m13": Rounding.RZ_E8M13, "f16": Rounding.RNE_F16, "s32": Rounding.EXACT}
 _FRACTION_BITS = {"f32": 23, "e8m13": 13, "f16": 10}
-_CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
 @dataclass(frozen=True)
@@ -307,7 +306,7 @@ class StepReader:
         """Decode the operands of steps that have the same control word."""
         bits = self.config.elements[control.a].container_bits
         size, wide = self.config.step_bytes, is_wide(bits)
-        unit = _CONTAINERS[16 if wide else 8]
+        unit = np.dtype("<u2" if wide else "u1")
         count = len(steps)
         stored = self._bytes(steps, self._words.a)[:, :size].copy().view(unit)
         b = self._column(steps, wide=wide, sparse=control.sparse).view(unit)
@@ -355,5 +354,5 @@ def _elements(units: NDArray, bits: int) -> NDArray:
     """Convert rows of 8-bit or 16-bit units to containers of `bits` bits."""
     if bits == 4:
         return split_nibbles(units)
-    elements: NDArray = np.ascontiguousarray(units).view(_CONTAINERS[bits])
+    elements: NDArray = np.ascontiguousarray(units).view(f"<u{bits // 8}")
     return elements

@@ -1,21 +1,19 @@
 """Fault regression of tensor cores and warps, with gaps between items, stalls of results, and resets."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from amaranth.hdl import Value
 from numpy.typing import NDArray
 
-from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core
 from ...rtl.emit import unit_instance, unit_of
 from ...rtl.unit import Unit
 from ...rtl.warp import Warp
-from ..benches.items import TAG, Item, tiles, warp_items
+from ..benches.items import TAG, tiles, warp_items
 from ..benches.scoreboard import random_pattern
 from ..benches.settings import Settings
 from ..engine.compiled_warp import StreamModel, stream_driver
@@ -32,49 +30,31 @@ __all__ = ["StreamRegression", "joined", "stream_pattern"]
 _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
-class _Top(NamedTuple):
-    """Setup of a fault regression for one top module: design, components, test items and timing."""
-
-    component: Core | Warp  # component under test, with its dot-product units as separate instances
-    components: Mapping[str, Sequence[str]]  # submodules of each component, argument of `mutated`
-    items: Iterator[Item]  # input items with their expected results
-    pace: int  # number of cycles that an item takes without gaps
-    cycles_per_item: int  # length of the test pattern in cycles per item
-
-
-def _core(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:
-    """Return the setup for a tensor core. Its decoders have no faults: the regression of a row covers them."""
-    decoders = tuple(f"design.decode_row_{row}" for row in range(config.rows))
-    core = Core(config, TAG, unit_instance(TOP))
-    return _Top(core, {"core": REST, UNTOUCHED: decoders}, tiles(config, arch, rng), 1, 2)
-
-
-def _warp(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:
-    """Return the setup for a warp. Its tensor core has no faults: a regression of its own covers it."""
-    warp, blocks = Warp(config, unit_class=unit_instance(TOP)), config.warp_blocks
-    components = {"warp": REST, UNTOUCHED: ("design.core",)}
-    return _Top(warp, components, warp_items(config, arch, rng), 2 * blocks, 3 * blocks)
-
-
-_TOPS = {"core": _core, "warp": _warp}
-
-
 class StreamRegression:
     """Fault regression of a tensor core or a warp."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
-        rng = np.random.default_rng(seed)
-        top = _TOPS[settings.top](settings.config, settings.arch, rng)
-        items = list(islice(top.items, settings.items))
-        self._pattern = stream_pattern(rng, top.pace, top.cycles_per_item * settings.items)
-        self._longest_wait = 4 * (top.pace + settings.config.latency)
-        self._items = joined((item.payload for item in items), len(Value.cast(top.component.i.payload)))
-        self._expected = joined((item.expected for item in items), len(Value.cast(top.component.o.payload)))
-        control = assumed_control(top.component.i.payload.control, settings.config, settings.arch)
-        design = AssumedStream(top.component, control)
+        rng, config, arch = np.random.default_rng(seed), settings.config, settings.arch
+        component: Core | Warp
+        # Parts that a regression of their own covers have no faults: the decoders of a core, and the core of a warp.
+        if settings.top == "core":
+            component, items = Core(config, TAG, unit_instance(TOP)), tiles(config, arch, rng)
+            pace, cycles_per_item = 1, 2
+            untouched = [f"design.decode_row_{row}" for row in range(config.rows)]
+        else:
+            component, items = Warp(config, unit_class=unit_instance(TOP)), warp_items(config, arch, rng)
+            pace, cycles_per_item = 2 * config.warp_blocks, 3 * config.warp_blocks
+            untouched = ["design.core"]
+        drawn = list(islice(items, settings.items))
+        self._pattern = stream_pattern(rng, pace, cycles_per_item * settings.items)
+        self._longest_wait = 4 * (pace + config.latency)
+        self._items = joined((item.payload for item in drawn), len(Value.cast(component.i.payload)))
+        self._expected = joined((item.expected for item in drawn), len(Value.cast(component.o.payload)))
+        design = AssumedStream(component, assumed_control(component.i.payload.control, config, arch))
         ports = clocked_ports(design)
-        text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(settings.config), unit_of(TOP))}"
-        self.netlist = mutated(text, TOP, top.components, faults, seed, folder, whole=unit_of(TOP))
+        text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
+        components = {settings.top: REST, UNTOUCHED: untouched}
+        self.netlist = mutated(text, TOP, components, faults, seed, folder, whole=unit_of(TOP))
         self._model = StreamModel(compile_faulty(self.netlist, stream_driver(ports, TOP), folder))
 
     def first_failure(self, fault: Fault | None) -> int | None:
