@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sptc.api.backends import backend
+from sptc.api.recorder import Recorder
 from sptc.golden.matrix import multiply
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.operands import HeldOperands
+from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
 from sptc.operands.registers import gather_warp, to_registers
 from sptc.rtl.tensor_core import TENSOR_CORE
@@ -24,9 +26,10 @@ from sptc.sim.engine.echo import echoing_arrays
 from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.warpgroup_commands import COMMIT, Command, is_executed, multiplication, wait, warp_instruction
 from sptc.tests.isa.test_timing import rows as recorded_cycles
-from sptc.tests.sim.warpgroup import check_row, drawn, held, stalls
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
+from sptc.verify.stimulus import random_register_file
+from sptc.verify.timing import of_warpgroup
 
 pytestmark = pytest.mark.regression
 Random = np.random.Generator
@@ -35,7 +38,56 @@ SHORT = [i for i in WGMMA if i.n <= 32]
 MANY = 12
 #: Cycles from the last result of a group until a wait for the group is accepted.
 SEEN = 2
+#: Instructions in a timed group, and number of groups. The first group is not timed.
+GROUP, GROUPS = 8, 6
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
+
+
+def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
+    """Return random operands of any distribution, with any nibbles and selector, and A and B in any location and
+    order.
+    """
+    kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
+    options = {"sparsity_selector": selector, "any_nibble": bool(rng.integers(2))}
+    return random_register_file(instruction, "sm_90", kind, cases, rng, **options)
+
+
+def held(file: RegisterFile) -> HeldOperands:
+    recorder = Recorder(backend("golden"))
+    file.run(recorder)
+    (operands,) = recorder.operands
+    return operands.held
+
+
+def stalls(rng: Random) -> np.ndarray:
+    """Return valid and ready bits of each cycle. The share of ones is random, and changes every 17 cycles."""
+    shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
+    bits = rng.random((60, 17, 3)) < shares[:, None]
+    return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
+
+
+def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
+    """Check that the simulated interval is within 0.2 cycles of a measurement, and within 1/8 cycle of the timing
+    law.
+    """
+    expected = (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)
+    forms = {(bool(i.sparse), i.a.name, i.b.name, i.n, i.d.name, i.satfinite): i for i in every_instruction("wgmma")}
+    instruction = forms[expected]
+    law = timing(instruction, "sm_90", row["a_from"])
+    registers, in_registers = instruction.n * instruction.d.bits // 64, row["a_from"] == "registers"
+    zeros = {"b": np.zeros((1, 1 << 16), np.uint8), "c": np.zeros((1, 128, registers), np.uint32)}
+    zeros |= {"a": np.zeros((1, 128, 4), np.uint32)} if in_registers else {}
+    operands = HeldOperands(zeros, Immediates(a_in_registers=in_registers))
+    one = multiplication(hardware.config, instruction, operands, 0)
+    # As in the measurement, groups of eight instructions add to the same accumulators.
+    group = [replace(one, c=None)] * GROUP + [COMMIT, wait(1)]
+    done = [of for of in hardware.run([one, *group * GROUPS]) if of.done >= 0]
+    interval = (done[-1].done - done[GROUP].done) / (len(done) - 1 - GROUP)
+    assert interval == pytest.approx(float(row["interval"]), abs=0.2), row
+    assert interval == pytest.approx(law.interval, abs=1 / GROUP), row
+    cycles = of_warpgroup(instruction, row["a_from"])
+    (alone,) = hardware.run([one])
+    assert (alone.done - alone.taken, law.interval) == (cycles.latency, cycles.interval), row
 
 
 @pytest.fixture(scope="module")
