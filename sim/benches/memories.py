@@ -42,7 +42,7 @@ class MemoryPort:
             for port, answer in zip(self._data, self._answers, strict=True):
                 port.value = answer
             return
-        for place in np.flatnonzero(self._rng.random(len(self._data)) < 1 / 8):
+        for place in np.flatnonzero(self._rng.random(len(self._data)) < 1 / 8).tolist():
             self._data[place].value = int.from_bytes(self._rng.bytes(self._bytes), "little")
 
 

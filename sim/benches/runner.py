@@ -161,13 +161,13 @@ def build(
     source = folder / f"{_TOP}.v"
     text = verilog_text or bench_verilog(settings)
     source.write_text(_AWAKENED.sub("", text) if code_coverage else text, encoding="utf-8")
-    runner: Runner = _OurVerilator() if simulator == "verilator" else Icarus()
-    sources, arguments, runtime = [], [], None
-    if simulator == "verilator":
-        sources, arguments, runtime = _verilator_options(folder, waves, code_coverage)
-        _fetch_runtime(folder, runtime)
-    elif not shutil.which("iverilog"):
+    is_icarus = simulator != "verilator"
+    if is_icarus and not shutil.which("iverilog"):
         raise BackendError("this bench needs Icarus Verilog: install iverilog")
+    runner: Runner = Icarus() if is_icarus else _OurVerilator()
+    sources, arguments, runtime = ([], [], None) if is_icarus else _verilator_options(folder, waves, code_coverage)
+    if runtime:
+        _fetch_runtime(folder, runtime)
     log = folder / "build.log"
     try:
         runner.build(
