@@ -96,11 +96,6 @@ class Bench:
         return self.folder / "run.log"
 
     @property
-    def waves(self) -> Path:
-        """Path of the waveform file of the bench's last run: VCD from Verilator, FST from Icarus Verilog."""
-        return self.folder / ("dump.vcd" if isinstance(self.runner, Verilator) else f"{_TOP}.fst")
-
-    @property
     def code_coverage(self) -> Path:
         """Path of the file with Verilator's line and toggle coverage of the bench's last run."""
         return self.folder / "coverage.dat"

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,6 @@ class Group:
         same_labels = self.axes == other.axes and self.reasons == other.reasons
         return same_labels and bool(np.array_equal(self.reason, other.reason))
 
-    def copy(self) -> "Group":
-        """Return a copy of the covergroup that shares no arrays with the original."""
-        return replace(self, hits=self.hits.copy(), reasons=[*self.reasons], reason=self.reason.copy())
-
 
 class Coverage:
     """Functional coverage of one or more datapath configurations: covergroups sorted by configuration and name."""
@@ -159,10 +156,10 @@ class Coverage:
 
         Raise a `FileError` if two groups with the same key have different bins.
         """
-        merged = {group.key: group.copy() for group in self}
+        merged = {group.key: deepcopy(group) for group in self}
         for group in other:
             if group.key not in merged:
-                merged[group.key] = group.copy()
+                merged[group.key] = deepcopy(group)
                 continue
             if not merged[group.key].same_bins(group):
                 raise FileError(

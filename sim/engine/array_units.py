@@ -75,12 +75,13 @@ def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[
     return driver("clocked_units.cpp", {}, top=_UNIT), driver("computed_units.cpp", constants)
 
 
-def unit_functions(library: Path | None) -> list[Any]:
-    """Return pointers to the functions of a unit library, or null pointers if `library` is None."""
-    if library is None:
-        return [None] * len(_FUNCTIONS)
-    units = load_library(library)
-    return [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in _FUNCTIONS]
+def unit_functions(library: Path | None) -> Any:
+    """Return the structure ``Library`` of ``drivers/units.h`` for a unit library, with null pointers for None."""
+    functions = (ctypes.c_void_p * len(_FUNCTIONS))()
+    if library:
+        units = load_library(library)
+        functions[:] = [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p).value for name in _FUNCTIONS]
+    return functions
 
 
 def unit_module(config: CoreConfig, top: str) -> str:

@@ -57,7 +57,7 @@ class CtaModel(CompiledModel):
     prefix, arguments = "cta", (ctypes.c_void_p,)
 
     def __init__(self, library: ctypes.CDLL, units: Path) -> None:
-        super().__init__(library, *unit_functions(units))
+        super().__init__(library, unit_functions(units))
 
 
 def run_ctas(

@@ -36,7 +36,7 @@ class StreamModel(CompiledModel):
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
-        super().__init__(library, *unit_functions(units))
+        super().__init__(library, unit_functions(units))
 
     def run(
         self,

@@ -102,7 +102,7 @@ class GroupModel(CompiledModel):
     prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None, threads: int = 1) -> None:
-        super().__init__(library, *unit_functions(units), threads)
+        super().__init__(library, unit_functions(units), threads)
 
     def run(self, work: CWork) -> tuple[str, int]:
         """Run `work` on the model; return the violated rule (or "") and the number of accepted accumulator panels."""

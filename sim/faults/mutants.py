@@ -53,11 +53,6 @@ class Fault:
     #: ``const1``, and also ``cnot0`` and ``cnot1``, which invert the bit depending on another bit.
     command: str
 
-    @property
-    def cell(self) -> str:
-        """Name of the faulty cell in the flat netlist."""
-        return self.command.split()[6]
-
     def __str__(self) -> str:
         return self.command.removeprefix("mutate -mode ")
 

@@ -13,10 +13,7 @@ struct Stream : Driven {
 
 }  // namespace
 
-extern "C" void *stream_create(void *(*create)(int), void (*destroy)(void *), void *(*add)(void *),
-                               void (*clock)(void *, void *, const uint32_t *, uint32_t *)) {
-    return new Stream(Library{create, destroy, add, clock});
-}
+extern "C" void *stream_create(const Library *library) { return new Stream(*library); }
 extern "C" void stream_destroy(void *stream) { delete static_cast<Stream *>(stream); }
 
 // Run from reset until every item has its result, but at most `cycles` cycles. Return the violated rule, or null.

@@ -154,10 +154,7 @@ const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
 
 }  // namespace
 
-extern "C" void *cta_create(void *(*create)(int), void (*destroy)(void *), void *(*add)(void *),
-                            void (*clock)(void *, void *, const uint32_t *, uint32_t *)) {
-    return new Cta(Library{create, destroy, add, clock});
-}
+extern "C" void *cta_create(const Library *library) { return new Cta(*library); }
 extern "C" void cta_destroy(void *cta) { delete static_cast<Cta *>(cta); }
 
 // Run the commands of `work` from reset. Return the violated rule, or null.

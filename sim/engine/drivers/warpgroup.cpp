@@ -352,10 +352,7 @@ struct Group : Driven {
 
 }  // namespace
 
-extern "C" void *group_create(void *(*create)(int), void (*destroy)(void *), void *(*add)(void *),
-                              void (*clock)(void *, void *, const uint32_t *, uint32_t *), int threads) {
-    return new Group(Library{create, destroy, add, clock}, threads);
-}
+extern "C" void *group_create(const Library *library, int threads) { return new Group(*library, threads); }
 extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
 
 // Run the commands and instructions of `work` from reset. Return the violated rule, or null. `taken` is the number of
