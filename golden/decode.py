@@ -1,6 +1,6 @@
 """Decode operands from codes to values, exponents and classes (NaN, Inf, finite)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -72,14 +72,6 @@ class Scales:
         return np.asarray(np.isnan(self.significands).any(axis=0), np.bool_)
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
-    values: NDArray
-    exponents: NDArray
-    classes: NDArray[np.float32]
-    special: NDArray[np.bool_]
-
-
 def _fields(fmt: Format) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Return sign (+-1), integer significand, exponent and class of every code of a float format."""
     code = np.arange(1 << fmt.bits)
@@ -99,17 +91,18 @@ def _fields(fmt: Format) -> tuple[NDArray, NDArray, NDArray, NDArray]:
 
 
 @lru_cache(maxsize=32)
-def _table(fmt: Format, precision: Precision) -> _Table:
+def _table(fmt: Format, precision: Precision) -> tuple[Terms, NDArray[np.bool_]]:
+    """Return every code of a float format as a term with its class, and a mask of the codes that are NaN or Inf."""
     sign, significand, exponent, classes = _fields(fmt)
     special = ~np.isfinite(classes)
     zero = special | (significand == 0)
     values = np.ldexp((sign * significand).astype(precision.value), exponent - fmt.fraction_bits)
-    return _Table(
+    terms = Terms(
         np.where(zero, 0, values).astype(precision.value),
         np.where(zero, precision.zero_exponent, exponent).astype(precision.exponent),
         classes.astype(np.float32),
-        special,
     )
+    return terms, special
 
 
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
@@ -118,13 +111,12 @@ def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) 
     `precision` is what :func:`precision_for` returns for the formats of A and B. `low_bit` is the lowest bit of the
     element in its container; other bits are ignored.
     """
-    table = _table(fmt, precision)
+    table, special = _table(fmt, precision)
     if low_bit:
         codes = codes >> low_bit
     if codes.dtype.itemsize * 8 != fmt.bits:
         codes = codes & ((1 << fmt.bits) - 1)
-    classes = table.classes.take(codes) if table.special.take(codes).any() else None
-    return Terms(table.values.take(codes), table.exponents.take(codes), classes)
+    return (table if special.take(codes).any() else replace(table, classes=None)).take(codes)
 
 
 def decode_scale(codes: NDArray[np.uint8], fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -20,21 +20,17 @@ def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) 
     The K of the matrices is any multiple of the instruction's k; `mux` is the multiplexer type, ``mux4`` or ``mux3``.
     """
     assert instruction.k <= _EXACT_F32_TERMS
-    granularity, rule, nibbles = instruction.granularity, instruction.rule, operands.nibbles
+    granularity, rule = instruction.granularity, instruction.rule
     d = operands.c.view(np.int32)
-    a = decode_integer(operands.a, instruction.a)
-    b = decode_integer(operands.b, instruction.b)
-    for number in range(b.shape[1] // instruction.k):
-        a_part = a[..., number * instruction.stored_k : (number + 1) * instruction.stored_k]
-        b_part = b[:, number * instruction.k : (number + 1) * instruction.k]
+    for step in operands.steps(instruction):
+        a_part, b_part = decode_integer(step.a, instruction.a), decode_integer(step.b, instruction.b)
         if granularity:
             assert rule
-            assert nibbles is not None
-            nibbles_part = nibbles[..., number * instruction.chunks : (number + 1) * instruction.chunks]
-            missing = undelivered(nibbles_part, granularity, rule.name, mux)
+            assert step.nibbles is not None
+            missing = undelivered(step.nibbles, granularity, rule.name, mux)
             if missing is not None:
                 a_part = np.where(missing, np.float32(0), a_part)
-            a_part = _expand(a_part, kept_rows(nibbles_part, granularity), instruction.k)
+            a_part = _expand(a_part, kept_rows(step.nibbles, granularity), instruction.k)
         products = np.matmul(a_part, b_part)
         d = clamp(products.astype(np.int64) + d) if instruction.satfinite else products.astype(np.int32) + d
     return d.view(np.uint32)
