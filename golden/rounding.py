@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..isa.numerics import Alignment, Rounding
 
-__all__ = ["round_sum", "round_terms", "toward_zero_f32"]
+__all__ = ["round_sum", "round_terms", "toward_zero"]
 
 _DROPPED_E8M13_BITS = np.uint32((1 << 10) - 1)
 
@@ -31,27 +31,15 @@ def round_terms(
     return np.trunc(aligned) if dtype is np.float64 else aligned.astype(dtype)
 
 
-def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate exact sums to f32, subnormals included. Magnitudes of 2**128 and above give Inf."""
+def toward_zero(exact: NDArray[np.float64], dtype: type[np.floating] = np.float32) -> NDArray[np.float32]:
+    """Truncate exact sums to f32 or f16, subnormals included. 2**128 (f32) or 2**16 (f16) and beyond give Inf."""
     with np.errstate(over="ignore"):
-        rounded = exact.astype(np.float32)
+        rounded = exact.astype(dtype)
     magnitude = np.abs(exact)
-    beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0**128)
-    bits = rounded.view(np.uint32)
+    beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0 ** np.finfo(dtype).maxexp)
+    bits = rounded.view(f"u{rounded.itemsize}")
     bits -= beyond  # take the next code toward zero, which is the largest finite number if `rounded` is Inf
-    bits[bits == 0x80000000] = 0
-    return rounded
-
-
-def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate exact sums to f16, subnormals included. Magnitudes of 2**16 and above give Inf."""
-    with np.errstate(over="ignore"):
-        rounded = exact.astype(np.float16)
-    magnitude = np.abs(exact)
-    beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0**16)
-    bits = rounded.view(np.uint16)
-    bits -= beyond
-    return rounded.astype(np.float32) + np.float32(0)
+    return rounded.astype(np.float32, copy=False) + np.float32(0)  # a sum of -0 and +0 is +0
 
 
 def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -68,10 +56,10 @@ def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.floa
             nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact
             return nearest.astype(np.float32) + np.float32(0)
     if rounding is Rounding.RZ_F16:
-        return _toward_zero_f16(exact)
+        return toward_zero(exact, np.float16)
     if rounding is Rounding.RNE_E8M13:
         return _nearest_e8m13(exact)
-    rounded = toward_zero_f32(exact)
+    rounded = toward_zero(exact)
     if rounding is Rounding.RZ_E8M13:
         finite = np.isfinite(rounded)
         bits = rounded.view(np.uint32)

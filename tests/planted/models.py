@@ -25,10 +25,10 @@ for _row in COMPUTES:
     computes(*_row)
 
 
-@instead("golden.rounding.overflow", "golden.rounding", "toward_zero_f32")
-def _(rounding: Any, right: Any, exact: Any) -> Any:
+@instead("golden.rounding.overflow", "golden.rounding", "toward_zero")
+def _(rounding: Any, right: Any, exact: Any, *dtype: Any) -> Any:
     """A sum above the largest f32 is truncated to the largest f32 instead of infinity."""
-    result = right(exact)
+    result = right(exact, *dtype)
     over = np.isinf(result)
     result[over] = np.copysign(np.finfo(np.float32).max, result[over])
     return result
