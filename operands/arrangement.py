@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from ..isa.formats import Format
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.instructions import Instruction
-from ..isa.memory import UNIT_BYTES, SharedMap, decode_descriptor, encode_descriptor, shared_map
+from ..isa.memory import UNIT_BYTES, SharedMap, encode_descriptor
 from ..isa.operands import MatrixOperands
+from ..isa.shared_tile import packed_tile, tile_shape
 from ..isa.tcgen05 import Opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for, metadata_map, scale_map
 from .shared_memory import scatter_shared
@@ -21,7 +22,6 @@ __all__ = ["Arrangement", "arrangement"]
 #: First column in tensor memory of D, of the metadata and of the block scales. D occupies at most 256 columns, the
 #: metadata and each operand's scales at most eight.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
-_CORE_MATRIX_ROWS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,23 +104,13 @@ class Arrangement:
 def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int = 0) -> Arrangement:
     """Return the placement of the operands of a ``tcgen05`` instruction. The opcode must not have ``.ashift``."""
     i, layout = instruction, layout_for(opcode, instruction.m)
-    lines = {"a": layout.rows, "b": i.n // opcode.cta_group}
-    depth = {"a": i.stored_k, "b": i.k}
-    formats: dict[str, Format] = {"a": i.a, "b": i.b}
     addresses, shared, start = {"d": _COLUMNS["d"]}, {}, 0
     for name in ("a", "b"):
-        rows = -(-lines[name] // _CORE_MATRIX_ROWS) * _CORE_MATRIX_ROWS
-        core = _CORE_MATRIX_ROWS * UNIT_BYTES
-        addresses[name] = encode_descriptor(start, rows * UNIT_BYTES, core, family="tcgen05")
-        fmt = formats[name]
-        shared[name] = shared_map(
-            decode_descriptor(addresses[name], "tcgen05"),
-            lines[name],
-            depth[name],
-            fmt.container_bits,
-            unit_elements=i.padded_unit(fmt),
-        )
-        start = -(-int(shared[name].addresses.max() + 4) // UNIT_BYTES) * UNIT_BYTES
+        tile = packed_tile(i, name, opcode, start=start)
+        d = tile.descriptor
+        addresses[name] = encode_descriptor(d.start, d.leading_offset, d.stride_offset, family="tcgen05")
+        shared[name] = tile_shape(i, name, opcode).map(tile)
+        start = _end(shared[name])
     e = scale_a = scale_b = None
     if i.sparse:
         addresses["e"] = _COLUMNS["e"]
@@ -136,7 +126,11 @@ def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int
 
 def _bytes_of(where: Placement) -> int:
     assert isinstance(where.a, SharedMap)
-    return max(-(-int(place.addresses.max() + 4) // UNIT_BYTES) * UNIT_BYTES for place in (where.a, where.b))
+    return max(_end(place) for place in (where.a, where.b))
+
+
+def _end(place: SharedMap) -> int:
+    return -(-int(place.addresses.max() + 4) // UNIT_BYTES) * UNIT_BYTES
 
 
 def _shift(instruction: Instruction, fmt: Format, place: SharedMap) -> int:

@@ -10,7 +10,7 @@ from ..isa.memory import SWIZZLES as EVERY_SWIZZLE
 from ..isa.memory import UNIT_BYTES, Swizzle, decode_descriptor, encode_descriptor, operand_map
 from .registers import CONTAINERS
 
-__all__ = ["Image", "Layout", "image", "random_image"]
+__all__ = ["Layout", "image", "random_image"]
 
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
@@ -40,27 +40,12 @@ class Layout:
     size: int
 
 
-@dataclass(frozen=True, eq=False)
-class Image:
-    """Shared-memory images that contain ``wgmma`` operands.
-
-    Attributes
-    ----------
-    words : ndarray of uint32, shape (cases, words)
-        Contents of the shared memory in each case.
-    descriptors, transposed : dict
-        As for :class:`Layout`.
-    """
-
-    words: NDArray[np.uint32]
-    descriptors: dict[str, int]
-    transposed: dict[str, bool]
-
-
 def random_image(
     instruction: Instruction, operands: dict[str, NDArray], rng: np.random.Generator, *, spread: bool = False
-) -> Image:
+) -> tuple[NDArray[np.uint32], Layout]:
     """Place operands of a ``wgmma`` at random addresses in shared-memory images of random bits.
+
+    Return the words of the shared memory of each case, shape (cases, words), and the placement of the operands.
 
     `operands` holds the codes of the operands in shared memory: ``"b"``, shape (cases, n, k), and ``"a"``, shape
     (cases, m, stored k), unless A is in registers. For each operand the generator draws swizzle, base offset, leading
@@ -68,17 +53,19 @@ def random_image(
     `spread` the elements may lie anywhere in the shared memory.
     """
     layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng, spread)
-    return image(instruction, operands, layout, rng)
+    return image(instruction, operands, layout, rng), layout
 
 
-def image(instruction: Instruction, operands: dict[str, NDArray], layout: Layout, rng: np.random.Generator) -> Image:
+def image(
+    instruction: Instruction, operands: dict[str, NDArray], layout: Layout, rng: np.random.Generator
+) -> NDArray[np.uint32]:
     """Place operands in images of random bits at the addresses in `layout`. Parameters: see :func:`random_image`."""
     cases = len(next(iter(operands.values())))
     octets = rng.integers(0, 256, (cases, layout.size), dtype=np.uint8)
     for name, codes in operands.items():
         containers = np.ascontiguousarray(codes.astype(CONTAINERS[instruction.container_bits]))
         octets[:, _places(instruction, name, layout)] = containers[..., None].view(np.uint8)
-    return Image(octets.view("<u4"), layout.descriptors, layout.transposed)
+    return octets.view("<u4")
 
 
 def _random_layout(

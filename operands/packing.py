@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.fragments import Fragment
 from ..isa.instructions import Instruction
-from ..isa.memory import SWIZZLES, SharedMap, decode_descriptor, encode_descriptor, operand_map
+from ..isa.memory import SharedMap, encode_descriptor
 from ..isa.operands import MatrixOperands
+from ..isa.shared_tile import packed_tile, tile_shape
 from .arrangement import Arrangement
 from .registers import pack_nibbles, pack_scales, to_registers
 from .shared_memory import scatter_shared
@@ -24,8 +25,6 @@ __all__ = [
     "to_tensor_memory",
 ]
 
-#: Number of rows of a swizzle pattern in shared memory. Consecutive rows are one swizzle width apart.
-_PATTERN_ROWS = 8
 #: Period of every swizzle pattern in shared memory, in bytes.
 _PATTERN_BYTES = 1024
 
@@ -68,14 +67,13 @@ def to_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str)
     """Return the descriptors and the shared memory of ``wgmma`` operands, stored K-major one after another."""
     maps: dict[str, SharedMap] = {}
     descriptors: dict[str, Any] = {}
-    row, end = SWIZZLES[swizzle].row_bytes, 0
-    for name, codes in operands.items():
-        stride = _PATTERN_ROWS * row
-        leading = -(-codes.shape[-2] // _PATTERN_ROWS) * stride
-        descriptors[name] = encode_descriptor(end, leading, stride, swizzle)
-        maps[name] = operand_map(i, name, decode_descriptor(descriptors[name]))
-        end += -(-codes.shape[-1] * i.container_bits // (8 * row)) * leading
-        end = -(-end // _PATTERN_BYTES) * _PATTERN_BYTES
+    end = 0
+    for name in operands:
+        tile = packed_tile(i, name, swizzle=swizzle, start=end)
+        d = tile.descriptor
+        descriptors[name] = encode_descriptor(d.start, d.leading_offset, d.stride_offset, swizzle)
+        maps[name] = tile_shape(i, name).map(tile)
+        end = -(-int(maps[name].addresses.max() + i.container_bits // 8) // _PATTERN_BYTES) * _PATTERN_BYTES
     lead = common_batch({name: codes.shape[:-2] for name, codes in operands.items()})
     smem = np.zeros((prod(lead), end), np.uint8)
     for name, codes in operands.items():

@@ -150,8 +150,8 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
     transposed = {name: bool(value) for name, value in zip("ab", file.imm_trans, strict=True)}
     operands = {"a": matrices.a, "b": matrices.b.swapaxes(1, 2)}
     layout = Layout(descriptors, transposed, 4 * file.b.shape[1])
-    shared = image(i, {name: operands[name] for name in descriptors}, layout, rng)
-    return replace(file, b=shared.words, **_case_descriptors(descriptors, len(matrices.a)))
+    b = image(i, {name: operands[name] for name in descriptors}, layout, rng)
+    return replace(file, b=b, **_case_descriptors(descriptors, len(matrices.a)))
 
 
 def _case_descriptors(descriptors: dict[str, int], cases: int) -> dict[str, Any]:
@@ -216,22 +216,22 @@ def _wgmma_file(
     """
     in_registers = bool(rng.integers(2))
     operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
-    shared = random_image(instruction, operands, rng, spread=spread)
+    b, layout = random_image(instruction, operands, rng, spread=spread)
 
     signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=sparsity_selector,
         a=to_registers(matrices.a, a_fragment(instruction)) if in_registers else None,
-        b=shared.words,
+        b=b,
         c=to_registers(matrices.c, accumulator_fragment(instruction)),
         e=e,
         arch="sm_90",
         metadata="silicon",
-        **_case_descriptors(shared.descriptors, len(matrices.b)),
+        **_case_descriptors(layout.descriptors, len(matrices.b)),
         scale_d=bool(rng.random() < 0.9),
         imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
-        imm_trans=(int(shared.transposed.get("a", False)), int(shared.transposed["b"])),
+        imm_trans=(int(layout.transposed.get("a", False)), int(layout.transposed["b"])),
     )
 
 
