@@ -1,7 +1,7 @@
 """Decode each field of matrix and instruction descriptors, valid or invalid, to its meaning and its error."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import OperandError
 from .instruction_descriptor import MAX_SHIFTS, decode_instruction_descriptor, descriptor_fields, m_unit
@@ -100,19 +100,8 @@ def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
     fields = []
     for field in _partition(value, 64, places):
         meaning, problem = _shared_meaning(field, swizzle, generation.swizzles)
-        fields.append(_with(field, meaning, problem))
+        fields.append(replace(field, meaning=meaning, problem=problem or field.problem))
     return tuple(fields)
-
-
-def _with(field: DescriptorField, meaning: str, problem: str) -> DescriptorField:
-    return DescriptorField(
-        name=field.name,
-        low=field.low,
-        width=field.width,
-        value=field.value,
-        meaning=meaning or field.meaning,
-        problem=problem or field.problem,
-    )
 
 
 def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[int, str]) -> tuple[str, str]:
@@ -169,14 +158,7 @@ def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...
     for field in _partition(value, 32, descriptor_fields(opcode)):
         if field.name in _TITLES:
             meaning, problem = _instruction_meaning(field, opcode)
-            field = DescriptorField(
-                name=_TITLES[field.name],
-                low=field.low,
-                width=field.width,
-                value=field.value,
-                meaning=meaning,
-                problem=problem,
-            )
+            field = replace(field, name=_TITLES[field.name], meaning=meaning, problem=problem)
         fields.append(field)
     return tuple(fields)
 
