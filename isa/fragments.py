@@ -16,8 +16,7 @@ from .instructions import Instruction
 __all__ = [
     "WARP_LANES",
     "Fragment",
-    "MetadataMap",
-    "ScaleMap",
+    "RegisterMap",
     "a_fragment",
     "accumulator_fragment",
     "b_fragment",
@@ -108,19 +107,18 @@ def accumulator_fragment(instruction: Instruction) -> Fragment:
 
 
 @dataclass(frozen=True, eq=False)
-class MetadataMap:
-    """Map of the metadata nibbles to register bits."""
+class RegisterMap:
+    """Map of metadata nibbles, shape (m, chunks), or block scales, shape (m or n, scale_size), to register bits."""
 
-    #: Thread of each metadata nibble, and lowest bit of the nibble in the thread's metadata register; shape (m,
-    #: chunks).
+    #: Thread of each nibble or scale, and its lowest bit in the thread's register for this operand.
     lanes: Index
     low_bits: Index
-    #: Always None, since a thread has one metadata register. Only maps of tensor memory have columns.
+    #: Always None, since a thread has one register for the operand. Only maps of tensor memory have columns.
     columns: None = None
 
 
 @lru_cache(maxsize=512)
-def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
+def metadata_map(instruction: Instruction, sparsity_selector: int) -> RegisterMap:
     """Return the register map of the metadata. The selector must be less than ``instruction.sparsity_selectors``.
 
     A lane that the selector picks holds four chunks of each of two rows if elements have 16 bits or more; otherwise it
@@ -138,20 +136,11 @@ def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMa
         low_bits = 4 * (chunk & 7) + 0 * half
     lanes = WARP_LANES * warp + 4 * (row_in_warp & 7) + quad_lane
     lanes.flags.writeable = low_bits.flags.writeable = False
-    return MetadataMap(lanes, low_bits)
-
-
-@dataclass(frozen=True, eq=False)
-class ScaleMap:
-    """Map of the block scales of one operand to register bytes."""
-
-    #: Thread of each block scale, and byte of the scale in the thread's scale register; shape (m or n, scale_size).
-    lanes: Index
-    bytes: Index
+    return RegisterMap(lanes, low_bits)
 
 
 @lru_cache(maxsize=256)
-def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> ScaleMap:
+def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> RegisterMap:
     """Return the register map of the block scales of operand ``"a"`` or ``"b"``.
 
     `byte_id` is the byte of the first scale: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is the pair of threads
@@ -168,6 +157,6 @@ def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: i
         lanes = 4 * (row & 7) + 2 * thread_id + (row >> 3)
     else:
         lanes = 4 * np.arange(instruction.n).reshape(-1, 1) + thread_id
-    lanes, positions = (np.ascontiguousarray(part) for part in np.broadcast_arrays(lanes, byte_id + block))
-    lanes.flags.writeable = positions.flags.writeable = False
-    return ScaleMap(lanes, positions)
+    lanes, low_bits = (np.ascontiguousarray(part) for part in np.broadcast_arrays(lanes, 8 * (byte_id + block)))
+    lanes.flags.writeable = low_bits.flags.writeable = False
+    return RegisterMap(lanes, low_bits)

@@ -198,7 +198,7 @@ def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: i
         indices=(index, "block"),
         lanes=where.lanes,
         words=np.zeros_like(where.lanes),
-        low_bits=8 * where.bytes,
+        low_bits=where.low_bits,
         bits=8,
         value_low_bit=0,
         value_bits=8,

@@ -134,7 +134,7 @@ class _Header:
         metadata = metadata_map(i, 0) if i.sparse else None
         rows.append(_places(metadata.lanes, metadata.low_bits) if metadata else "")
         scales = [scale_map(i, operand, 0, 0) if i.scale_size else None for operand in "ab"]
-        rows += [_places(each.lanes, each.bytes) if each else "" for each in scales]
+        rows += [_places(each.lanes, each.low_bits // 8) if each else "" for each in scales]
         return [self.places.number(row) if row else -1 for row in rows]
 
     def multiples(self, values: Sequence[int]) -> int:

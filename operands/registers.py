@@ -141,7 +141,7 @@ def pack_scales(
     """
     where = scale_map(instruction, operand, *ids)
     octets = others.copy()
-    octets[:, where.lanes, where.bytes] = scales
+    octets[:, where.lanes, where.low_bits >> 3] = scales
     return octets.view("<u4")[..., 0]
 
 
@@ -150,7 +150,7 @@ def unpack_scales(
 ) -> NDArray[np.uint8]:
     """Gather the block scales of an operand, shape (batch, m or n, scales), from registers, shape (batch, 32)."""
     where = scale_map(instruction, operand, byte_id, thread_id)
-    return np.ascontiguousarray(data).view(np.uint8).take(4 * where.lanes + where.bytes, axis=1)
+    return np.ascontiguousarray(data).view(np.uint8).take(4 * where.lanes + (where.low_bits >> 3), axis=1)
 
 
 def gather_warp(

@@ -107,7 +107,7 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
         for operand, byte, thread, needed in (("a", byte_a, thread_a, rows), ("b", byte_b, thread_b, columns[:, None])):
             scales = scale_map(i, operand, byte, thread)
-            yield f"scale_{operand}", scales.lanes, 8 * scales.bytes, 8, one, needed
+            yield f"scale_{operand}", scales.lanes, scales.low_bits, 8, one, needed
 
 
 def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -33,7 +33,7 @@ def test_maps_cannot_be_written() -> None:
     """Maps are read-only, because all callers share cached maps."""
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     fragment, metadata, scales = a_fragment(instruction), metadata_map(instruction, 0), scale_map(SCALED[0], "a", 0, 0)
-    for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.bytes):
+    for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.low_bits):
         with pytest.raises(ValueError, match="read-only"):
             index[...] = 0
 
@@ -192,5 +192,5 @@ def test_scales_of_the_manuals_example() -> None:
     assert a.lanes[:, 0].tolist() == [2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31]
     assert b.lanes[:, 0].tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
     for entry in (a, b):
-        assert np.array_equal(entry.bytes, np.broadcast_to([2, 3], entry.bytes.shape))
+        assert np.array_equal(entry.low_bits, np.broadcast_to([16, 24], entry.low_bits.shape))
         assert np.array_equal(entry.lanes[:, 0], entry.lanes[:, 1])
