@@ -43,6 +43,8 @@ class Harness:
         Whether the design has a clock.
     any_state : bool
         Whether registers of components may begin with any value.
+    ports : list of Value
+        Free variables: inputs with any value.
     """
 
     def __init__(self) -> None:
@@ -53,18 +55,13 @@ class Harness:
         self.flags: dict[str, Signal] = {}
         self.registers = False
         self.any_state = False
+        self.ports: list[Value] = []
         self._started: Value = Const(1)
-        self._free: list[Value] = []
-
-    @property
-    def ports(self) -> list[Value]:
-        """Free variables of the harness: inputs with any value."""
-        return list(self._free)
 
     def free(self, name: str, shape: ShapeLike = 1) -> Signal:
         """Return a free variable, which may have any value in each cycle."""
         signal = Signal(shape, name=name)
-        self._free.append(Value.cast(signal))
+        self.ports.append(Value.cast(signal))
         self.observed[name] = signal
         return signal
 
@@ -77,7 +74,7 @@ class Harness:
         domain = ClockDomain("sync")
         self.m.domains += domain
         self.registers = True
-        self._free.append(domain.clk)
+        self.ports.append(domain.clk)
         reset = self.free(RESET)
         self.m.d.comb += domain.rst.eq(reset)
         if any_state:

@@ -61,14 +61,10 @@ class _SeenRows(CarrySaveTree):
         self.rows: dict[tuple[int, ...], None] = {}
         Fragment.get(self, "formal")
 
-    def row(self, m: Module, words: Sequence[Value], lowest: Value) -> tuple[Value, Value]:
+    def row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         """Build one carry-save adder of the tree, and record the widths of its input words."""
-        first, second, third = words
-        return super()._row(m, first, second, third, lowest)
-
-    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         self.rows[len(first), len(second), len(third)] = None
-        return super()._row(m, first, second, third, lowest)
+        return super().row(m, first, second, third, lowest)
 
 
 class _AnyRows(CarrySaveTree):
@@ -83,13 +79,9 @@ class _AnyRows(CarrySaveTree):
         self._free = iter([h.free(f"row{row}", total_bits) for row in range(len(term_bits) - 1)])
         self.constant = h.free("constant", total_bits)
         self.constants: list[int] = []
-        self._built = super().elaborate("formal")
 
-    def elaborate(self, platform: object) -> Module:
-        """Return the module of the tree, which the constructor built."""
-        return self._built
-
-    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
+    def row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
+        """Return the output words of an abstract adder, the first of which is free."""
         word, rest = next(self._free), Signal(self.total_bits)
         value: Value = lowest - word
         for other in (first, second, third):
@@ -137,7 +129,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     numbers. The constant cancels the values that the inversion of the sign bits adds.
     """
     term_bits = [int(each) for count, each in (word.split("x") for word in terms) for _ in range(int(count))]
-    tree = h.add("tree", _AnyRows(h, term_bits, bits))
+    tree = h.add("tree", opened(_AnyRows)(h, term_bits, bits))
     unsigned = [h.free(f"unsigned{index}", each) for index, each in enumerate(term_bits)]
     added = {}
     for term, word in zip(tree.terms, unsigned, strict=True):
@@ -157,9 +149,9 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     h.claim("constant", Const((sum(tree.constants) + inverted) % (1 << bits), bits) == 0)
     seen = _SeenRows(term_bits, bits)
     words, lowest = [h.free(f"word{index}", bits) for index in range(3)], h.free("lowest")
-    for widths in seen.rows:
+    for widths in list(seen.rows):
         cut = [word[:width] for word, width in zip(words, widths, strict=True)]
-        total, carry = seen.row(h.m, cut, lowest)
+        total, carry = seen.row(h.m, *cut, lowest)
         kept = cut[0] + cut[1] + cut[2] + lowest
         h.claim("row_" + "_".join(map(str, widths)), (total + carry)[:bits] == kept[:bits])
     h.cover("carries", (words[0] & words[1] & words[2]).all() & lowest)

@@ -89,7 +89,7 @@ class CarrySaveTree(wiring.Component):
             following: list[Value] = []
             for first, second, third in zip(words[::3], words[1::3], words[2::3], strict=False):
                 lowest = increments.pop() if increments else Const(0, 1)
-                following += self._row(m, first, second, third, lowest)
+                following += self.row(m, first, second, third, lowest)
             words = [*following, *words[len(words) // 3 * 3 :]]
             level += 1
         # The tree has one carry-save adder fewer than increment bits. The last increment bit becomes the carry output.
@@ -121,7 +121,7 @@ class CarrySaveTree(wiring.Component):
             value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "register") for value in values
         ]
 
-    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
+    def row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         """Return sum word and carry word of a carry-save adder. The carry word has `lowest` as its lowest bit."""
         bits = max(len(first), len(second), len(third))
         # Bits of the sum word (`total`) and of the carry word of a carry-save adder:

@@ -152,7 +152,7 @@ def _(align: Any, right: Any, self: Any, m: Module, slot: Any, magnitude: Value,
     return right(self, m, slot, magnitude, Mux(integer, e_max, self.i.e_max[: len(e_max)])[: len(e_max)])
 
 
-@instead("reduction.tree", "rtl.cells.carry_save_tree", "CarrySaveTree._row")
+@instead("reduction.tree", "rtl.cells.carry_save_tree", "CarrySaveTree.row")
 def _(
     carry_save_tree: Any, right: Any, self: Any, m: Module, first: Value, second: Value, third: Value, lowest: Value
 ) -> tuple[Value, Value]:
