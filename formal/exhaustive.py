@@ -9,14 +9,7 @@ __all__ = ["first_violation"]
 
 _INPUT_LIMIT = 24
 #: Values of the six lowest inputs in a 64-bit word, which has one bit for each of 64 assignments.
-_PATTERNS = (
-    0xAAAAAAAAAAAAAAAA,
-    0xCCCCCCCCCCCCCCCC,
-    0xF0F0F0F0F0F0F0F0,
-    0xFF00FF00FF00FF00,
-    0xFFFF0000FFFF0000,
-    0xFFFFFFFF00000000,
-)
+_PATTERNS = [sum(1 << bit for bit in range(64) if bit >> place & 1) for place in range(6)]
 _WORDS = 1 << 12  # number of 64-bit words, each with 64 assignments, that are evaluated together
 
 
