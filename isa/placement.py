@@ -12,7 +12,6 @@ from ..errors import OperandError
 from .formats import Format
 from .fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from .instructions import Instruction
-from .memory import encode_descriptor
 from .shared_tile import MAJORS, SharedTile, packed_tile, tile_shape
 from .tcgen05 import Opcode
 from .tensor_memory import Layout, TensorMap, a_map, accumulator_map, layout_for
@@ -231,11 +230,9 @@ def _shared(
     offsets = f"SBO {descriptor.stride_offset}, LBO {descriptor.leading_offset}"
     if operand in tiles:
         base = f", base offset {descriptor.base_offset}" if descriptor.base_offset else ""
-        fields = descriptor.start, descriptor.leading_offset, descriptor.stride_offset, descriptor.swizzle.name
-        value = encode_descriptor(*fields, descriptor.base_offset, i.family)
         notes = [
-            f"through the descriptor {value:#018x}: {MAJORS[tile.major]}, swizzle {descriptor.swizzle.name}, start "
-            f"{descriptor.start}, {offsets}{base}",
+            f"through the descriptor {tile.encoded(i.family):#018x}: {MAJORS[tile.major]}, "
+            f"swizzle {descriptor.swizzle.name}, start {descriptor.start}, {offsets}{base}",
             *tile.problems(shape),
         ]
     else:

@@ -53,6 +53,11 @@ class SharedTile:
     descriptor: SharedDescriptor
     major: str = "k"  #: Memory order (major), ``k`` or ``mn``
 
+    def encoded(self, family: str) -> int:
+        """Return the matrix descriptor of an instruction family. Raise an `OperandError` if a field is out of range."""
+        d = self.descriptor
+        return encode_descriptor(d.start, d.leading_offset, d.stride_offset, d.swizzle.name, d.base_offset, family)
+
     def formulas(self, shape: TileShape, inner: str, outer: str) -> dict[str, str]:
         """Return the byte address and low bit of an element as Python expressions of two indices.
 
@@ -146,10 +151,9 @@ def packed_tile(
     leading, stride = _packed(pattern, shape, major)
     leading = leading if offsets[0] is None else offsets[0]
     stride = stride if offsets[1] is None else offsets[1]
-    encode_descriptor(
-        start, leading, stride, swizzle, base_offset, i.family
-    )  # called only for the error that it raises if a descriptor field is out of range
-    return SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
+    tile = SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
+    tile.encoded(i.family)  # called only for the error that it raises if a descriptor field is out of range
+    return tile
 
 
 def _packed(swizzle: Swizzle, shape: TileShape, major: str) -> tuple[int, int]:

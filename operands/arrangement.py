@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..isa.formats import Format
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.instructions import Instruction
-from ..isa.memory import UNIT_BYTES, SharedMap, encode_descriptor
+from ..isa.memory import UNIT_BYTES, SharedMap
 from ..isa.operands import MatrixOperands
 from ..isa.shared_tile import packed_tile, tile_shape
 from ..isa.tcgen05 import Opcode
@@ -107,8 +107,7 @@ def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int
     addresses, shared, start = {"d": _COLUMNS["d"]}, {}, 0
     for name in ("a", "b"):
         tile = packed_tile(i, name, opcode, start=start)
-        d = tile.descriptor
-        addresses[name] = encode_descriptor(d.start, d.leading_offset, d.stride_offset, family="tcgen05")
+        addresses[name] = tile.encoded("tcgen05")
         shared[name] = tile_shape(i, name, opcode).map(tile)
         start = _end(shared[name])
     e = scale_a = scale_b = None

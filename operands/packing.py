@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.fragments import Fragment
 from ..isa.instructions import Instruction
-from ..isa.memory import SharedMap, encode_descriptor
+from ..isa.memory import SharedMap
 from ..isa.operands import MatrixOperands
 from ..isa.shared_tile import packed_tile, tile_shape
 from .arrangement import Arrangement
@@ -70,8 +70,7 @@ def to_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str)
     end = 0
     for name in operands:
         tile = packed_tile(i, name, swizzle=swizzle, start=end)
-        d = tile.descriptor
-        descriptors[name] = encode_descriptor(d.start, d.leading_offset, d.stride_offset, swizzle)
+        descriptors[name] = tile.encoded("wgmma")
         maps[name] = tile_shape(i, name).map(tile)
         end = -(-int(maps[name].addresses.max() + i.container_bits // 8) // _PATTERN_BYTES) * _PATTERN_BYTES
     lead = common_batch({name: codes.shape[:-2] for name, codes in operands.items()})
