@@ -107,16 +107,6 @@ def warp_result_layout() -> DescribedLayout:
 
 
 @dataclass(frozen=True)
-class _Position:
-    """Position of the issued block of outputs: step of K, whether it is the last step, block row and block column."""
-
-    step: Value
-    last_step: Value
-    row_block: Signal
-    column_block: Signal
-
-
-@dataclass(frozen=True)
 class _Outputs:
     """Stored results of all outputs in row-major order: the result word, and a flag for integer sums beyond 32 bits."""
 
@@ -195,14 +185,16 @@ class Warp(wiring.Component):
             m.d.sync += busy.eq(self.i.valid)
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += operands.eq(self.i.payload)
-        tag = core.i.payload.tag
+        tile, tag = core.i.payload, core.i.payload.tag
         m.d.comb += [
             tag.half.eq(operands.control.result == ResultCode.F16),
             tag.wide.eq(is_wide(config, operands.control.a)),
             tag.step.eq(step),
             tag.last.eq(last_block & (step == last_step)),
+            tile.control.eq(operands.control),
+            tile.control.saturate.eq(operands.control.saturate & (step == last_step)),
         ]
-        self._feed(m, core, operands, _Position(step, last_step, row_block, column_block), outputs)
+        self._feed(m, tile, operands, step, row_block, column_block, outputs)
         self._collect(m, core, collect, outputs)
         return m
 
@@ -231,14 +223,18 @@ class Warp(wiring.Component):
         with m.Else():
             m.d.sync += column_block.eq(column_block + 1)
 
-    def _feed(self, m: Module, core: Core, operands: data.View, position: _Position, outputs: _Outputs) -> None:
-        """Gather the operands of one block from the registers of the instruction."""
-        config, tile = self.config, core.i.payload
-        step, row_block, column_block = position.step, position.row_block, position.column_block
-        m.d.comb += [
-            tile.control.eq(operands.control),
-            tile.control.saturate.eq(operands.control.saturate & (step == position.last_step)),
-        ]
+    def _feed(
+        self,
+        m: Module,
+        tile: data.View,
+        operands: data.View,
+        step: Value,
+        row_block: Signal,
+        column_block: Signal,
+        outputs: _Outputs,
+    ) -> None:
+        """Gather the operands of one step of a block from the registers of the instruction."""
+        config = self.config
         a_rows = [self._a_row(operands, row, step) for row in range(ROWS)]
         metadata = [self._metadata_row(operands, row, step) for row in range(ROWS)]
         b_columns = [self._b_column(operands, column, step) for column in range(COLUMNS)]

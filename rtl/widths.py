@@ -91,8 +91,6 @@ class Widths:
         Element formats whose products are aligned one by one; packed e2m1; all element formats of 4 bits.
     slots : list of Slot
         Every product slot.
-    fp8_is_shorter : bool
-        Whether 8-bit floats keep fewer alignment bits than other floats.
     grid_bits : int
         Number of bits of the exact sum below ``2**E`` for the format with the largest F.
     integer_bits : int
@@ -104,9 +102,6 @@ class Widths:
         self.floats = [element for element in config.elements if not element.fixed_point]
         self.packed = [element for element in config.elements if element.packed_float]
         self.narrow = [element for element in config.elements if element.container_bits == 4]
-        self.fp8_is_shorter = config.fp8_alignment_bits < config.alignment_bits and any(
-            element.container_bits == 8 for element in self.floats
-        )
         self.slots = [Slot(config, index) for index in range(config.slots)]
         self.integer_bits = self.slots[0].padding
         kept = [kept_bits(config, element) for element in self.floats]
@@ -116,13 +111,14 @@ class Widths:
     def results(self) -> frozenset[ResultCode]:
         """Result formats that the configuration's element formats can produce."""
         results: set[ResultCode] = set()
+        fp8 = any(e.container_bits == 8 for e in self.floats)
         if any(e.format.is_integer for e in self.config.elements):
             results.add(ResultCode.S32)
         if self.floats or self.packed:
             results.add(ResultCode.F32)
-        if any(e.format.name == "f16" or e.container_bits == 8 for e in self.floats):
+        if fp8 or any(e.format.name == "f16" for e in self.floats):
             results.add(ResultCode.F16)
-        if self.fp8_is_shorter:
+        if fp8 and self.config.fp8_alignment_bits < self.config.alignment_bits:
             results.add(ResultCode.E8M13)
         return frozenset(results)
 
