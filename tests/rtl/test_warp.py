@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.sim import SimulatorContext
 from numpy.typing import NDArray
 from sptc.rtl.cells.pipeline import delayed
@@ -51,10 +51,7 @@ def run(dut: Warp, payloads: list[int], rng: Random, *, gaps=(0,), stalls=(0,), 
     value applies for 32 cycles, then the next one. An offer stays until it is accepted; otherwise the payload is
     random. The run ends some cycles after the last result that no reset has dropped.
     """
-    top, reset = Module(), Signal()
-    top.submodules.dut = ResetInserter(reset)(dut) if resets else dut
-    top.d.sync += Signal(name="heartbeat").eq(1)  # makes the top module use its clock, if the core has no registers
-    i_payload, o_payload = dut.i.payload.as_value(), dut.o.payload.as_value()
+    reset, i_payload, o_payload = Signal(), dut.i.payload.as_value(), dut.o.payload.as_value()
     log: list[Cycle] = []
 
     async def bench(context: SimulatorContext) -> None:
@@ -79,7 +76,7 @@ def run(dut: Warp, payloads: list[int], rng: Random, *, gaps=(0,), stalls=(0,), 
             under_way = 0 if resetting else under_way + cycle.accepts - cycle.delivers
             tail -= not waiting and not under_way
 
-    simulate_clocked(top, bench)
+    simulate_clocked(dut, bench, reset=reset if resets else None)
     return log
 
 
