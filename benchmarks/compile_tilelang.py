@@ -15,7 +15,8 @@ import numpy as np
 import tilelang
 import tilelang.language as T  # noqa: N812  (as every TileLang program writes it)
 from kernel_records import fields
-from sptc.kernels.tilelang import TileMap, compile_function
+from sptc.kernels.launch import TensorMap
+from sptc.kernels.tilelang import compile_function
 
 #: TileLang's name of each element type.
 DTYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "f32": "float32",
@@ -251,8 +252,8 @@ def main() -> None:
             print(f"{case.name}: {str(error)[:300]}", flush=True)
             continue
         arguments = [
-            {"tile": value.parameter, "box": value.box[::-1], "swizzle": value.swizzle, "shape": value.shape[::-1],
-             "strides": value.strides[::-1]} if isinstance(value, TileMap)
+            {"tile": value.array, "box": value.box, "swizzle": value.swizzle, "shape": value.shape,
+             "strides": value.strides} if isinstance(value, TensorMap)
             else {"array": value} if isinstance(value, str) else value
             for value in compiled.arguments
         ]  # fmt: skip

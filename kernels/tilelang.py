@@ -4,7 +4,7 @@ TileLang and ``nvcc`` must be installed; neither is a dependency of this package
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
 from .tensor_maps import FILLS, SWIZZLES
 
-__all__ = ["Compilation", "TileMap", "compile_function", "run"]
+__all__ = ["Compilation", "compile_function", "run"]
 
 #: Names of the launch axes in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
@@ -31,20 +31,8 @@ class Compilation:
     block: tuple[int, int, int]
     #: Size of dynamic shared memory in bytes.
     shared: int
-    #: Arguments of the kernel: a number, the name of a parameter, or a tensor map over a named parameter.
+    #: Arguments of the kernel: a number, the name of a parameter, or a tensor map with this name as its array.
     arguments: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class TileMap:
-    """A tensor map over the array of a parameter. Its axes are listed in order from the innermost axis."""
-
-    parameter: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  #: Strides in bytes
-    box: tuple[int, ...]
-    swizzle: str
-    fill: str
 
 
 def run(
@@ -84,11 +72,8 @@ def run(
     memories = Memories()
 
     def argument(value: Any) -> Any:
-        if isinstance(value, TileMap):
-            array = memories.array(values[value.parameter])
-            return TensorMap(
-                array, value.box[::-1], value.swizzle, value.fill, "none", value.shape[::-1], value.strides[::-1]
-            )
+        if isinstance(value, TensorMap):
+            return replace(value, array=memories.array(values[str(value.array)]))
         value = values[value] if isinstance(value, str) else value
         return memories.array(value) if element_type(value) else value
 
@@ -220,12 +205,13 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
     return int(folded.value)
 
 
-def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TileMap:
+def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TensorMap:
     """Return a tensor map from a call's operands: type, rank, array, sizes, strides, box, element strides, modes."""
     rank = _number(operands[1], tvm, sizes)
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
-    shape, strides, box, steps = (tuple(numbers[place : place + rank]) for place in range(0, 4 * rank, rank))
+    shape, strides, box, steps = (tuple(numbers[place : place + rank][::-1]) for place in range(0, 4 * rank, rank))
     interleave, swizzle, _, fill = numbers[4 * rank :]
     if interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS) or any(step != 1 for step in steps):
         raise KernelError("a tensor map has an interleave, swizzle, fill or element strides that are not modelled")
-    return TileMap(str(operands[2].name), shape, strides, box, SWIZZLES[swizzle], FILLS[fill])
+    name: Any = str(operands[2].name)
+    return TensorMap(name, box, SWIZZLES[swizzle], FILLS[fill], shape=shape, strides=strides)
