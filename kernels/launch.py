@@ -17,7 +17,7 @@ from .machine import Finding, Launch, Machine
 from .memory import GlobalMemory, parameter_space
 from .program import Kernel, size_of
 from .ptx import parse_ptx
-from .schedule import Limit, Program, Statistics
+from .schedule import Program, Statistics
 from .tensor_maps import MAP_BYTES, MapRecord
 
 __all__ = ["KernelRun", "TensorMap", "run_kernel"]
@@ -168,7 +168,7 @@ def run_kernel(
     )
     memory, values, arrays = _arguments(chosen, args)
     parameters = parameter_space(chosen, values)
-    statistics, remaining, work = Statistics(), Limit(limit), Work()
+    statistics, work = Statistics(limit), Work()
     findings = dict[tuple[int, str], Finding]()
     ctas, exact = prod(launch.grid), True
     batch = _batch(chosen, launch)
@@ -178,7 +178,7 @@ def run_kernel(
         if check and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
-            Program(machine).run(remaining, statistics)
+            Program(machine).run(statistics)
         except KernelError as error:
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
             raise KernelError(f"{error}{earlier}") from None

@@ -25,7 +25,7 @@ from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
 from .wgmma import WGMMA, waiting_for_wgmma, wgmma_registers
 
-__all__ = ["Limit", "Program", "Statistics", "unmodelled"]
+__all__ = ["Program", "Statistics", "unmodelled"]
 
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
@@ -38,28 +38,22 @@ _NAMED = 20
 
 
 @dataclass
-class Limit:
-    """Number of thread instructions that a launch may still execute, or None without a limit."""
-
-    left: int | None = None
-
-    def spend(self, count: int) -> None:
-        """Count executed instructions. Raise an error when the limit is exceeded."""
-        if self.left is not None:
-            self.left -= count
-            if self.left < 0:
-                raise KernelError("the kernel has not ended within the limit of instructions")
-
-
-@dataclass
 class Statistics:
     """Numbers of instructions that a launch executed."""
 
+    #: Maximum number of thread instructions that a launch executes, or None without a limit.
+    limit: int | None = None
     #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
     thread_instructions: int = 0
     #: Number of executed instructions by the first part of their opcode. An execution by several threads together
     #: counts once.
     opcodes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, count: int) -> None:
+        """Count executed thread instructions. Raise an error when the limit is exceeded."""
+        self.thread_instructions += count
+        if self.limit is not None and self.thread_instructions > self.limit:
+            raise KernelError("the kernel has not ended within the limit of instructions")
 
 
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
@@ -145,7 +139,7 @@ class Program:
             self.blocks[place] = steps
         return self.blocks[place]
 
-    def run(self, limit: Limit, statistics: Statistics) -> None:
+    def run(self, statistics: Statistics) -> None:
         """Run all threads until they exit.
 
         Raises
@@ -158,7 +152,7 @@ class Program:
             more = len(self.problems) - _NAMED
             raise KernelError("; ".join(self.problems[:_NAMED]) + (f"; and {more} more" if more > 0 else ""))
         with np.errstate(all="ignore"):
-            _Run(self, limit, statistics).run()
+            _Run(self, statistics).run()
 
 
 def unmodelled(machine: Machine) -> tuple[str, ...]:
@@ -169,9 +163,8 @@ def unmodelled(machine: Machine) -> tuple[str, ...]:
 class _Run:
     """One run of a program: the program counter of each thread, and the threads that wait."""
 
-    def __init__(self, program: Program, limit: Limit, statistics: Statistics) -> None:
-        self.program, self.machine = program, program.machine
-        self.limit, self.statistics = limit, statistics
+    def __init__(self, program: Program, statistics: Statistics) -> None:
+        self.program, self.machine, self.statistics = program, program.machine, statistics
         count = self.machine.count
         self.counters = np.zeros(count, np.int64)
         self.alive = np.ones(count, np.bool_)
@@ -247,15 +240,11 @@ class _Run:
                     counters[threads] = place
                     break
                 if executed > 1 << 22:
-                    self._spend(executed)
+                    self.statistics.add(executed)
                     executed = 0
         finally:
-            self._spend(executed)
+            self.statistics.add(executed)
         self.last_run[threads] = self.statistics.thread_instructions
-
-    def _spend(self, executed: int) -> None:
-        self.statistics.thread_instructions += executed
-        self.limit.spend(executed)
 
     def _control(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> int | None:
         """Execute a branch, wait or exit. Return the next program counter if all threads continue there, or None."""
