@@ -293,10 +293,8 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
                 raise KernelError(f"argument {position} must be an array of numbers in little-endian order, "
                                   f"not of {array.dtype.str}")  # fmt: skip
             distinct[id(array)] = array
-    sizes = [*(array.nbytes for array in distinct.values()), *map(len, kernel.variables.values())]
-    memory = GlobalMemory(GlobalMemory.size_for(sizes))
-    addresses = {key: memory.allocate(array) for key, array in distinct.items()}
-    memory.add_variables(kernel.variables)
+    memory = GlobalMemory(distinct.values(), kernel.variables)
+    addresses = dict(zip(distinct, memory.addresses, strict=False))
     values: list[Any] = []
     for position, (parameter, value) in enumerate(zip(kernel.parameters, args, strict=True)):
         where = f"argument {position} ({parameter.name})"

@@ -6,6 +6,7 @@ memory begins at ``GLOBAL_BASE``. A gap follows every allocation, so that access
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,44 +53,29 @@ def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 class GlobalMemory:
-    """Global memory of a device. Each allocation starts at a multiple of 512 bytes.
+    """Global memory of a device: an allocation for each array and each variable, at multiples of 512 bytes.
 
     Parameters
     ----------
-    size : int
-        Bytes of all allocations together, with the gaps between them.
+    arrays : iterable of ndarray
+        Contents of the first allocations.
+    variables : mapping of str to bytes
+        Contents of the global variables of a module by name.
     """
 
-    def __init__(self, size: int) -> None:
-        self.octets = np.zeros(-(-size // _ALIGNMENT) * _ALIGNMENT + 2 * _ALIGNMENT, np.uint8)
+    def __init__(self, arrays: Iterable[NDArray], variables: Mapping[str, bytes]) -> None:
+        contents = [*arrays, *(np.frombuffer(content, np.uint8) for content in variables.values())]
+        parts = [np.ascontiguousarray(content).reshape(-1).view(np.uint8) for content in contents]
+        steps = [-(-part.size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for part in parts]
+        *self._starts, end = accumulate(steps, initial=_ALIGNMENT)
+        self._ends = [start + part.size for start, part in zip(self._starts, parts, strict=True)]
+        self.octets = np.zeros(end + _ALIGNMENT, np.uint8)
+        for start, part in zip(self._starts, parts, strict=True):
+            self.octets[start : start + part.size] = part
         self.views = views(self.octets)
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._top = _ALIGNMENT
-        #: Address of each global variable of the module.
-        self.variables: dict[str, int] = {}
-
-    @staticmethod
-    def size_for(sizes: Iterable[int]) -> int:
-        """Return the bytes of global memory that allocations of given sizes occupy, with alignment and gaps."""
-        return sum(-(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for size in sizes)
-
-    def allocate(self, array: NDArray) -> int:
-        """Copy an array to a new allocation, and return its address."""
-        octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        start, end = self._top, self._top + octets.size
-        if end + _ALIGNMENT > self.octets.size:
-            raise KernelError(f"{octets.size} bytes do not fit into the remaining global memory")
-        self.octets[start:end] = octets
-        self._starts.append(start)
-        self._ends.append(end)
-        self._top = -(-end // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
-        return GLOBAL_BASE + start
-
-    def add_variables(self, variables: Mapping[str, bytes]) -> None:
-        """Allocate the global variables of a module."""
-        for name, content in variables.items():
-            self.variables[name] = self.allocate(np.frombuffer(content, np.uint8))
+        #: Address of each allocation, and of each global variable by name.
+        self.addresses = [GLOBAL_BASE + start for start in self._starts]
+        self.variables = dict(zip(variables, self.addresses[len(parts) - len(variables) :], strict=True))
 
     def read(self, address: int, array: NDArray) -> None:
         """Copy global memory at an address into an array, in place."""

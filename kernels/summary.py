@@ -7,7 +7,7 @@ import numpy as np
 
 from .descriptors import constant_descriptors
 from .machine import Launch, Machine
-from .memory import GlobalMemory
+from .memory import GlobalMemory, parameter_space
 from .program import Kernel
 from .ptx import parse_ptx
 from .schedule import unmodelled
@@ -85,11 +85,9 @@ def _summary(kernel: Kernel) -> KernelSummary:
     if descriptors := constant_descriptors(kernel):
         opcodes["descriptors"] = descriptors
     x, y, z = (*kernel.block, 1, 1, 1)[:3] if kernel.block else (_WARP_THREADS, 1, 1)
-    size = max((p.offset + p.size for p in kernel.parameters), default=0)
     launch = Launch((1, 1, 1), (x, y, z), arch="sm_90")
-    memory = GlobalMemory(GlobalMemory.size_for(map(len, kernel.variables.values())))
-    memory.add_variables(kernel.variables)
-    machine = Machine(kernel, launch, np.zeros(1, np.int64), bytes(size), memory)
+    parameters = parameter_space(kernel, [0] * len(kernel.parameters))
+    machine = Machine(kernel, launch, np.zeros(1, np.int64), parameters, GlobalMemory((), kernel.variables))
     return KernelSummary(
         kernel.name,
         kernel.target,
