@@ -58,7 +58,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
         raise not_modelled(ins, "its number or size of registers")
     if space == "param" and isinstance(source, Address) and isinstance(source.base, Symbol):
         start = machine.offsets[source.base.name] + source.offset
-        values = [np.frombuffer(machine.parameter(start + size * i, size), dtype) for i in range(count)]
+        values = np.frombuffer(machine.parameters, dtype, count, start)[:, None]
 
         def load_parameter(mask: Mask) -> None:
             for write, value in zip(writes, values, strict=True):

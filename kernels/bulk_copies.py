@@ -55,7 +55,7 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
     if address >= GLOBAL_BASE:
         octets = machine.memory.octets[address - GLOBAL_BASE :][:MAP_BYTES].tobytes()
     elif address >= PARAMETER_WINDOW:
-        octets = machine.parameter(address - PARAMETER_WINDOW, MAP_BYTES)
+        octets = machine.parameters[address - PARAMETER_WINDOW :][:MAP_BYTES]
     else:
         start = address - SHARED_WINDOW
         octets = machine.shared[thread // machine.threads, start : start + MAP_BYTES].tobytes()

@@ -116,11 +116,10 @@ class Machine:
         self.count = self.ctas * self.threads
         self.shared_bytes = -(-(kernel.static_shared + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
         self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
-        self.local_bytes = kernel.local_bytes
         padded = np.frombuffer(parameters.ljust(-(-len(parameters) // 16) * 16, b"\0"), np.uint8)
         #: Memory of each state space, as arrays with elements of each size in bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
-                      "local": views(np.zeros(self.count * self.local_bytes, np.uint8))}  # fmt: skip
+                      "local": views(np.zeros(self.count * kernel.local_bytes, np.uint8))}  # fmt: skip
         #: Last value of each address base, whose offsets later instructions use again.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
@@ -129,7 +128,7 @@ class Machine:
         #: Start of each thread's memory in a state space, and the size of this memory in bytes.
         self.spans = {
             "shared": (self.shared_start, self.shared_bytes),
-            "local": (self.thread_numbers * self.local_bytes, self.local_bytes),
+            "local": (self.thread_numbers * kernel.local_bytes, kernel.local_bytes),
             "param": (np.zeros(1, np.int64), len(parameters)),
         }
         self.numbers = {name: number for number, name in enumerate(kernel.registers)}
@@ -425,7 +424,3 @@ class Machine:
     def _first(self, wrong: NDArray[np.bool_], mask: Mask) -> int:
         wrong = self.every(wrong)
         return int((wrong if mask is None else wrong & mask).argmax())
-
-    def parameter(self, offset: int, size: int) -> bytes:
-        """Return a range of bytes in parameter space."""
-        return self.parameters[offset : offset + size]

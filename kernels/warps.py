@@ -55,11 +55,6 @@ def _by_warp(machine: Machine, mask: Mask) -> NDArray[np.bool_]:
     return whole.reshape(-1, _WARP)
 
 
-def _repeated(values: NDArray) -> NDArray:
-    """Repeat a value of each warp for all threads of the warp."""
-    return values.repeat(_WARP)
-
-
 _BIT = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
 
 
@@ -75,9 +70,9 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
         true = machine.every(read()).reshape(-1, _WARP) & takes_part
         some, every = true.any(1), (true == takes_part).all(1)
         if kind == "ballot":
-            write(mask, _repeated((true * _BIT).sum(1, dtype=np.uint32)))
+            write(mask, (true * _BIT).sum(1, dtype=np.uint32).repeat(_WARP))
         else:
-            write(mask, _repeated({"any": some, "all": every}.get(kind, every | ~some)))
+            write(mask, {"any": some, "all": every}.get(kind, every | ~some).repeat(_WARP))
 
     return step
 
@@ -91,8 +86,8 @@ def _elect(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         takes_part = _by_warp(machine, mask)
         leader = takes_part.argmax(1)
-        write_lane(mask, _repeated(leader.astype(np.uint32)))
-        write(mask, machine.thread_numbers % _WARP == _repeated(leader))
+        write_lane(mask, leader.astype(np.uint32).repeat(_WARP))
+        write(mask, machine.thread_numbers % _WARP == leader.repeat(_WARP))
 
     return step
 
@@ -114,14 +109,14 @@ def _reduce(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         machine.whole_groups(mask, _WARP, ins)
         values = _REDUCTIONS[name](machine.every(read()).reshape(-1, _WARP), axis=1, dtype=numpy_type(type_))
-        write(mask, _repeated(values))
+        write(mask, values.repeat(_WARP))
 
     return step
 
 
 def _active_mask(machine: Machine, ins: Instruction) -> Step:
     write = machine.writer(ins.operands[0], "b32")
-    return lambda mask: write(mask, _repeated((_by_warp(machine, mask) * _BIT).sum(1, dtype=np.uint32)))
+    return lambda mask: write(mask, (_by_warp(machine, mask) * _BIT).sum(1, dtype=np.uint32).repeat(_WARP))
 
 
 def _nothing(machine: Machine, ins: Instruction) -> Step:
