@@ -151,8 +151,11 @@ def fused(x: NDArray[np.float32], y: NDArray[np.float32] | np.float32, z: NDArra
     return np.where(inexact, odd, total).astype(np.float32)
 
 
-def to_codes(values: NDArray, result: str, rounding: str = "RNE") -> NDArray:
-    """Round float32 or int32 to a type of :data:`RESULTS`, with ``RNE`` or ``RZ`` (toward zero); return the codes."""
+def to_codes(values: NDArray, result: str, rounding: str = "RNE", saturate: bool | None = None) -> NDArray:
+    """Round float32 or int32 to a type of :data:`RESULTS`, as :func:`~sptc.tensors.encode.encode`; return the codes.
+
+    The default of `saturate` depends on the type, see the description of this module.
+    """
     fmt = FORMATS[result]
     container = CONTAINERS[fmt.bits]
     if values.dtype == np.int32:
@@ -165,25 +168,16 @@ def to_codes(values: NDArray, result: str, rounding: str = "RNE") -> NDArray:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         if result == "f32":
             codes = values.view(np.uint32)
-        elif result == "f16" and rounding == "RNE":
+        elif result == "f16" and rounding == "RNE" and saturate is None:
             codes = values.astype(np.float16).view(np.uint16)
-        elif result == "bf16" and rounding == "RNE":
+        elif result == "bf16" and rounding == "RNE" and saturate is None:
             bits = values.view(np.uint32)
             codes = ((bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16).astype(np.uint16)
         else:
-            codes = _encoded(np.where(missing, 0, values), result, rounding)
+            numbers = np.where(missing, 0, values).astype(np.float64)
+            chosen = result in _SATURATING if saturate is None else saturate
+            codes = encode(numbers, fmt, saturate=chosen, rounding=rounding)
     return np.where(missing & (not fmt.is_integer), container.type((1 << fmt.bits - 1) - 1), codes)
-
-
-def _encoded(values: NDArray[np.float32], result: str, rounding: str) -> NDArray:
-    fmt, exact = FORMATS[result], values.astype(np.float64)
-    if fmt.is_integer and rounding == "RZ":
-        exact = np.trunc(exact)
-    codes = encode(exact, fmt, saturate=result in _SATURATING)
-    if rounding == "RZ" and not fmt.is_integer:
-        beyond = np.abs(decode_codes(codes, fmt)) > np.abs(exact)
-        codes = codes - beyond.astype(codes.dtype)
-    return codes
 
 
 def rounded_values(values: NDArray[np.float32], result: str) -> NDArray[np.float32]:

@@ -171,8 +171,8 @@ def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format])
         for array, fmt in factors
     ]  # fmt: skip
     rounders: dict[str, Callable[[NDArray, Format], NDArray]] = {
-        "truncated (rounded toward zero)": _toward_zero,
-        "rounded to nearest, ties away from zero": _away,
+        "truncated (rounded toward zero)": partial(_rounded, rounding="RZ"),
+        "rounded to nearest, ties away from zero": partial(_rounded, rounding="RNA"),
         "rounded twice, through f16": lambda x, fmt: _through(x, "f16"),
         "rounded twice, through bf16": lambda x, fmt: _through(x, "bf16"),
     }
@@ -186,19 +186,8 @@ def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format])
                 yield f"{who} {how}", a, b
 
 
-def _encoded(values: NDArray[np.float64], fmt: Format) -> NDArray:
-    return encode(values, fmt, saturate=True)
-
-
-def _toward_zero(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    codes = _encoded(np.nan_to_num(values), fmt)
-    beyond = np.abs(decode_codes(codes, fmt)) > np.abs(values)
-    return np.where(np.isnan(values), values, decode_codes(codes - beyond.astype(codes.dtype), fmt))
-
-
-def _away(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Round to nearest, ties away from zero, by rounding the next float64 number away from zero to nearest even."""
-    return decode_codes(_encoded(np.nextafter(values, np.copysign(np.inf, values)), fmt), fmt)
+def _rounded(values: NDArray[np.float64], fmt: Format, rounding: str) -> NDArray[np.float64]:
+    return decode_codes(encode(values, fmt, saturate=True, rounding=rounding), fmt)
 
 
 def _through(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
-from ..operands.registers import CONTAINERS
-from ..tensors.encode import decode_codes, encode
 from .epilogue import rounded_values, to_codes
 from .index_maps import Outputs, describe_map, joined, listed, sources, tiles_of
 from .sums import Finish
@@ -190,10 +188,13 @@ def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
             yield rounding, f"the result is truncated to {name}", partial(_truncated, bits=bits)
     else:
         yield rounding, "the result is rounded toward zero (truncated)", lambda x, way: to_codes(x, result, "RZ")
-        yield rounding, "the result is rounded to nearest, ties away from zero", _away
+        text = "the result is rounded to nearest, ties away from zero"
+        yield rounding, text, lambda x, way: to_codes(x, result, "RNA")
         yield rounding, "subnormal results are flushed to zero", _flushed
-        yield special, "overflow saturates to the largest number", partial(_saturated, largest=True)
-        yield special, "overflow becomes infinity or NaN and does not saturate", partial(_saturated, largest=False)
+        text = "overflow saturates to the largest number"
+        yield special, text, lambda x, way: to_codes(x, result, saturate=True)
+        text = "overflow becomes infinity or NaN and does not saturate"
+        yield special, text, lambda x, way: to_codes(x, result, saturate=False)
     for text, code in _NANS.items():
         yield special, f"NaN is stored as {text}", partial(_nan_as, code=code)
     largest = np.float32(3.4028235e38)
@@ -220,29 +221,10 @@ def _truncated(values: NDArray, way: Way, bits: int) -> NDArray:
     return values.view(np.uint32) >> np.uint32(bits) << np.uint32(bits)
 
 
-def _away(values: NDArray, way: Way) -> NDArray:
-    """Round to nearest, ties away from zero, by comparing each number with the two nearest codes."""
-    low = to_codes(values, way.result, "RZ")
-    near = to_codes(values, way.result)
-    fmt = FORMATS[way.result]
-    following = low + low.dtype.type(1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        x = np.abs(values.astype(np.float64))
-        below, above = (np.abs(decode_codes(part, fmt)) for part in (low, following))
-        is_tie = np.isfinite(above) & (x - below == above - x) & (x > below)
-    return np.where(is_tie, following, near)
-
-
 def _flushed(values: NDArray, way: Way) -> NDArray:
     codes, fmt = to_codes(values, way.result, way.rounding), FORMATS[way.result]
     sign = codes.dtype.type(1 << fmt.bits - 1)
     return np.where((codes & (sign - 1)) >> fmt.fraction_bits == 0, codes & sign, codes)
-
-
-def _saturated(values: NDArray, way: Way, largest: bool) -> NDArray:
-    fmt, container = FORMATS[way.result], CONTAINERS[FORMATS[way.result].bits]
-    codes = encode(np.where(np.isnan(values), 0, values).astype(np.float64), fmt, saturate=largest)
-    return np.where(np.isnan(values), container.type((1 << fmt.bits - 1) - 1), codes)
 
 
 def _nan_as(values: NDArray, way: Way, code: int) -> NDArray:

@@ -1,4 +1,4 @@
-"""Convert numbers to codes, rounded from float64 to nearest even, and decode codes exactly."""
+"""Convert numbers to codes, rounded once from float64, and decode codes exactly."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +8,12 @@ from ..golden.decode import decode, precision_for
 from ..isa.formats import Format, Specials
 from ..operands.registers import CONTAINERS
 
-__all__ = ["decode_codes", "encode"]
+__all__ = ["container_type", "decode_codes", "encode"]
 
 
-def encode(values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_row: int = 0) -> NDArray:
+def encode(
+    values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_row: int = 0, rounding: str = "RNE"
+) -> NDArray:
     """Round numbers to the codes of a format.
 
     Parameters
@@ -24,6 +26,8 @@ def encode(values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_ro
         As for :func:`sptc.tensors.quantise.quantise`.
     first_row : int
         Index of the first row, for messages.
+    rounding : str
+        ``RNE`` to nearest even, ``RNA`` to nearest, ties away from zero, ``RZ`` toward zero, ``RM`` down, ``RP`` up.
 
     Returns
     -------
@@ -39,33 +43,39 @@ def encode(values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_ro
     Notes
     -----
     NaN becomes the positive quiet NaN; in formats without infinity its bits are all ones. Ties are rounded to the even
-    code; in ue8m0, to the larger number. ue8m0 has no zero: values below 2**-127 become its smallest number.
+    code; in ue8m0, to the larger number. ue8m0 has no zero: values below 2**-127 become its smallest number. A finite
+    number that is rounded toward zero never overflows.
     """
-    wide = next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
     not_a_number = np.isnan(values)
     if fmt.specials is Specials.NONE:
         _refuse(not_a_number, values, fmt, first_row, "has no NaN")
     magnitudes = np.abs(np.where(not_a_number, 0, values))
     negative = np.signbit(values) & ~not_a_number
     if fmt.is_integer:
-        codes = _integers(values, fmt, saturate, first_row)
-        return codes.astype(CONTAINERS[wide])
+        whole = np.copysign(_whole(magnitudes, rounding, negative), values)
+        return _integers(whole, values, fmt, saturate, first_row).astype(container_type(fmt))
     if not fmt.signed:
         if not saturate:
             _refuse(negative & (magnitudes > 0), values, fmt, first_row, "has no negative numbers")
         magnitudes = np.where(negative, 0, magnitudes)
-    codes = _magnitude_codes(magnitudes, fmt)
+    codes = _magnitude_codes(magnitudes, fmt, rounding, negative)
     largest, beyond = _largest_codes(fmt)
     over = codes > largest
     if not saturate and beyond is None:
         _refuse(over, values, fmt, first_row, "has neither infinity nor NaN for a value beyond its range")
-    codes[over] = largest if saturate or beyond is None else beyond
+    inward = {"RZ": True, "RM": ~negative, "RP": negative}.get(rounding, False) & np.isfinite(values)
+    codes = np.where(over, largest if saturate or beyond is None else np.where(inward, largest, beyond), codes)
     quiet = (1 << fmt.fraction_bits) - 1 if fmt.specials is Specials.NAN else 1 << max(fmt.fraction_bits - 1, 0)
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     codes[not_a_number] = top | quiet if fmt.fraction_bits else top
     if fmt.signed:
         codes |= negative.astype(np.int64) << (fmt.bits - 1)
-    return (codes << fmt.ignored_low_bits).astype(CONTAINERS[wide])
+    return (codes << fmt.ignored_low_bits).astype(container_type(fmt))
+
+
+def container_type(fmt: Format) -> np.dtype:
+    """Return the unsigned type that holds one code of a format."""
+    return CONTAINERS[next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)]
 
 
 def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int, why: str) -> None:
@@ -74,17 +84,30 @@ def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int
         raise OperandError(f"{fmt.name} {why}: {values[row, column]} at row {first_row + row}, column {column}")
 
 
-def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int) -> NDArray[np.int64]:
-    """Round to integers in two's complement. Clip values beyond the range of the format, or raise an error for them."""
+def _whole(values: NDArray[np.float64], rounding: str, negative: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Round magnitudes to whole numbers; `negative` marks those of negative numbers."""
+    if rounding == "RNE":
+        return np.rint(values)
+    down = np.floor(values)
+    if rounding == "RNA":
+        return down + (values - down >= 0.5)
+    return down if rounding == "RZ" else np.where(negative == (rounding == "RM"), np.ceil(values), down)
+
+
+def _integers(
+    whole: NDArray[np.float64], values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int
+) -> NDArray[np.int64]:
+    """Return two's complement. Clip numbers beyond the range of the format, or raise an error for their values."""
     high = int(fmt.maximum)
     low = -high - 1 if fmt.signed else 0
-    rounded = np.rint(values)
     if not saturate:
-        _refuse((rounded < low) | (rounded > high), values, fmt, first_row, f"has the range {low} to {high}")
-    return rounded.clip(low, high).astype(np.int64) & ((1 << fmt.bits) - 1)
+        _refuse((whole < low) | (whole > high), values, fmt, first_row, f"has the range {low} to {high}")
+    return whole.clip(low, high).astype(np.int64) & ((1 << fmt.bits) - 1)
 
 
-def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
+def _magnitude_codes(
+    magnitudes: NDArray[np.float64], fmt: Format, rounding: str, negative: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     """Return the codes of magnitudes. An overflow gives a code above the largest finite code."""
     magnitudes = np.minimum(magnitudes, 2.0 ** (fmt.maximum_exponent + 2))
     exponents = np.frexp(magnitudes)[1].astype(np.int64) - 1
@@ -92,12 +115,10 @@ def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np
     exponents[magnitudes == 0] = fmt.minimum_exponent
     significands = np.ldexp(magnitudes, fmt.fraction_bits - exponents)
     base = (exponents - fmt.minimum_exponent) << fmt.fraction_bits
-    if fmt.subnormals:
-        # `base` is even, so even codes have even significands and rint() rounds ties to the even
-        # code. A carry out of the significand increments the exponent.
-        return base + np.rint(significands).astype(np.int64)
-    # In a format without fraction bits no significand is even. IEEE 754 then rounds a tie to the larger number.
-    return base + (significands >= 1.5)
+    # `base` is even, so even codes have even significands and rint() rounds ties to the even code. A carry out of the
+    # significand increments the exponent. In ue8m0, which has no fraction bits, rint() rounds the tie 1.5 to 2.
+    codes = base + _whole(significands, rounding, negative).astype(np.int64)
+    return codes if fmt.subnormals else (codes - 1).clip(0)
 
 
 def _largest_codes(fmt: Format) -> tuple[int, int | None]:

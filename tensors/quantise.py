@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError, shown
 from ..isa.formats import FORMATS, Format
-from ..operands.registers import CONTAINERS
 from .blocks import Progress, check_matrix, in_float64, place, row_blocks
-from .encode import decode_codes, encode
+from .encode import container_type, decode_codes, encode
 
 __all__ = ["NAN_POLICIES", "RECIPES", "Quantised", "Recipe", "quantise"]
 
@@ -219,15 +218,11 @@ def _plain(
     values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
 ) -> Quantised:
     scale = _tensor_scale(_largest(values, nan, finite=False), fmt.maximum) if fmt.is_integer else None
-    codes = np.empty(values.shape, CONTAINERS[_container_bits(fmt)])
+    codes = np.empty(values.shape, container_type(fmt))
     for rows in row_blocks(values.shape, progress):
         exact = _block_of(values, rows, nan, finite=False)
         codes[rows] = encode(exact if scale is None else exact / scale, fmt, saturate=saturate, first_row=rows.start)
     return Quantised(codes, fmt, tensor_scale=scale)
-
-
-def _container_bits(fmt: Format) -> int:
-    return next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
 
 
 #: Type of a function that returns the codes of block scales, given the largest magnitude of each block.
@@ -250,7 +245,7 @@ def _scaled(
     scale_format = FORMATS[recipe.scale]
     not_a_number = (1 << scale_format.bits) - 1
     codes = np.empty(values.shape, np.uint8)
-    scales = np.empty((rows, blocks), CONTAINERS[_container_bits(scale_format)])
+    scales = np.empty((rows, blocks), container_type(scale_format))
     for part in row_blocks(values.shape, progress):
         exact = _block_of(values, part, nan, finite=True)
         padded = np.pad(exact, ((0, 0), (0, blocks * recipe.block - columns))).reshape(len(exact), blocks, -1)

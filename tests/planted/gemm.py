@@ -84,10 +84,10 @@ def _(quantise: Any, change: Change) -> None:
 
 
 @instead("tensors.encode.tie", "tensors.encode", "_magnitude_codes")
-def _(encode: Any, right: Any, magnitudes: Any, fmt: Any) -> Any:
+def _(encode: Any, right: Any, magnitudes: Any, fmt: Any, *rounding: Any) -> Any:
     """A value midway between two ue8m0 numbers is rounded down."""
-    halfway = np.frexp(magnitudes)[0] == 0.75
-    return right(magnitudes if fmt.subnormals else np.where(halfway, np.nextafter(magnitudes, 0), magnitudes), fmt)
+    halfway = (np.frexp(magnitudes)[0] == 0.75) & (not fmt.subnormals)
+    return right(np.where(halfway, np.nextafter(magnitudes, 0), magnitudes), fmt, *rounding)
 
 
 computes(
