@@ -25,9 +25,10 @@ from ..isa.formats import FORMATS
 from ..operands.registers import CONTAINERS
 from ..tensors.element_types import named_dtype
 from ..tensors.encode import decode_codes, encode
+from ..tensors.fused import fused
 
 __all__ = [
-    "RESULTS", "SCALE_ORDERS", "Epilogue", "broadcasts", "check_shape", "fused", "result_dtype", "rounded_values",
+    "RESULTS", "SCALE_ORDERS", "Epilogue", "broadcasts", "check_shape", "result_dtype", "rounded_values",
     "scaling_factors", "to_codes",
 ]  # fmt: skip
 
@@ -105,7 +106,7 @@ class Epilogue:
                 values = values * scale
             alpha = np.float32(self.alpha)
             if self.c is not None:
-                values = fused(values, alpha, np.float32(self.beta) * self.c)
+                values = fused(values, alpha, np.float32(self.beta) * self.c).astype(np.float32)
             elif alpha != 1:
                 values = values * alpha
             if self.bias is not None:
@@ -134,21 +135,6 @@ def scaling_factors(
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)
-
-
-def fused(x: NDArray[np.float32], y: NDArray[np.float32] | np.float32, z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return x y + z in float32, rounded once (RNE), as a fused multiply-add does.
-
-    The product is exact in float64. The sum is rounded to odd in float64. A sum near a tie
-    of float32 thereby does not become the tie, so that its second rounding, to float32, is correct.
-    """
-    product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
-    total = product + addend
-    behind = total - product
-    error = (product - (total - behind)) + (addend - behind)
-    inexact = np.isfinite(total) & (error != 0) & (total.view(np.uint64) & np.uint64(1) == 0)
-    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-    return np.where(inexact, odd, total).astype(np.float32)
 
 
 def to_codes(values: NDArray, result: str, rounding: str = "RNE", saturate: bool | None = None) -> NDArray:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from .epilogue import fused, scaling_factors
+from ..tensors.fused import fused
+from .epilogue import scaling_factors
 from .ways import GROUP_SCALINGS, Way
 
 __all__ = ["GroupScales", "check_groups", "grouped_way"]
@@ -81,7 +82,7 @@ class GroupScales:
             for chain, result in zip(chains, results, strict=True):
                 group = self.group_of(chain, k)
                 one, other = scaling_factors(result, self.a[group], self.b[group], order)
-                total = fused(one, other, total) if addition == "fused" else total + one * other
+                total = fused(one, other, total).astype(np.float32) if addition == "fused" else total + one * other
         return total
 
     def product(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,7 +8,9 @@ import operator
 import numpy as np
 from numpy.typing import NDArray
 
-from .floats import bf16_bits, bf16_values, canonical, flushed, fused
+from ..tensors.fused import fused
+from .codes import Rounding, encoded
+from .floats import bf16_values, canonical, flushed
 from .machine import Machine, Mask, Step, not_modelled
 from .operation import Function, operation, source_count
 from .program import Instruction, size_of
@@ -164,7 +166,10 @@ def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
         values = [half.view("<f2").astype(np.float32) if is_f16 else bf16_values(half) for half in halves]
         with np.errstate(over="ignore", invalid="ignore"):
             result = exact(*values)
-            bits = canonical(result.astype(np.float16)).view("<u2") if is_f16 else bf16_bits(result)
-        return np.ascontiguousarray(bits).view("<u4" if pair else "<u2")
+            if is_f16:
+                rounded = canonical(result.astype(np.float16))
+            else:
+                rounded = encoded(result, "bf16", Rounding("rn")).astype("<u2")
+        return np.ascontiguousarray(rounded).view("<u4" if pair else "<u2")
 
     return function
