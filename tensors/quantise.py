@@ -1,6 +1,5 @@
 """Quantise numbers to codes: casts with round to nearest even, and block-scaled and integer recipes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -162,7 +161,14 @@ def quantise(
             raise OperandError(f"the recipe {recipe} does not accept the block size {block}")
         chosen = replace(chosen, block=block)
     check_matrix(values)
-    return _SCHEMES[chosen.name](values, fmt, chosen, saturate, nan, progress)
+    if chosen.scale:
+        return _scaled(values, fmt, chosen, nan, progress)
+    scale = _tensor_scale(_largest(values, nan, finite=False), fmt.maximum) if fmt.is_integer else None
+    codes = np.empty(values.shape, container_type(fmt))
+    for rows in row_blocks(values.shape, progress):
+        exact = _block_of(values, rows, nan, finite=False)
+        codes[rows] = encode(exact if scale is None else exact / scale, fmt, saturate=saturate, first_row=rows.start)
+    return Quantised(codes, fmt, tensor_scale=scale)
 
 
 def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[Format, Recipe]:
@@ -214,85 +220,31 @@ def _tensor_scale(largest: float, divisor: float) -> float:
     return scale
 
 
-def _plain(
-    values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
-) -> Quantised:
-    scale = _tensor_scale(_largest(values, nan, finite=False), fmt.maximum) if fmt.is_integer else None
-    codes = np.empty(values.shape, container_type(fmt))
-    for rows in row_blocks(values.shape, progress):
-        exact = _block_of(values, rows, nan, finite=False)
-        codes[rows] = encode(exact if scale is None else exact / scale, fmt, saturate=saturate, first_row=rows.start)
-    return Quantised(codes, fmt, tensor_scale=scale)
-
-
-#: Type of a function that returns the codes of block scales, given the largest magnitude of each block.
-Scaler = Callable[[NDArray[np.float64]], NDArray]
-
-
-def _scaled(
-    values: NDArray,
-    fmt: Format,
-    recipe: Recipe,
-    nan: str,
-    progress: Progress | None,
-    scaler: Scaler,
-    tensor_scale: float | None,
-) -> Quantised:
-    assert recipe.block
+def _scaled(values: NDArray, fmt: Format, recipe: Recipe, nan: str, progress: Progress | None) -> Quantised:
     assert recipe.scale
-    rows, columns = values.shape
-    blocks = -(-columns // recipe.block)
-    scale_format = FORMATS[recipe.scale]
+    (rows, columns), scale_format = values.shape, FORMATS[recipe.scale]
+    block = recipe.block or columns
+    blocks = -(-columns // block)
+    divisor = {"mx": 2.0**fmt.maximum_exponent, "nvfp4": fmt.maximum}.get(recipe.name, fmt.maximum + 0.5)
+    tensor_scale = None
+    if recipe.name == "nvfp4":
+        tensor_scale = _tensor_scale(_largest(values, nan, finite=True), fmt.maximum * scale_format.maximum)
+    matrix_scale = 1.0 if tensor_scale is None else tensor_scale
+    rounding = "RZ" if recipe.scale == "ue8m0" else "RNE"
     not_a_number = (1 << scale_format.bits) - 1
     codes = np.empty(values.shape, np.uint8)
     scales = np.empty((rows, blocks), container_type(scale_format))
     for part in row_blocks(values.shape, progress):
         exact = _block_of(values, part, nan, finite=True)
-        padded = np.pad(exact, ((0, 0), (0, blocks * recipe.block - columns))).reshape(len(exact), blocks, -1)
+        padded = np.pad(exact, ((0, 0), (0, blocks * block - columns))).reshape(len(exact), blocks, -1)
         bad = ~np.isfinite(padded).all(-1)
         padded[bad] = 0
-        of_blocks = scaler(np.abs(padded).max(-1))
-        divisor = decode_codes(of_blocks, scale_format) * (1.0 if tensor_scale is None else tensor_scale)
+        largest = np.abs(padded).max(-1)
+        of_blocks = encode(largest / divisor / matrix_scale, scale_format, saturate=True, rounding=rounding)
+        factor = decode_codes(of_blocks, scale_format) * matrix_scale
         # A block whose scale is rounded to zero can only represent zeros.
-        zero = divisor == 0
-        quotient = np.where(zero, 0, padded.transpose(2, 0, 1)) / np.where(zero, 1, divisor)
-        part_codes = encode(quotient.transpose(1, 2, 0).reshape(len(exact), -1)[:, :columns], fmt, saturate=True)
-        codes[part] = part_codes
+        zero = factor == 0
+        quotient = np.where(zero, 0, padded.transpose(2, 0, 1)) / np.where(zero, 1, factor)
+        codes[part] = encode(quotient.transpose(1, 2, 0).reshape(len(exact), -1)[:, :columns], fmt, saturate=True)
         scales[part] = np.where(bad, not_a_number, of_blocks)
-    return Quantised(codes, fmt, scales, scale_format, recipe.block, tensor_scale)
-
-
-def _mx(values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None) -> Quantised:
-    bias = FORMATS["ue8m0"].bias
-
-    def scaler(largest: NDArray[np.float64]) -> NDArray[np.uint8]:
-        exponent = np.where(largest == 0, -bias, np.frexp(largest)[1] - 1 - fmt.maximum_exponent)
-        return (exponent.clip(-bias, bias) + bias).astype(np.uint8)
-
-    return _scaled(values, fmt, recipe, nan, progress, scaler, None)
-
-
-def _nvfp4(
-    values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
-) -> Quantised:
-    scale_format = FORMATS["ue4m3"]
-    largest = _largest(values, nan, finite=True)
-    tensor_scale = _tensor_scale(largest, fmt.maximum * scale_format.maximum)
-
-    def scaler(of_blocks: NDArray[np.float64]) -> NDArray[np.uint8]:
-        return encode(of_blocks / fmt.maximum / tensor_scale, scale_format, saturate=True).astype(np.uint8)
-
-    return _scaled(values, fmt, recipe, nan, progress, scaler, tensor_scale)
-
-
-def _symmetric(
-    values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
-) -> Quantised:
-    def scaler(of_blocks: NDArray[np.float64]) -> NDArray:
-        return encode(of_blocks / (fmt.maximum + 0.5), FORMATS["f16"], saturate=True)
-
-    whole = replace(recipe, block=recipe.block or values.shape[1])
-    return _scaled(values, fmt, whole, nan, progress, scaler, None)
-
-
-_SCHEMES = {"plain": _plain, "mx": _mx, "nvfp4": _nvfp4, "group": _symmetric, "channel": _symmetric}
+    return Quantised(codes, fmt, scales, scale_format, block, tensor_scale)

@@ -67,20 +67,11 @@ def _(sums: Any, right: Any, self: Any, chains: Any, first: bool = False) -> Any
     return right(self, chains, first)
 
 
-@fault("tensors.quantise.scale", "tensors.quantise")
-def _(quantise: Any, change: Change) -> None:
+@instead("tensors.quantise.scale", "tensors.quantise", "encode")
+def _(quantise: Any, right: Any, values: Any, fmt: Any, **options: Any) -> Any:
     """mx block scales above the largest ue8m0 wrap around."""
-
-    def mx(values: Any, fmt: Any, recipe: Any, saturate: bool, nan: str, progress: Any) -> Any:
-        bias = quantise.FORMATS["ue8m0"].bias
-
-        def scaler(largest: Any) -> Any:
-            exponent = np.where(largest == 0, -bias, np.frexp(largest)[1] - 1 - fmt.maximum_exponent)
-            return (exponent.clip(-bias, None) + bias).astype(np.uint8)
-
-        return quantise._scaled(values, fmt, recipe, nan, progress, scaler, None)
-
-    change(quantise, "_SCHEMES", quantise._SCHEMES | {"mx": mx})
+    codes, power = right(values, fmt, **options), np.frexp(values)[1] - 1 + fmt.bias
+    return np.where(power > 254, power, codes).astype(codes.dtype) if fmt.name == "ue8m0" else codes
 
 
 @instead("tensors.encode.tie", "tensors.encode", "_magnitude_codes")
