@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError, shown
 from ..isa.formats import FORMATS
 from ..operands.registers import CONTAINERS
-from ..tensors.element_types import named_dtype
+from ..tensors.element_types import TYPE_OF, named_dtype
 from ..tensors.encode import decode_codes, encode
 from ..tensors.fused import fused
 
@@ -33,10 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Type of numpy or ``ml_dtypes`` by name of the result type.
-RESULTS = {
-    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-    "s32": "int32", "s8": "int8",
-}  # fmt: skip
+RESULTS = {name: TYPE_OF[name] for name in ("f32", "f16", "bf16", "e4m3", "e5m2", "s32", "s8")}
 _SATURATING = ("e4m3", "e5m2", "s8")
 #: Order in which a sum is multiplied by a scale of A and a scale of B; each product is rounded to f32. ``product``: the
 #: two scales are multiplied by each other first.

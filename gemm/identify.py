@@ -17,6 +17,7 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import Numerics
 from ..operands.registers import CONTAINERS
 from ..tensors.compressed import Compressed
+from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
 from .choice import fastest, formats_of, instructions_alike, instructions_for
@@ -254,7 +255,7 @@ def _conversions(
 def _result_codes(y: NDArray, result: str) -> NDArray:
     """Return the codes of a result `y`, which holds numbers of the result type or their codes."""
     own, container = result_dtype(result), CONTAINERS[FORMATS[result].bits]
-    raw = y.dtype.kind in "iuV" and y.dtype.type.__module__ != "ml_dtypes" and y.dtype.itemsize == own.itemsize
+    raw = y.dtype.kind in "iuV" and not is_extension(y.dtype) and y.dtype.itemsize == own.itemsize
     if not (y.dtype == own or raw) or y.ndim not in (1, 2) or not y.size:
         raise OperandError(
             f"y must be a matrix of {result}, as {RESULTS[result]} or codes in {container}, not {y.dtype} of shape "

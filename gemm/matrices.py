@@ -18,8 +18,8 @@ from ..isa.instructions import Instruction
 from ..operands.registers import CONTAINERS
 from ..tensors.blocks import Progress, in_float64
 from ..tensors.compressed import Compressed, check_nibbles
-from ..tensors.element_types import named_dtype
-from ..tensors.encode import decode_codes
+from ..tensors.element_types import TYPE_OF, is_extension, named_dtype
+from ..tensors.encode import container_type, decode_codes
 from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
@@ -27,18 +27,13 @@ from .factors import Factors, Sparse
 from .group_scales import GroupScales
 
 __all__ = [
-    "FILLING", "FORMAT_OF", "accumulator_codes", "as_array", "as_factor", "check_matrix", "converted",
+    "FILLING", "accumulator_codes", "as_array", "as_factor", "check_matrix", "converted",
     "dense_codes", "exact_product", "exact_values", "factors", "holds_codes", "in_containers", "loses_bits",
     "out_of_containers", "own_format", "sparse_codes", "typed",
 ]  # fmt: skip
 
-#: Element format by type of numpy or ``ml_dtypes``.
-FORMAT_OF = {
-    "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float6_e3m2fn": "e3m2",
-    "float6_e2m3fn": "e2m3", "float4_e2m1fn": "e2m1", "int8": "s8", "uint8": "u8", "int4": "s4", "uint4": "u4",
-}  # fmt: skip
-#: Type of numpy or ``ml_dtypes`` by element format, including formats of accumulators.
-_TYPE_OF = {fmt: name for name, fmt in FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
+#: Format of elements of A and B by type of numpy or ``ml_dtypes``; f32 and s32 are no such formats.
+_FORMAT_OF = {name: fmt for fmt, name in TYPE_OF.items() if name not in ("float32", "int32")}
 #: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
 FILLING = 0b0100
 
@@ -71,33 +66,29 @@ def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | C
 
 def own_format(array: NDArray) -> str | None:
     """Return the element format that an array's type implies; None if the type implies no format."""
-    return FORMAT_OF.get(array.dtype.name)
+    return _FORMAT_OF.get(array.dtype.name)
 
 
 def typed_codes(array: NDArray, name: str) -> NDArray:
     """Return uint8 arrays of fp8 codes as values of the ``ml_dtypes`` type; return any other array unchanged."""
-    types = {fmt: dtype for dtype, fmt in FORMAT_OF.items() if dtype.startswith("float8")}
-    return array.view(np.dtype(types[name])) if name in types and array.dtype == np.uint8 else array
+    is_fp8 = name in TYPE_OF and TYPE_OF[name].startswith("float8")
+    return array.view(np.dtype(TYPE_OF[name])) if is_fp8 and array.dtype == np.uint8 else array
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
     """Return the codes that an array holds; None if the array holds numbers."""
-    size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
-    if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
+    container = container_type(fmt)
+    if own_format(array) == fmt.name:
         is_code = True
     elif fmt.is_integer:  # A signed array holds numbers, an unsigned array holds codes.
         is_code = array.dtype == np.uint8
     else:
-        is_code = array.dtype.kind in "iuV" and not _is_extension(array.dtype)
+        is_code = array.dtype.kind in "iuV" and not is_extension(array.dtype)
         is_code |= array.dtype == np.float32 and fmt.ignored_low_bits > 0
-    if not is_code or array.dtype.itemsize != size:
+    if not is_code or array.dtype.itemsize != container.itemsize:
         return None
-    codes = np.ascontiguousarray(array).view(f"u{size}")
+    codes = np.ascontiguousarray(array).view(container)
     return codes & codes.dtype.type((1 << fmt.container_bits) - 1)
-
-
-def _is_extension(dtype: np.dtype) -> bool:
-    return dtype.type.__module__ == "ml_dtypes"
 
 
 def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
@@ -123,7 +114,7 @@ def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -
 
 def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
     """Return an array of numbers after checks of its type and range."""
-    if _is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
+    if is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
         array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
     elif array.dtype.kind not in "iu":
         raise OperandError(f"{name} must hold codes or numbers of {fmt.name}, not {array.dtype}")
@@ -286,7 +277,7 @@ def factors(
 
 def holds_codes(array: NDArray, fmt: Format) -> bool:
     """Return whether an array holds codes of a format as integers or raw bytes."""
-    return array.dtype.kind in "iuV" and not _is_extension(array.dtype) and _codes(array[:0], fmt) is not None
+    return array.dtype.kind in "iuV" and not is_extension(array.dtype) and _codes(array[:0], fmt) is not None
 
 
 def exact_values(array: NDArray, fmt: Format) -> NDArray[np.float64]:
@@ -326,12 +317,12 @@ def typed(codes: NDArray, fmt: Format) -> NDArray:
 
     Raise a `FileError` if the type is one of ``ml_dtypes``, which is not installed.
     """
-    return np.ascontiguousarray(codes).view(named_dtype(_TYPE_OF[fmt.name]))
+    return np.ascontiguousarray(codes).view(named_dtype(TYPE_OF[fmt.name]))
 
 
 def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
     """Return the codes of an accumulator given as numbers or codes of its type; raise an `OperandError` for others."""
-    own, container = np.dtype(_TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
+    own, container = np.dtype(TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
     if c.dtype not in (own, container):
         raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")
     return np.ascontiguousarray(c).view(container)

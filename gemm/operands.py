@@ -20,6 +20,7 @@ from ..isa.operands import MatrixOperands
 from ..tensors.blocks import Progress, row_blocks
 from ..tensors.checkpoints import Checkpoint
 from ..tensors.compressed import Compressed
+from ..tensors.element_types import is_extension
 from ..tensors.quantise import quantise
 from ..tensors.sparsify import expand, sparsify
 from .block_scales import BlockScales
@@ -183,8 +184,7 @@ def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format
             values = replace(values, stored=exact_values(values.stored, fmt))
         factor = expand(values)
     # .npy files cannot hold types of ml_dtypes. float32 holds all of their values.
-    extension = factor.dtype.type.__module__ == "ml_dtypes"
-    np.save(path, factor.astype(np.float32) if extension else factor)
+    np.save(path, factor.astype(np.float32) if is_extension(factor.dtype) else factor)
     return Source(str(path), None, transposed)
 
 

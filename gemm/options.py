@@ -13,6 +13,7 @@ from ..infra.reading import read_json
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
+from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, scaled_instructions
 from .choice import formats_of, instructions_for
 from .epilogue import Epilogue, broadcasts, check_shape
@@ -299,7 +300,7 @@ def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str,
 
 def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
-    if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
+    if array.dtype.kind not in "fiu" and not is_extension(array.dtype):
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: conversion of a signalling NaN
         values, exact = array.astype(np.float32), array.astype(np.float64)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
+from .element_types import is_extension
 
 __all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
 
@@ -50,9 +51,7 @@ def check_matrix(matrix: NDArray) -> None:
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     kind, size = matrix.dtype.kind, matrix.dtype.itemsize
-    # Element types of ml_dtypes have kind V, like structures and raw bytes, so their module is checked instead.
-    extension = matrix.dtype.type.__module__ == "ml_dtypes"
-    if not (extension or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
+    if not (is_extension(matrix.dtype) or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
         raise OperandError(
             f"elements must be floats of at most 64 bits or integers of at most 32, not {matrix.dtype.name}"
         )

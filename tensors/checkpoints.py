@@ -12,7 +12,7 @@ from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, Granularity
 from ..operands.registers import CONTAINERS
 from .compressed import Compressed
-from .element_types import named_dtype
+from .element_types import TYPE_OF, named_dtype
 from .files import TensorFile, open_tensors, write_tensors
 from .quantise import Quantised
 from .scales import SCALE_LAYOUTS
@@ -20,19 +20,6 @@ from .software_formats import SOFTWARE_FORMATS, PackingOptions, SoftwareFormat, 
 from .sparsify import expand, sparsify
 
 __all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
-
-#: Name of the numpy or ``ml_dtypes`` type by element format. Elements of other formats are stored as codes.
-_TYPES = {
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "tf32": "float32",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-    "s32": "int32",
-    "s8": "int8",
-    "u8": "uint8",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +55,9 @@ class Checkpoint:
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """Return codes as values of the numpy or ``ml_dtypes`` type of their format; without such a type, as codes."""
-    name = _TYPES.get(quantised.format.name)
-    return quantised.codes.view(named_dtype(name)) if name else quantised.codes
+    """Return codes as values of the type of their format; codes of less than 8 bits, and block scales, as codes."""
+    name = TYPE_OF.get(quantised.format.name)
+    return quantised.codes.view(named_dtype(name)) if name and quantised.format.bits >= 8 else quantised.codes
 
 
 def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[dict[str, NDArray], dict[str, str]]:

@@ -7,7 +7,19 @@ import numpy as np
 from ..errors import FileError, shown
 from ..infra.installation import install_line
 
-__all__ = ["named_dtype", "needed"]
+__all__ = ["TYPE_OF", "is_extension", "named_dtype", "needed"]
+
+#: Name of the numpy or ``ml_dtypes`` type by element format.
+TYPE_OF = {
+    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "float32", "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2", "e3m2": "float6_e3m2fn", "e2m3": "float6_e2m3fn", "e2m1": "float4_e2m1fn", "s32": "int32",
+    "s8": "int8", "u8": "uint8", "s4": "int4", "u4": "uint4",
+}  # fmt: skip
+
+
+def is_extension(dtype: np.dtype) -> bool:
+    """Return whether a type is one of ``ml_dtypes``. Like structures and raw bytes, such a type may have kind V."""
+    return dtype.type.__module__ == "ml_dtypes"
 
 
 def named_dtype(name: str) -> np.dtype:

@@ -16,7 +16,7 @@ from ..infra.files import write_whole
 from ..infra.reading import opened, read_array, read_arrays
 from .bitmask import BITMASK_PARTS, dense_from_bitmask
 from .compressed import Compressed
-from .element_types import named_dtype, needed
+from .element_types import is_extension, named_dtype, needed
 from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matrix", "write_tensors"]
@@ -306,7 +306,7 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[
     check_output(path)
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     if path.suffix == ".npz":
-        types = {name: array.dtype.name for name, array in contiguous.items() if _is_extension(array.dtype)}
+        types = {name: array.dtype.name for name, array in contiguous.items() if is_extension(array.dtype)}
         plain = {
             name: array.view(f"u{array.dtype.itemsize}") if name in types else array
             for name, array in contiguous.items()
@@ -322,7 +322,3 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[
     except safetensors.SafetensorError as error:
         raise FileError(f"{path} cannot be written ({error})") from None
     write_whole(path, data)
-
-
-def _is_extension(dtype: np.dtype) -> bool:
-    return dtype.type.__module__ == "ml_dtypes"

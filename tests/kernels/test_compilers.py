@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 from sptc.isa.instructions import parse
 from sptc.operands.registers import unpack_nibbles
 from sptc.tensors.compressed import Compressed
-from sptc.tensors.element_types import named_dtype
+from sptc.tensors.element_types import TYPE_OF, named_dtype
 from sptc.tests.kernels import recorded
-
-DTYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-          "e2m1": "float4_e2m1fn", "s8": "int8", "u8": "uint8"}  # fmt: skip
 
 #: Kernels that access accumulators before the wait: Triton relies on the assembler to insert the wait.
 WITHOUT_WAIT = ("f16.f16_accumulators", "e4m3.imprecise64")
@@ -67,7 +64,7 @@ def elements(codes: NDArray, kind: str) -> NDArray:
         codes = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1)
     if kind == "tf32":
         codes = codes & np.uint32(0xFFFFE000)
-    return codes.view(named_dtype(DTYPES[kind]))
+    return codes.view(named_dtype(TYPE_OF[kind]))
 
 
 def chain(kernel: recorded.CompiledKernel) -> NDArray:
