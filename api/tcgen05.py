@@ -40,7 +40,7 @@ from .operands import (
     is_integer,
 )
 
-__all__ = ["placement_of", "tcgen05_mma"]
+__all__ = ["placement_of", "shared_image", "tcgen05_mma", "tensor_image"]
 
 #: Smallest value of a shared-memory descriptor: bit 46 of every descriptor is 1. A smaller value of operand A is a
 #: tensor-memory address.
@@ -154,7 +154,7 @@ def tcgen05_mma(
         raise OperandError(f"{opcode} is dense and takes no metadata operand e")
     addresses = {"d": d, "a": a, "b": b} | ({} if e is None else {"e": e})
     placement = placement_of(opcode, descriptor, addresses, scales, zero_column_mask)
-    tmem, image = _images(opcode, placement, tmem, smem)
+    tmem, image = tensor_image(opcode, tmem), shared_image(opcode, placement, smem)
     execution = _Execution(
         opcode=opcode,
         descriptor=descriptor,
@@ -173,20 +173,24 @@ def tcgen05_mma(
     return np.moveaxis(result, -3, 0) if ctas else result
 
 
-def _images(
-    opcode: Opcode, placement: Placement, tmem: object, smem: object
-) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Check images of tensor and shared memory. Return the images with the CTA axis after the batch axes."""
+def tensor_image(opcode: Opcode, tmem: object) -> NDArray[np.uint32]:
+    """Check an image of tensor memory. Return the image with the CTA axis of a pair after the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
         shape = ", ".join(map(str, (*ctas, "...", LANES, COLUMNS)))
         raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({shape}), not {describe(tmem)}")
+    return np.moveaxis(tmem, 0, -3) if ctas else tmem
+
+
+def shared_image(opcode: Opcode, placement: Placement, smem: object) -> NDArray[np.uint8]:
+    """Check an image of shared memory. Return the image with the CTA axis of a pair after the batch axes."""
+    ctas = () if opcode.cta_group == 1 else (2,)
     shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
     image = check_image(smem, str(opcode), shared)
     if image.shape[:-1][: len(ctas)] != ctas:
         raise OperandError(f"smem of {opcode} must be a uint8 array of shape (2, ..., bytes), not {describe(smem)}")
-    return (np.moveaxis(tmem, 0, -3), np.moveaxis(image, 0, -2)) if ctas else (tmem, image)
+    return np.moveaxis(image, 0, -2) if ctas else image
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

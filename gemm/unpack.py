@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.operands import check_image, checked_ids, checked_selector, describe, is_integer, registers
-from ..api.tcgen05 import placement_of
+from ..api.tcgen05 import placement_of, shared_image, tensor_image
 from ..errors import InstructionError, OperandError
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
-from ..isa.memory import SharedMap, decode_descriptor, operand_map
+from ..isa.memory import decode_descriptor, operand_map
 from ..isa.names import resolve
 from ..isa.tcgen05 import Opcode
 from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
@@ -198,12 +198,8 @@ def _of_tensor_memory(
         raise InstructionError(f"{opcode} leaves shape and types to an instruction descriptor: give d, tmem and idesc")
     descriptor = decode_instruction_descriptor(opcode, int(idesc))
     i, ctas = descriptor.instruction, opcode.cta_group
-    axis = () if ctas == 1 else (2,)
-    is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
-    if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(axis)] != axis:
-        expected = ", ".join(map(str, (*axis, "...", LANES, COLUMNS)))
-        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({expected}), not {describe(tmem)}")
-    memory = np.moveaxis(tmem, 0, -3) if axis else tmem[..., None, :, :]
+    memory = tensor_image(opcode, tmem)
+    memory = memory if ctas == 2 else memory[..., None, :, :]
     for name, value in (("tmem", tmem), ("smem", smem)):
         _check_filled(name, value, str(opcode))
     layout = layout_for(opcode, i.m)
@@ -217,11 +213,8 @@ def _of_tensor_memory(
     if missing := [name for name in ("a", "b", *("e" * opcode.sparse)) if name not in addresses]:
         raise OperandError(f"{opcode} requires {missing[0]} if any operand other than d is given")
     placement = placement_of(opcode, descriptor, addresses, scales, None)
-    shared = {name: where for name in ("a", "b") if isinstance(where := getattr(placement, name), SharedMap)}
-    image = check_image(smem, str(opcode), shared)
-    if image.shape[:-1][: len(axis)] != axis:
-        raise OperandError(f"smem of {opcode} must be a uint8 array of shape (2, ..., bytes), not {describe(smem)}")
-    octets = np.moveaxis(image, 0, -2) if axis else image[..., None, :]
+    octets = shared_image(opcode, placement, smem)
+    octets = octets if ctas == 2 else octets[..., None, :]
     lead = common_batch({"tmem": memory.shape[:-3], "smem": octets.shape[:-2]})
     memory = np.broadcast_to(memory, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
     octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(memory), ctas, -1)
