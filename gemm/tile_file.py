@@ -1,7 +1,8 @@
 """Functions ``sptc.save`` and ``sptc.load``: file of the operands of one instruction, which every command can read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from inspect import signature
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.tcgen05 import tcgen05_mma
+from ..api.warp import mma
+from ..api.warpgroup import wgmma
 from ..errors import FileError, OperandError, shown
 from ..infra.files import write_whole
 from ..infra.reading import read_arrays
@@ -21,30 +25,14 @@ from .unpack import unpack
 
 __all__ = ["holds_tile", "load", "save", "tile_instruction", "tile_matrix"]
 
-_COMMON = ("D", "arch", "metadata")
-#: Arguments of the Python function that computes an instruction, by instruction family.
-_ARGUMENTS = {
-    "mma": ("a", "b", "c", "d", "e", "selector", "scale_a", "scale_b"),
-    "wgmma": (
-        *("d", "a", "b", "e", "selector", "smem", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a"),
-        "imm_trans_b",
-    ),
-    "tcgen05": (
-        *("tmem", "d", "a", "b", "idesc", "e", "smem", "scale_a", "scale_b", "enable_input_d", "scale_input_d"),
-        *("disable_output_lane", "zero_column_mask"),
-    ),
-}  # fmt: skip
+#: Function that computes an instruction, by instruction family.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"mma": mma, "wgmma": wgmma, "tcgen05": tcgen05_mma}
 #: Names of the arguments that are arrays, by instruction family; all other arguments are numbers.
 _ARRAYS = {
     "mma": ("a", "b", "c", "e", "D", "scale_a", "scale_b"),
     "wgmma": ("d", "a", "e", "smem", "D"),
     "tcgen05": ("tmem", "smem", "D"),
 }
-#: Arguments, other than matrices, that change the result of an instruction.
-_SETTINGS = (
-    *("arch", "metadata", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b", "enable_input_d"),
-    *("scale_input_d", "disable_output_lane", "zero_column_mask"),
-)
 _REFUSAL = "is not a readable .npz file"
 
 
@@ -80,7 +68,7 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
         raise FileError(f"{path} must end in .npz")
     subject = resolve(instruction)
     instruction, family = str(subject.opcode or subject.instruction), subject.instruction.family
-    known = (*_COMMON, *_ARGUMENTS[family])
+    known = {*_arguments_of(family), "D", "d", "arch"}
     contents: dict[str, Any] = {"instruction": np.array(instruction)}
     scale_ids = [0, 0, 0, 0]
     for word, value in operands.items():
@@ -104,6 +92,12 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
     stream = BytesIO()
     np.savez_compressed(stream, allow_pickle=False, **contents)
     write_whole(Path(path), stream.getvalue())
+
+
+def _arguments_of(family: str) -> list[str]:
+    """Return the arguments that describe an instruction of a family, without its text."""
+    others = ("instruction", "backend", "numerics")
+    return [name for name in signature(_FUNCTIONS[family]).parameters if name not in others]
 
 
 def _array(name: str, value: Any, is_array: bool) -> NDArray[Any]:
@@ -149,7 +143,7 @@ def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]
     except (KeyError, ValueError, TypeError) as error:
         raise FileError(f"{path} is no register file of {family} ({error})") from None
     tile: dict[str, Any] = {"instruction": str(text)}
-    for name in (*_ARGUMENTS[family], *(one for one in _COMMON if (family, one) != ("wgmma", "arch"))):
+    for name in (*_arguments_of(family), "D"):
         if name in named and named[name] is not None:
             value = named[name]
             tile[name] = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
@@ -209,8 +203,7 @@ def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     """
     tile = load(path)
     result = tile.pop("D", None)
-    for setting in _SETTINGS:
-        tile.pop(setting, None)
+    tile = {name: tile[name] for name in signature(unpack).parameters if name in tile}
     if name in ("d", "y"):
         if result is None or family_of(tile["instruction"]) != "mma":
             raise FileError(f"{path} has no registers of a result")
