@@ -199,7 +199,7 @@ def identify(
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
     """Return operands, in the formats of an instruction, and epilogue of the product, which faults can change."""
-    a, b, scales, groups = operands.unconverted(i)
+    a, b, scales, groups = operands.parts(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
         epilogue=epilogue, computes=computes, swapped=operands.swapped,

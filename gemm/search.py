@@ -105,12 +105,12 @@ class Operands:
             self._dense[name] = codes.T if self.swapped else codes
         return self._dense[name]
 
-    def unconverted(
-        self, i: Instruction
+    def parts(
+        self, i: Instruction, sparse: str = "", dense: str = ""
     ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
-        """Return both factors in the formats of an instruction, not yet rounded to tf32, and all their scales."""
+        """Return both factors in the formats of an instruction, converted by the kernel, and all their scales."""
         scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
-        return self._sparse_of(i, ""), self._dense_of(i, ""), scales, self._groups
+        return self._sparse_of(i, sparse), self._dense_of(i, dense), scales, self._groups
 
     def of(self, way: Way) -> Factors:
         """Return the operands for the instruction of a way of summation."""
@@ -118,9 +118,8 @@ class Operands:
         if name not in self._factors:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
             sparse, dense = conversions[::-1] if self.swapped else conversions
-            left, right = self._sparse_of(i, sparse), self._dense_of(i, dense)
-            scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
-            self._factors[name] = factors(left, right, i, scales, self._groups).interleaved(way)
+            left, right, scales, groups = self.parts(i, sparse, dense)
+            self._factors[name] = factors(left, right, i, scales, groups).interleaved(way)
         return self._factors[name]
 
 

@@ -256,7 +256,7 @@ class Probe:
     """A small sample of the outputs that differ from the correct product, on which faults are computed."""
 
     def __init__(self, problem: Problem, differs: NDArray[np.bool_]) -> None:
-        self._problem, self._fmt = problem, FORMATS[problem.ways[0].result]
+        self._fmt = FORMATS[problem.ways[0].result]
         self._rows, self._columns = chosen(differs, *PROBE)
         place = np.ix_(self._rows, self._columns)
         self.target, self.differs = problem.target[place], differs[place]
