@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.golden import matrix
-from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.isa.numerics import Numerics, numerics
+from sptc.isa.operands import MatrixOperands
 from sptc.isa.tcgen05 import every_opcode, instructions_of
-from sptc.operands.registers import from_registers, unpack_nibbles, unpack_scales
-from sptc.operands.shared_memory import gather_shared
+from sptc.operands.registers import unpack_nibbles
 from sptc.sim.engine.engine import Engine
 from sptc.sim.engine.steps import Steps
 from sptc.verify.candidates import draw_candidates, least_matrices
 from sptc.verify.neighbours import neighbours_of, right_model, same_alignment, same_floor, same_steps
+from sptc.verify.pack_files import given_of
 from sptc.verify.register_file import RegisterFile, read, shipped, write
 from sptc.verify.shards import Plan, both
 from sptc.verify.shrink import reproduce, shrink
@@ -34,23 +33,8 @@ SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.blo
 Push = Callable[[Engine, NDArray], NDArray]
 
 
-def codes_of_b(file: RegisterFile) -> NDArray:
-    i = file.instruction
-    if i.family == "mma":
-        return from_registers(file.b, b_fragment(i))
-    return in_memory(file, "b", file.b_descriptor, file.imm_trans[1]).swapaxes(1, 2)
-
-
-def codes_of_a(file: RegisterFile) -> NDArray:
-    if file.a is not None:
-        return from_registers(file.a, a_fragment(file.instruction))
-    return in_memory(file, "a", file.a_descriptor, file.imm_trans[0])
-
-
-def in_memory(file: RegisterFile, operand: str, descriptors: NDArray, transposed: int) -> NDArray:
-    descriptor = decode_descriptor(int(descriptors[0]))
-    where = operand_map(file.instruction, operand, descriptor, transposed=bool(transposed))
-    return gather_shared(np.ascontiguousarray(file.b).view(np.uint8), where)
+def matrices_of(file: RegisterFile) -> MatrixOperands:
+    return given_of(replace(file, scale_d=True, imm_scale=(1, 1))).matrices
 
 
 @pytest.mark.parametrize("text", [F16, S8, WGMMA, SCALED])
@@ -67,29 +51,28 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
         """
         nonlocal calls
         calls += 1
-        a, b, c = codes_of_a(candidate), codes_of_b(candidate), from_registers(candidate.c, accumulator_fragment(i))
-        nibble = i.sparse and unpack_nibbles(candidate.e, i, 0)[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
-        return bool(a[0, 3, 1] and a[0, 3, 4] and b[0, 2, 5] and c[0, 3, 5] and not nibble)
+        held = matrices_of(candidate)
+        nibble = i.sparse and held.nibbles[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
+        return bool(held.a[0, 3, 1] and held.a[0, 3, 4] and held.b[0, 2, 5] and held.c[0, 3, 5] and not nibble)
 
     for name in ("a", "b", "c"):  # all codes are nonzero at the start
         if getattr(file, name) is not None:
             getattr(file, name)[...] |= 0x11111111
     small = shrink(file, 3, 5, fails)
-    a, b, c = codes_of_a(small), codes_of_b(small), from_registers(small.c, accumulator_fragment(i))
-    assert np.argwhere(a).tolist() == [[0, 3, 1], [0, 3, 4]]
-    assert np.argwhere(b).tolist() == [[0, 2, 5]]
-    assert np.argwhere(c).tolist() == [[0, 3, 5]]
+    held = matrices_of(small)
+    assert np.argwhere(held.a).tolist() == [[0, 3, 1], [0, 3, 4]]
+    assert np.argwhere(held.b).tolist() == [[0, 2, 5]]
+    assert np.argwhere(held.c).tolist() == [[0, 3, 5]]
     assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3 if shared memory also holds A
     if i.sparse:
-        nibbles = unpack_nibbles(small.e, i, 0)[0]
+        nibbles = held.nibbles[0]
         assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
         nibbles[3, 1] = 4
         assert (nibbles == 4).all()
     if i.scale_format:
-        ids = small.scale_ids
-        for operand, data, places in (("a", small.scale_a, ids[:2]), ("b", small.scale_b, ids[2:])):
-            codes = unpack_scales(data, i, operand, *places)
-            assert (codes == i.scale_format.bias << i.scale_format.fraction_bits).all()
+        one = i.scale_format.bias << i.scale_format.fraction_bits
+        assert (held.scale_a == one).all()
+        assert (held.scale_b == one).all()
     assert calls < 200
 
 
