@@ -5,7 +5,7 @@ import pytest
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.fragments import a_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.isa.memory import decode_descriptor
 from sptc.operands.registers import from_registers, unpack_nibbles
 from sptc.operands.shared_memory import gather_shared
 from sptc.sim.benches import random_operands as benches
@@ -179,12 +179,9 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
         assert image.shape[1] <= 1 << 18
         seen |= {("spread", True)} if spread and image.shape[1] > 1 << 16 else set()
         assert (file.a is None) != (file.a_descriptor is None)
-        held = zip("ab", (file.a_descriptor, file.b_descriptor), file.imm_trans, strict=True)
-        for name, descriptors, transposed in held:
-            if descriptors is None:
-                continue
-            descriptor = decode_descriptor(int(descriptors[0]))
-            where = operand_map(instruction, name, descriptor, transposed=bool(transposed))
+        transposed = dict(zip("ab", map(bool, file.imm_trans), strict=True))
+        for name, where in file.shared_maps.items():
+            descriptor = decode_descriptor(int(getattr(file, f"{name}_descriptor")[0]))
             octets = where.addresses[..., None] + np.arange(instruction.container_bits // 8)
             assert len(np.unique(octets)) == octets.size
             fmt = getattr(instruction, name)
@@ -194,7 +191,7 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
                 assert {*codes.flat} <= {0, 1, top - 1, top, 2 * top - 1}
             else:
                 assert (np.abs(values(codes, fmt)) < 2.0 ** (fmt.minimum_exponent + 2)).all()
-            seen |= {(name, descriptor.swizzle.name), (name, bool(transposed)), (name, bool(descriptor.base_offset))}
+            seen |= {(name, descriptor.swizzle.name), (name, transposed[name]), (name, bool(descriptor.base_offset))}
         seen |= {("d", file.scale_d), ("a", "registers") if file.a_descriptor is None else ("a", "memory")}
         assert file.run().shape == file.c.shape
     assert seen == expected
