@@ -6,13 +6,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from sptc.infra.pools import cores
-from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import ARCHITECTURES
-from sptc.operands.registers import to_registers
 from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.verify.test_conformance import results_of
 from sptc.verify.conformance import read_pack
 from sptc.verify.neighbours import neighbours_of
-from sptc.verify.pack_files import every_subject, given_of
+from sptc.verify.pack_files import every_subject
 
 COMMAND = "pack"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -88,11 +87,10 @@ def pack(tmp_path: Path, cli: CommandLine) -> Path:
 
 def results(path: Path, name: str) -> Path:
     """Write the results of a neighbouring model for a pack to a file beside the pack, with one register per line."""
-    file = read_pack(path).file
-    [neighbour] = [each for each in neighbours_of(file.instruction, file.arch) if each.name == name]
-    d = to_registers(neighbour.multiply(given_of(file)), accumulator_fragment(file.instruction))
+    pack = read_pack(path)
+    [neighbour] = [each for each in neighbours_of(pack.file.instruction, pack.file.arch) if each.name == name]
     text = path.with_suffix(".hex")
-    text.write_text("\n".join(f"{word:08x}" for word in d.ravel()))
+    text.write_text("\n".join(f"{word:08x}" for word in results_of(pack, neighbour).ravel()))
     return text
 
 
