@@ -133,7 +133,7 @@ def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperand
     parameters, mux = numerics(i, arch), MUX_OF_ARCHITECTURE[arch]
     while row.outputs < (1 if OPTIONS.small else OPTIONS.outputs):
         for candidates in draw_candidates(narrow, parameters, rng, TILES):
-            operands = candidates.given.matrices
+            operands = candidates.matrices
             computed, expected = multiply_by(narrow, parameters, mux, operands), model(operands)
             wrong = computed != expected
             row.outputs, row.differences = row.outputs + computed.size, row.differences + int(wrong.sum())

@@ -1,7 +1,7 @@
 """Candidate tiles of conformance packs: random tiles, and directed tiles for which wrong models give wrong results."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from ..sim.benches.random_operands import distributions
 from .directed import Codes, Draft, directed_matrices, exponents_of, factor_exponents, power_code
 from .stimulus import Given, scaled_matrices
 
-__all__ = ["Candidates", "draw_candidates", "far_scales", "least_matrices"]
+__all__ = ["draw_candidates", "far_scales", "least_matrices"]
 
 #: Number of directed tiles, and of tiles with undefined nibbles, divided by the number of random tiles per
 #: distribution.
@@ -24,17 +24,9 @@ _SHARE = 3
 _PLAIN = {True: "uniform", False: "mid"}
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """A batch of candidate tiles for conformance packs."""
-
-    given: Given  #: Operands of the tiles
-    any_nibble: bool = False  #: Whether the metadata also has undefined nibbles
-
-
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
-) -> Iterator[Candidates]:
+) -> Iterator[Given]:
     """Yield a batch of candidate tiles for each distribution; random distributions have `cases` tiles each.
 
     `numerics` are the numerics parameters of the right model of the instruction.
@@ -58,17 +50,17 @@ def draw_candidates(
 
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
-) -> Candidates:
+) -> Given:
     """Draw metadata nibbles if the matrices lack them (or on `any_nibble`), and those of the next sparsity selector."""
     if i.rule is None:
-        return Candidates(Given(matrices))
+        return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)
     shape = (len(matrices.a), i.m, i.chunks)
     if matrices.nibbles is None or any_nibble:
         nibbles = rng.integers(0, 16, shape, dtype=np.uint8) if any_nibble else rng.choice(legal, shape)
         matrices = replace(matrices, nibbles=nibbles)
     elsewhere = rng.choice(legal, shape) if i.sparsity_selectors > 1 else None
-    return Candidates(Given(matrices, elsewhere), any_nibble)
+    return Given(matrices, elsewhere)
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:

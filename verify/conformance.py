@@ -111,7 +111,7 @@ def choose_pack(
         if choice.tells_neighbours(from_others=number < _ROUNDS_FOR_OTHERS):
             break
         for candidates in draw_candidates(narrow, right.numerics, rng, tiles):
-            choice.consider(candidates.given, candidates.any_nibble)
+            choice.consider(candidates)
     assert choice.operands is not None
     operands = choice.operands.repeated(i.m).widened(i.n)
     drawn = int(rng.integers(i.sparsity_selectors))
@@ -139,15 +139,16 @@ class _Choice:
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
-    def consider(self, operands: Given, any_nibble: bool) -> None:
-        """Choose cases again, from the cases chosen so far and from new candidate tiles.
+    def consider(self, operands: Given) -> None:
+        """Choose cases again, from the cases chosen so far and from a batch of new candidate tiles.
 
-        Cases with undefined nibbles count only for neighbours with another multiplexer. Cases with defined nibbles must
-        distinguish all other neighbours.
+        Cases of a batch with undefined nibbles count only for neighbours with another multiplexer. Cases of batches
+        without undefined nibbles must distinguish all other neighbours.
         """
         results = [model.multiply(operands).reshape(operands.cases, -1) for model in self._models]
         outputs = np.array([np.count_nonzero(results[one] != results[two], axis=1) for one, two in self._pairs])
-        if any_nibble:
+        rule, nibbles = self._models[0].instruction.rule, operands.matrices.nibbles
+        if rule and nibbles is not None and not np.isin(nibbles, [*rule.legal]).all():
             outputs[~self._has_other_mux] = 0
         self.seen += operands.cases
         pool = operands if self.operands is None else joined([self.operands, operands])

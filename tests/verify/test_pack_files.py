@@ -37,23 +37,23 @@ def test_operands_come_back(text: str, rng: np.random.Generator) -> None:
     right = right_model(i, arch)
     for drawn in draw_candidates(i, right.numerics, rng, 1):
         for sparsity_selector in range(i.sparsity_selectors):
-            file = file_of(subject, arch, drawn.given, rng, sparsity_selector)
+            file = file_of(subject, arch, drawn, rng, sparsity_selector)
             result = given_of(file)
-            expected = right.multiply(drawn.given)
+            expected = right.multiply(drawn)
             assert (right.multiply(result) == expected).all()
             assert (file.matrix(file.run()) == expected).all()
             for name in ("c", "nibbles", "scale_a", "scale_b"):
-                codes = getattr(drawn.given.matrices, name)
+                codes = getattr(drawn.matrices, name)
                 assert codes is None or (getattr(result.matrices, name) == codes).all(), name
-            assert (result.elsewhere is None) == (drawn.given.elsewhere is None) == (i.sparsity_selectors == 1)
+            assert (result.elsewhere is None) == (drawn.elsewhere is None) == (i.sparsity_selectors == 1)
             if result.elsewhere is not None:
-                assert (result.elsewhere == drawn.given.elsewhere).all()
+                assert (result.elsewhere == drawn.elsewhere).all()
 
 
 def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
     name = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
     i = subject_named(name).instruction
-    given = next(draw_candidates(i, right_model(i, "sm_120").numerics, rng, 3)).given
+    given = next(draw_candidates(i, right_model(i, "sm_120").numerics, rng, 3))
     wide = given.widened(40)
     expected, found = (right_model(i, "sm_120").multiply(each) for each in (given, wide))
     assert found.shape == (3, 16, 40)
@@ -94,7 +94,7 @@ def test_files_of_others_are_refused(tensor_memory_file: object, rng: np.random.
         given_of(tensor_memory_file("tcgen05.mma.sp.cta_group::1.kind::f16", rng))  # type: ignore[operator]
     subject = Subject(subject_named(WGMMA).instruction)
     drawn = next(draw_candidates(subject.instruction, right_model(subject.instruction, "sm_90").numerics, rng, 2))
-    file = file_of(subject, "sm_90", drawn.given, rng, 0)
+    file = file_of(subject, "sm_90", drawn, rng, 0)
     assert isinstance(file, RegisterFile)
     other = file.b_descriptor + np.arange(len(file.c), dtype=np.uint64)
     for name, value in {"scale_d": False, "imm_scale": (1, -1), "b_descriptor": other}.items():

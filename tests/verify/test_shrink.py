@@ -173,10 +173,10 @@ def test_neighbours_that_cannot_differ_do_not(instruction: Instruction, arch: st
     right = right_model(instruction, arch)
     same = [neighbour for neighbour in neighbours_of(instruction, arch) if neighbour.same]
     for drawn in draw_candidates(instruction, right.numerics, rng, 2):
-        expected = right.multiply(drawn.given)
+        expected = right.multiply(drawn)
         for neighbour in same:
-            if drawn.given.elsewhere is not None or "selector" not in neighbour.name:
-                assert (neighbour.multiply(drawn.given) == expected).all(), neighbour.name
+            if drawn.elsewhere is not None or "selector" not in neighbour.name:
+                assert (neighbour.multiply(drawn) == expected).all(), neighbour.name
 
 
 def test_every_architecture_has_neighbours_with_unique_names() -> None:

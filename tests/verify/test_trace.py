@@ -58,8 +58,7 @@ def mid(i: Instruction, rng: np.random.Generator) -> Given:
 def tiles_of(i: Instruction, arch: str, rng: np.random.Generator, cases: int) -> MatrixOperands:
     """Return tiles of every distribution, including directed tiles and tiles with any nibbles."""
     narrow = replace(i, n=8)
-    drawn = [candidates.given for candidates in draw_candidates(narrow, numerics(i, arch), rng, cases)]
-    return joined(drawn).matrices
+    return joined([*draw_candidates(narrow, numerics(i, arch), rng, cases)]).matrices
 
 
 def check(name: str, rng: np.random.Generator, cases: int, rows: int, columns: int) -> int:
