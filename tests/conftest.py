@@ -195,16 +195,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
 def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **wanted: object) -> Any:
     from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
     from sptc.isa.memory import encode_descriptor
-    from sptc.isa.tcgen05 import instructions_of, parse_opcode
+    from sptc.isa.tcgen05 import parse_opcode
     from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
+    from sptc.tests.api.tcgen05_case import instruction_for
     from sptc.verify.tensor_memory_file import TensorMemoryFile
 
     opcode = parse_opcode(text)
     wanted = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **wanted}
-    i = next(
-        i for i in instructions_of(opcode)
-        if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in wanted.items())
-    )  # fmt: skip
+    i = instruction_for(opcode, wanted)
     layout = layout_for(opcode, i.m)
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)

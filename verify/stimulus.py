@@ -12,7 +12,7 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..operands.images import Layout, image, random_image
-from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_registers
+from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, random_nibbles, to_registers
 from ..sim.benches.random_operands import (
     distributions,
     random_codes,
@@ -289,12 +289,10 @@ def scaled_matrices(i: Instruction, distribution: str, cases: int, rng: np.rando
 def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: np.random.Generator) -> Given:
     if i.rule is None:
         return Given(matrices)
-    choices = np.arange(16) if nibbles == "all" else np.array(sorted(i.rule.legal))
-    shape = (len(matrices.a), i.m, i.chunks)
-    drawn, elsewhere = (choices.astype(np.uint8)[rng.integers(0, len(choices), shape)] for _ in range(2))
+    drawn, elsewhere = (random_nibbles(i, len(matrices.a), rng, any_nibble=nibbles == "all") for _ in range(2))
     if nibbles == "software":
         assert i.granularity
-        empty = rng.random(shape) < _EMPTY_CHUNKS
+        empty = rng.random(drawn.shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
         # Set only the magnitude to zero: keep the sign bit and the unused bits of the container.
         magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1

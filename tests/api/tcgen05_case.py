@@ -21,7 +21,7 @@ from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.isa.tcgen05 import Opcode, instructions_of, parse_opcode
 from sptc.isa.tensor_memory import TensorMap
-from sptc.operands.registers import CONTAINERS
+from sptc.operands.registers import CONTAINERS, random_nibbles
 from sptc.sim.benches.random_operands import random_codes
 
 Random = np.random.Generator
@@ -228,14 +228,6 @@ def containers(i: Instruction, codes: NDArray, fmt: Format, negated: bool) -> ND
     return (flipped << 2 * (is_padded(i, fmt) and fmt.bits == 4)).astype(CONTAINERS[i.container_bits])
 
 
-def random_nibbles(i: Instruction, any_nibble: bool, rng: Random) -> NDArray[np.uint8] | None:
-    """Return random metadata of a sparse instruction, shape (m, chunks): legal nibbles only, or any nibbles."""
-    if i.rule is None:
-        return None
-    legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
-    return legal[rng.integers(0, len(legal), (i.m, i.chunks))]
-
-
 def case(
     text: str,
     rng: Random,
@@ -267,7 +259,7 @@ def case(
         for fmt, shape in ((i.a, (i.m, i.stored_k)), (i.b, (i.n, i.k)))
     )
     c = random_codes(i.c, distribution, (i.m, i.n), rng).astype(CONTAINERS[i.c.bits])
-    nibbles = random_nibbles(i, any_nibble, rng)
+    nibbles = random_nibbles(i, 1, rng, any_nibble=any_nibble)[0] if i.rule else None
     ctas, manual = opcode.cta_group, Manual(opcode, descriptor, lane)
     tmem = rng.integers(0, 1 << 32, (ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (ctas, 1 << 17), dtype=np.uint8)
