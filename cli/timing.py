@@ -9,7 +9,8 @@ from ..isa.architectures import same_numerics
 from ..isa.instructions import require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
 from ..isa.names import in_registers
-from ..show.timing import ARCHITECTURE, plot_rates, product_table, timing_rows, timing_table
+from ..isa.timing import ARCHITECTURE
+from ..show.timing import plot_rates, product_table, timing_rows, timing_table
 from .options import Commands, add, integer
 from .terminal import print_result
 

@@ -12,12 +12,10 @@ from ..isa.kernel_timing import ProductTiming
 from ..isa.names import resolve
 from ..isa.rates import timing_on
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
-from ..isa.timing import A_PLACES, LAWS, Resource, Source, Timing, tcgen05_timing, timing
+from ..isa.timing import A_PLACES, ARCHITECTURE, LAWS, Resource, Source, Timing, tcgen05_timing, timing
 
-__all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
+__all__ = ["Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
 
-#: Architecture on which the cycles of mma and wgmma were measured.
-ARCHITECTURE = "sm_90"
 #: Values of N for which ``wgmma`` is listed if no instruction is given.
 _LISTED = (8, 32, 64, 128, 256)
 #: Values of N and kinds of ``tcgen05`` listed if no instruction is given; kinds differ only in products per cycle.
