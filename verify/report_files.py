@@ -12,7 +12,7 @@ from ..infra.reading import parse_json, read_bytes
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
 
-__all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "Suite", "read_findings", "read_suites"]
+__all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "read_findings"]
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,6 @@ class Case:
     #: Failure message, and reason why the test was skipped; both are None if the test passed.
     failure: str | None = None
     skipped: str | None = None
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Results of the tests of one run of a test runner."""
-
-    name: str  #: Name of the test runner
-    cases: tuple[Case, ...]  #: Tests in the order of the result file
-    seeds: tuple[str, ...] = ()  #: Seeds of the run: the values of the properties named ``seed``
-
-
-def read_suites(data: bytes, path: Path) -> list[Suite]:
-    """Return the test suites in `data`, the content of the file `path`; raise a `FileError` if it is no JUnit XML."""
-    if b"<!DOCTYPE" in data:  # entities of a document type can expand without bound; JUnit XML has none
-        raise FileError(f"{path} is no JUnit XML (it declares a document type)")
-    try:
-        root = ElementTree.fromstring(data)
-        if root.tag not in ("testsuites", "testsuite"):
-            raise FileError(f"{path} is no JUnit XML (its root element is {root.tag})")
-        suites = []
-        for suite in root.iter("testsuite"):
-            seeds = [each.get("value", "") for each in suite.iterfind("properties/property[@name='seed']")]
-            suites.append(Suite(suite.get("name", ""), tuple(map(_case, suite.iterfind("testcase"))), tuple(seeds)))
-        return suites
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise FileError(f"{path} is no JUnit XML ({error})") from None
 
 
 def _case(element: ElementTree.Element) -> Case:
@@ -164,7 +138,7 @@ class Findings:
         data = read_bytes(path, _LARGEST)
         begin = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
         if begin.startswith(b"<"):
-            return self._take_suites(read_suites(data, path))
+            return self._take_suites(data, path)
         if not begin.startswith((b"{", b"[")):
             return ""
         first, _, rest = data.partition(b"\n")
@@ -196,13 +170,23 @@ class Findings:
             return "results of a test file"
         return ""
 
-    def _take_suites(self, suites: list[Suite]) -> str:
-        for suite in suites:
-            self.seeds.update(suite.seeds)
-            if suite.name != _PROOFS:
-                self.cases += suite.cases
+    def _take_suites(self, data: bytes, path: Path) -> str:
+        """Take the test suites in `data`, the content of the file `path`; raise a `FileError` if it is no JUnit XML."""
+        if b"<!DOCTYPE" in data:  # entities of a document type can expand without bound; JUnit XML has none
+            raise FileError(f"{path} is no JUnit XML (it declares a document type)")
+        try:
+            root = ElementTree.fromstring(data)
+            if root.tag not in ("testsuites", "testsuite"):
+                raise FileError(f"{path} is no JUnit XML (its root element is {root.tag})")
+            suites = [(suite, [*map(_case, suite.iterfind("testcase"))]) for suite in root.iter("testsuite")]
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            raise FileError(f"{path} is no JUnit XML ({error})") from None
+        for suite, cases in suites:
+            self.seeds.update(each.get("value", "") for each in suite.iterfind("properties/property[@name='seed']"))
+            if suite.get("name") != _PROOFS:
+                self.cases += cases
                 continue
-            for case in suite.cases:
+            for case in cases:
                 name = f"{case.group.removeprefix('sptc.prove.')}.{case.name}"
                 self._prove(Proof(name, "not proved" if case.failure else "proved", case.seconds, case.failure or ""))
         return "JUnit XML"
