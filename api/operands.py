@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MetadataError, NibblePlace, OperandError, shown
+from ..isa.fragments import MetadataMap
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
+from ..isa.tensor_memory import TensorMap
 from ..isa.text import is_word_of
 
 __all__ = [
@@ -28,26 +30,12 @@ __all__ = [
 ]
 
 Registers = NDArray[np.uint32]
+#: Position of each metadata nibble in registers or tensor memory: lane, column and bit, of shape (m, chunks).
+Places = MetadataMap | TensorMap
 
 METADATA_POLICIES = ("strict", "software", "silicon")
 #: Maximum number of tiles computed at once, which limits the memory that a call needs besides operands and result.
 _BLOCK_TILES = 1024
-
-
-class Places(Protocol):
-    """Position of each metadata nibble in registers or tensor memory: lane, column and bit, of shape (m, chunks)."""
-
-    @property
-    def lanes(self) -> NDArray[np.intp]:
-        """Lane of each metadata nibble, in registers or in tensor memory."""
-
-    @property
-    def columns(self) -> NDArray[np.intp] | None:
-        """Tensor-memory column of each metadata nibble, or None if registers hold the metadata."""
-
-    @property
-    def low_bits(self) -> NDArray[np.intp]:
-        """Lowest bit of each metadata nibble in its register, or in its word of tensor memory."""
 
 
 def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
