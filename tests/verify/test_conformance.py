@@ -14,6 +14,7 @@ from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.names import subject_named
 from sptc.operands.registers import to_registers
 from sptc.operands.tensor_memory import scatter_tensor
+from sptc.tests.verify.register_files import contents
 from sptc.verify import conformance
 from sptc.verify.conformance import MOST_CASES, Pack, choose_pack, judge, read_pack, read_results, write_pack
 from sptc.verify.neighbours import Model, neighbours_of, right_model
@@ -168,8 +169,7 @@ def with_another_digest(text: str) -> np.ndarray:
 def test_a_pack_that_was_changed(fused: Pack, tmp_path: Path) -> None:
     path = tmp_path / "pack.npz"
     write_pack(path, fused)
-    with np.load(path) as archive:
-        members = {key: archive[key] for key in archive.files}
+    members = contents(path)
     for number, (change, message) in enumerate(CHANGES):
         np.savez(path, **(members | change(members)))
         with pytest.raises(FileError, match=message):
