@@ -16,10 +16,10 @@ from sptc.golden.matrix import multiply
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
-from sptc.operands.registers import CONTAINERS
+from sptc.operands.registers import CONTAINERS, random_nibbles
 from sptc.sim.benches.random_operands import random_codes, random_matrices
 
-__all__ = ["NAMES", "both", "compare", "expected_of", "name_of", "oracle_of"]
+__all__ = ["NAMES", "compare", "expected_of", "name_of", "oracle_of"]
 
 torch.set_num_threads(1)  # The tensors are small; on a busy machine, threads of torch would mostly wait for each other.
 
@@ -129,35 +129,13 @@ def compare(
     any_nibble: bool = False,
 ) -> int:
     """Compute tiles with the golden model and with mmasim, compare them, and return the number of compared outputs."""
-    computed, expected = both(i, arch, oracle, distribution, rng, tiles=tiles, any_nibble=any_nibble)
-    wrong = computed != expected
-    assert not wrong.any(), (
-        f"{distribution}: {wrong.sum()} of {computed.size} outputs differ, first at (tile, row, column) = "
-        f"{np.argwhere(wrong)[0]}: got {computed[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
-    )
-    return computed.size
-
-
-def both(
-    i: Instruction,
-    arch: str,
-    oracle: Any,
-    distribution: str,
-    rng: np.random.Generator,
-    *,
-    tiles: int = 1,
-    any_nibble: bool = False,
-) -> tuple[NDArray, NDArray]:
-    """Return the results of the golden model and of mmasim for the same tiles."""
     widths = (i.container_bits, i.container_bits, i.c.bits)
     a, b, c = (
         part.astype(CONTAINERS[width])
         for part, width in zip(random_matrices(i, distribution, tiles, rng), widths, strict=True)
     )
-    nibbles, scales = None, []
-    if i.rule:
-        legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
-        nibbles = legal[rng.integers(0, len(legal), (tiles, i.m, i.chunks))]
+    nibbles = random_nibbles(i, tiles, rng, any_nibble=any_nibble) if i.rule else None
+    scales = []
     if i.scale_format and i.scale_size:
         for shape in (
             (tiles, n, i.scale_size) for n in (i.m, i.n)
@@ -165,7 +143,13 @@ def both(
             common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
             scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
     operands = MatrixOperands(a, b, c, nibbles, *scales)
-    return multiply(i, arch, operands), expected_of(i, arch, oracle, operands)
+    computed, expected = multiply(i, arch, operands), expected_of(i, arch, oracle, operands)
+    wrong = computed != expected
+    assert not wrong.any(), (
+        f"{distribution}: {wrong.sum()} of {computed.size} outputs differ, first at (tile, row, column) = "
+        f"{np.argwhere(wrong)[0]}: got {computed[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
+    )
+    return computed.size
 
 
 def expected_of(i: Instruction, arch: str, oracle: Any, operands: MatrixOperands) -> NDArray:
