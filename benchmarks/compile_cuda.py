@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from kernel_records import fields
+from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, parse
 
 SOURCES = Path(__file__).parent / "cuda"
@@ -135,37 +136,25 @@ def multiply(case: Case, instruction: Instruction, d_registers: int, b_registers
             f'    asm volatile("{text}" : {outputs} : {inputs} : "memory");\n}}\n')  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Register and operand sizes of a kernel, derived from its instruction."""
-
-    instruction: Instruction
-    b_bytes: int  #: Bytes along K of the B of one instruction
-    d_registers: int
-
-    @classmethod
-    def of_case(cls, case: Case) -> "Sizes":
-        """Return the sizes of the kernel of a case."""
-        instruction = parse(case.opcode)
-        outputs = instruction.m * instruction.n // instruction.threads
-        return cls(
-            instruction, 64 if instruction.sparse else 32, outputs * (1 if instruction.d.name == "f16" else 2) // 2
-        )
+def b_bytes(instruction: Instruction) -> int:
+    """Return the number of bytes along K that one instruction reads from a row of the stored B."""
+    return 64 if instruction.sparse else 32
 
 
 def source(case: Case) -> str:
     """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and the included kernel text."""
-    sizes = Sizes.of_case(case)
-    constants = {"B_BYTES": sizes.b_bytes, "D_REGISTERS": sizes.d_registers}
-    if sizes.instruction.family == "mma":
-        constants["SCALES"] = sizes.instruction.scale_size or 0
+    instruction = parse(case.opcode)
+    d_registers, of_b = accumulator_fragment(instruction).registers, b_bytes(instruction)
+    constants = {"B_BYTES": of_b, "D_REGISTERS": d_registers}
+    if instruction.family == "mma":
+        constants["SCALES"] = instruction.scale_size or 0
         file = "warp.cu"
     else:
-        constants |= {"N": sizes.instruction.n, "WARPGROUPS": case.warpgroups, "SWIZZLE": case.swizzle,
+        constants |= {"N": instruction.n, "WARPGROUPS": case.warpgroups, "SWIZZLE": case.swizzle,
                       "A_IN_REGISTERS": int(case.a_in_registers)}  # fmt: skip
         file = "warpgroup.cu"
     head = "".join(f"constexpr int {name} = {value};\n" for name, value in constants.items())
-    function = multiply(case, sizes.instruction, sizes.d_registers, sizes.b_bytes // 16)
+    function = multiply(case, instruction, d_registers, of_b // 16)
     return f'#include <cstdint>\n{head}{function}#include "{file}"\n'
 
 
@@ -184,8 +173,7 @@ def compile_case(case: Case, nvcc: str) -> str:
 
 def launch(case: Case, seed: int) -> dict[str, Any]:
     """Return the launch description of a kernel: geometry, arguments and operands."""
-    sizes = Sizes.of_case(case)
-    instruction, k = sizes.instruction, STEPS * sizes.instruction.k
+    instruction = parse(case.opcode)
     of_mma, sparse, scales = instruction.family == "mma", bool(instruction.sparse), instruction.scale_size
     rows = WARP_TILE if of_mma else 64 * case.warpgroups
     columns = WARP_TILE if of_mma else instruction.n
@@ -195,14 +183,14 @@ def launch(case: Case, seed: int) -> dict[str, Any]:
     if sparse:
         nibbles = "nibbles_1_2" if instruction.a.name == "tf32" else "nibbles"
         arrays["e"] = (nibbles, (M // instruction.m, STEPS, 4 * instruction.threads))
-    arrays["b"] = kinds[1], (N, k // element)
+    arrays["b"] = kinds[1], (N, STEPS * instruction.k // element)
     if scales and instruction.scale_format:
         arrays |= {
             name: (instruction.scale_format.name, (side, STEPS * scales)) for name, side in (("sa", M), ("sb", N))
         }
     arrays["d"] = kinds[2], (M, N)
     names = ("a", "e", "b", "sa", "sb", "d") if of_mma else ("a", "e", "b", "d")
-    stage = rows * STAGE_BYTES_A + columns * STAGE_BYTES_A * sizes.b_bytes // 32
+    stage = rows * STAGE_BYTES_A + columns * STAGE_BYTES_A * b_bytes(instruction) // 32
     return {
         "entry": "product", "arch": case.arch.rstrip("a"), "opcode": case.opcode, "selector": case.selector,
         "grid": (N // columns, M // rows, 1), "block": (128 * case.warpgroups, 1, 1),
