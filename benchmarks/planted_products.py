@@ -13,11 +13,11 @@ from planted_values import READ
 from random_products import Case, Matrix, Product, Random, drawn
 from sptc.api.backends import backend
 from sptc.gemm.choice import instructions_for
-from sptc.gemm.epilogue import to_codes
 from sptc.isa.memory import SWIZZLES
 from sptc.isa.metadata import indices
 from sptc.isa.operands import MatrixOperands
 from sptc.tensors.cutlass import interleaved_positions
+from sptc.tensors.sparsify import sparsify
 
 # Faults that store outputs at wrong positions of the result.
 
@@ -171,39 +171,14 @@ def k_tiles_in_other_order(p: Product) -> Case:
 
 # Metadata.
 
-METADATA = "metadata"
 
-
-def compressed(p: Product) -> tuple[Matrix, Matrix]:
-    """Return the stored elements and the metadata nibbles of A."""
-    rows = len(p.a)
-    if p.fmt == "tf32":
-        place = (p.a.reshape(rows, -1, 2) != 0).argmax(2)
-        return np.take_along_axis(p.a.reshape(rows, -1, 2), place[..., None], 2)[..., 0], np.where(place, 14, 4)
-    chunks = p.a.reshape(rows, -1, 4)
-    place = np.sort(np.argsort(chunks == 0, axis=2, kind="stable")[:, :, :2], axis=2)
-    return np.take_along_axis(chunks, place, 2).reshape(rows, -1), place[..., 0] | place[..., 1] << 2
-
-
-def with_metadata(p: Product, stored: Matrix, nibbles: Matrix) -> Matrix:
-    """Compute a product with any metadata by one chain of instructions on a back end."""
-    i = instructions_for(p.fmt, "sm_90")[0]
-    code = f"u{stored.itemsize}"
-    a, b = (np.ascontiguousarray(one).view(code)[None] for one in (stored, p.b))
-    c = np.zeros((1, *p.shape), np.uint32)
-    d = backend("native").multiply(i, "sm_90", MatrixOperands(a, b, c, nibbles.astype(np.uint8)[None])).d[0]
-    values = d.view(np.int32 if p.fmt == "s8" else np.float32)
-    return to_codes(values, p.result).view(p.y.dtype)
-
-
-def metadata_case(change: Callable[[Random, Matrix], Matrix]) -> Callable[[Product], Case]:
-    """Return a function that makes a product with changed metadata."""
-
-    def plant(p: Product) -> Case:
-        stored, nibbles = compressed(p)
-        return p.case(with_metadata(p, stored, change(p.rng, nibbles)), METADATA)
-
-    return plant
+def with_metadata(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
+    """Fault: metadata is changed by the function `change`. A back end computes a chain of instructions."""
+    i, compressed = instructions_for(p.fmt, "sm_90")[0], sparsify(p.a, "2:4")
+    a, b = (np.ascontiguousarray(one).view(np.uint16)[None] for one in (compressed.stored, p.b))
+    nibbles = np.ascontiguousarray(change(p.rng, compressed.nibbles))[None]
+    d = backend("native").multiply(i, "sm_90", MatrixOperands(a, b, np.zeros((1, *p.shape), np.uint32), nibbles)).d[0]
+    return p.case(d.view(np.float32), "metadata")
 
 
 def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
@@ -262,8 +237,10 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     "B transposed": (b_transposed, {}),
     "K tiles in another order": (k_tiles_in_other_order, {}),
     **{
-        name: (metadata_case(change), {"dense": False, "way": {}, "fmt": fmt, "result": "f32"})
-        for fmt in ("f16", "bf16")
+        name: (
+            lambda p, change=change: with_metadata(p, change),
+            {"dense": False, "way": {}, "fmt": "bf16", "result": "f32"},
+        )
         for name, change in MANGLED.items()
     },
     "slice missing": (values.slice_missing, {}),

@@ -248,7 +248,7 @@ GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
 def neighbouring_type(p: Product) -> Case:
     """Fault: the elements are interpreted as a wrong type of the same size."""
     pairs = {"e4m3": "e5m2", "e5m2": "e4m3", "f16": "bf16", "bf16": "f16", "s8": "u8"}
-    q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice([*pairs])), way=p.way if p.fmt != "s8" else {})
+    q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice([*pairs])), way=p.way)
     q.way = {} if q.fmt == "s8" else q.way
     other = pairs[q.fmt]
     one = str(instructions_for(q.fmt, "sm_90", dense=q.dense)[0])
@@ -260,7 +260,7 @@ def neighbouring_type(p: Product) -> Case:
 
 def words_rounded(p: Product) -> Case:
     """Variant without a fault: f32 operands are rounded to tf32 by cvt.rna."""
-    q = drawn(p.rng, (128, 64, 512), fmt="tf32", way=p.way if p.fmt != "s8" else {})
+    q = drawn(p.rng, (128, 64, 512), fmt="tf32", way=p.way)
 
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
@@ -270,7 +270,7 @@ def words_rounded(p: Product) -> Case:
 
 def operands_truncated(p: Product) -> Case:
     """Fault: f32 operands are truncated to bf16."""
-    q = drawn(p.rng, (128, 64, 512), fmt="bf16", way=p.way if p.fmt != "s8" else {})
+    q = drawn(p.rng, (128, 64, 512), fmt="bf16", way=p.way)
     exact = [np.where(x == 0, 0, p.rng.standard_normal(x.shape)).astype(np.float32) for x in (q.a, q.b)]
     cut = [(x.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16) for x in exact]
     y = q.times(*cut)

@@ -81,9 +81,9 @@ def drawn(rng: Random, largest: tuple[int, int, int], **given: Any) -> Product:
     fmt = given.get("fmt", str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "s8", "tf32"])))
     results = {"s8": ["s32"], "tf32": ["f32"], "f16": ["f32", "f16"], "bf16": ["f32", "bf16"]}
     result = given.get("result", str(rng.choice(results.get(fmt, ["f32", "bf16", "f16"]))))
-    rows = given.get("rows", int(rng.choice([size for size in (64, 128, 192, 256) if size <= largest[0]])))
-    columns = given.get("columns", int(rng.choice([size for size in (32, 64, 128, 256) if size <= largest[1]])))
-    k = given.get("k", int(rng.choice([size for size in (128, 256, 512, 768, 1024) if size <= largest[2]])))
+    rows = int(rng.choice([size for size in (64, 128, 192, 256) if size <= largest[0]]))
+    columns = int(rng.choice([size for size in (32, 64, 128, 256) if size <= largest[1]]))
+    k = int(rng.choice([size for size in (128, 256, 512, 768, 1024) if size <= largest[2]]))
     dense = given.get("dense", bool(rng.integers(0, 2)))
     if fmt == "s8":
         a, b = rng.integers(-128, 128, (rows, k)).astype(np.int8), rng.integers(-128, 128, (k, columns)).astype(np.int8)
