@@ -91,13 +91,7 @@ def fuzz_library(folder: Path) -> list[str]:
     seeds += [f"{opcode}\tsm_100\n" for opcode in every_opcode()]
     for number, line in enumerate(seeds[:: max(1, len(seeds) // 200)]):
         (folder / "corpus" / f"seed-{number}").write_bytes(line.encode() + bytes(range(64)))
-    limits = [
-        f"-max_len={_MOST_BYTES}",
-        "-rss_limit_mb=2048",
-        "-timeout=120",
-        "-report_slow_units=120",
-        "-print_final_stats=1",
-    ]
+    limits = [f"-max_len={_MOST_BYTES}", "-rss_limit_mb=2048", "-timeout=120", "-report_slow_units=120"]
     places = [f"-artifact_prefix={folder}/findings/", str(folder / "corpus")]
     return [str(program), "-max_total_time={seconds}", "-print_final_stats=1", *limits, *places]
 
@@ -155,9 +149,9 @@ def main() -> None:
     if not results:
         sys.exit(2)
     if chosen.json:
-        figures = [("executions", "executions"), ("edges", "edges"), ("findings", "findings")]
-        values = [(each, {**vars(each), "findings": len(each.findings)}) for each in results]
-        show([Row(f"{each.name}, {key}", unit, held[key]) for each, held in values for key, unit in figures], True)
+        values = [(each.name, {**vars(each), "findings": len(each.findings)}) for each in results]
+        keys = ("executions", "edges", "findings")
+        show([Row(f"{name}, {key}", key, of_reader[key]) for name, of_reader in values for key in keys], as_json=True)
     else:
         print(f"{'reader':14}  executions   edges  findings")
         for each in results:

@@ -42,12 +42,7 @@ def main() -> None:
         for number, seed in enumerate(reader.seeds(Path(scratch))):
             (corpus / f"seed-{number}").write_bytes(seed)
     options = [f"-max_total_time={seconds}", f"-rss_limit_mb={MEMORY}", f"-timeout={PATIENCE}", "-max_len=1048576"]
-    options += [
-        f"-report_slow_units={PATIENCE}",
-        "-print_final_stats=1",
-        f"-artifact_prefix={findings}/",
-        "-verbosity=1",
-    ]
+    options += [f"-report_slow_units={PATIENCE}", "-print_final_stats=1", f"-artifact_prefix={findings}/"]
     with tempfile.TemporaryDirectory(dir=_fast_folder()) as scratch:
         target = Target(reader, Path(scratch), findings)
         words: dict[str, Any] = {"custom_mutator": archives_mutated(_mutate)} if _is_archive(reader) else {}
