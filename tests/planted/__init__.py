@@ -74,14 +74,12 @@ def instead(name: str, module: str, function: str, preset: str = "tiny") -> Call
     return enter
 
 
-def computes(
-    name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any], preset: str = "tiny"
-) -> None:
+def computes(name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any]) -> None:
     """Register a function with one expression as a fault that runs in place of another function, as :func:`instead`
     does.
     """
     wrong.__doc__ = mistake
-    instead(name, module, function, preset)(wrong)
+    instead(name, module, function)(wrong)
 
 
 def faults(room: str) -> dict[str, Fault]:

@@ -7,9 +7,9 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data
 
-from . import Change, fault, instead
+from . import computes, instead
 
-__all__ = ["amended", "drives", "exchanged", "named", "read_otherwise", "reads"]
+__all__ = ["amended", "drives", "exchanged", "named", "reads"]
 
 
 def amended(
@@ -37,12 +37,7 @@ def amended(
 
 
 def drives(
-    name: str,
-    module: str,
-    component: str,
-    mistake: str,
-    assignments: Callable[[Any, Module], Iterable[Any]],
-    preset: str = "tiny",
+    name: str, module: str, component: str, mistake: str, assignments: Callable[[Any, Module], Iterable[Any]]
 ) -> None:
     """Register unconditional assignments as a fault. They override the component's own assignments, like those of
     :func:`amended`.
@@ -52,30 +47,23 @@ def drives(
         return assignments(self, m)
 
     amend.__doc__ = mistake
-    amended(name, module, component, preset)(amend)
+    amended(name, module, component)(amend)
 
 
 def reads(name: str, module: str, component: str, mistake: str, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Register a fault in which a component reads other values than those at some of its ports."""
+    """Register a fault in which a component reads other values at some of its ports.
 
-    def plant(changed: Any, change: Change) -> None:
-        read_otherwise(change, getattr(changed, component), values)
+    The function `values` returns these values by the name of the port.
+    """
 
-    plant.__doc__ = mistake
-    fault(name, module)(plant)
-
-
-def read_otherwise(change: Change, component: type, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Let a component read other values at some of its ports. `values` returns these values by the name of the port."""
-    right = component.elaborate
-
-    def elaborate(self: Any, platform: object) -> Module:
+    def elaborate(changed: Any, right: Any, self: Any, platform: object) -> Module:
         view = copy.copy(self)
-        for name, value in values(self).items():
-            setattr(view, name, value)
-        return right(view, platform)
+        for port, value in values(self).items():
+            setattr(view, port, value)
+        m: Module = right(view, platform)
+        return m
 
-    change(component, "elaborate", elaborate)
+    computes(name, module, f"{component}.elaborate", mistake, elaborate)
 
 
 def named(m: Module, name: str) -> Signal:

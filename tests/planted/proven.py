@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from . import Change, fault, instead
-from .circuits import amended, named, read_otherwise
+from .circuits import amended, named, reads
 
 
 @amended("metadata.legal", "rtl.metadata", "NibbleDecoder")
@@ -106,10 +106,8 @@ def _(unpack: Any, right: Any, self: Any, element: Any, bits: Value) -> Value:
     return Cat(bits, Const(0, self.slot.significand_bits + 1 - len(bits) + unpack.EXPONENT_BITS + 1))
 
 
-@fault("scaling.offset", "rtl.scale")
-def _(scale: Any, change: Change) -> None:
-    """The bias of A's format is used for B too."""
-    read_otherwise(change, scale.ExponentOffset, lambda self: {"b": self.a})
+reads("scaling.offset", "rtl.scale", "ExponentOffset", "The bias of A's format is used for B too.",
+      lambda self: {"b": self.a})  # fmt: skip
 
 
 @amended("scaling.group", "rtl.scale", "GroupScale", preset="blackwell")
@@ -124,15 +122,13 @@ def _(max_exponent: Any, right: Any, condition: Value, one: Value, other: Value)
     return Mux(one[:10] > other[:10], one, other)
 
 
-@fault("alignment.shift", "rtl.cells.shifter")
-def _(shifter: Any, change: Change) -> None:
-    """Of the shift-amount bits that each shift out the whole term, the lowest is ignored."""
+def _without_bit(self: Any) -> dict[str, Any]:
+    bits = max(1, (self.shifted_bits - 1).bit_length())
+    return {"shift_amount": Cat(self.shift_amount[:bits], Const(0, 1), self.shift_amount[bits + 1 :])}
 
-    def without_bit(self: Any) -> dict[str, Any]:
-        bits = max(1, (self.shifted_bits - 1).bit_length())
-        return {"shift_amount": Cat(self.shift_amount[:bits], Const(0, 1), self.shift_amount[bits + 1 :])}
 
-    read_otherwise(change, shifter.AlignmentShifter, without_bit)
+reads("alignment.shift", "rtl.cells.shifter", "AlignmentShifter",
+      "Of the shift-amount bits that each shift out the whole term, the lowest is ignored.", _without_bit)  # fmt: skip
 
 
 @amended("alignment.e_max", "rtl.multiply", "MultiplyStage")
@@ -223,10 +219,9 @@ def _(align: Any, self: Any, m: Module) -> Iterator[Any]:
             yield self.o.addends.c_term.eq(m.submodules["align_c"].output)
 
 
-@fault("unit.integers", "rtl.align")
-def _(align: Any, change: Change) -> None:
-    """The sign of an integer accumulator that has exceeded 32 bits is taken from bit 31."""
-    read_otherwise(change, align.AlignStage, lambda self: {"c": self.c[:32].as_signed()})
+reads("unit.integers", "rtl.align", "AlignStage",
+      "The sign of an integer accumulator that has exceeded 32 bits is taken from bit 31.",
+      lambda self: {"c": self.c[:32].as_signed()})  # fmt: skip
 
 
 @instead("unit.stages", "rtl.unit", "Unit._cut")

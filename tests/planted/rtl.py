@@ -8,7 +8,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from . import Change, computes, fault, instead
-from .circuits import amended, drives, exchanged, named, read_otherwise, reads
+from .circuits import amended, drives, exchanged, named, reads
 
 
 @amended("rtl.select.parts", "rtl.select", "SelectStage")
@@ -115,17 +115,6 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
                 yield self.traits.ignore[: unpack._LONE_NAN_FRACTION_BITS].eq(~0)
 
 
-@fault("rtl.stored_a.registers", "rtl.stored_a")
-def _(stored_a: Any, change: Change) -> None:
-    """A from shared memory arrives with the two segments of K swapped."""
-
-    def other(self: Any) -> dict[str, Any]:
-        arrived = self.core_matrix
-        return {"core_matrix": exchanged(arrived, segment=~arrived.segment)}
-
-    read_otherwise(change, stored_a.StoredA, other)
-
-
 @amended("rtl.warpgroup.wait", "rtl.warpgroup", "Commands")
 def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     """A wait of a warpgroup ends immediately, although groups are pending."""
@@ -158,6 +147,9 @@ READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.reduce.groups", "rtl.reduce", "ReduceStage",
      "Sums of groups of 4-bit integers are added for all element formats.",
      lambda self: {"integer_groups": Const(1)}),
+    ("rtl.stored_a.registers", "rtl.stored_a", "StoredA",
+     "A from shared memory arrives with the two segments of K swapped.",
+     lambda self: {"core_matrix": exchanged(self.core_matrix, segment=~self.core_matrix.segment)}),
     ("rtl.operand_fetch.slot", "rtl.operand_fetch", "OperandFetch",
      "Core matrices of A arrive with the tag of the other instruction slot.", lambda self: {"a_tag": ~self.a_tag}),
     ("rtl.tensor_core.panels", "rtl.tensor_core", "TensorCore",
