@@ -8,10 +8,10 @@ mapped unit of the preset ``hopper``, and prints the energy per kept product and
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from energy import CONFIG, SMALL
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.gemm.operands import Choices, ProductRequest, prepare
@@ -20,7 +20,6 @@ from sptc.gemm.sources import Source
 from sptc.gemm.ways import Way
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
-from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.synth.energy.measure import MappedUnit
 from sptc.synth.energy.netlist import CellLibrary
 from sptc.synth.energy.operands import cut
@@ -28,9 +27,6 @@ from sptc.synth.liberty import Library
 from tqdm import tqdm
 from transformer import INSTRUCTIONS, folder_of_model, layers
 
-#: Configuration of an array with the throughput of an H200 tensor core. With `--small`, the array has only integers.
-CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
-SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 2_000, 200
 _ARCH = "sm_90"
 #: Factor that converts fJ to uJ.
