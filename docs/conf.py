@@ -14,7 +14,6 @@ project = "sptc"
 author = project_copyright = "the authors of sptc"
 release = version = sptc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["requirements.txt"]
 nb_execution_mode = "off"  # Sphinx need not execute notebooks: they are stored with outputs, which a test compares.
 html_theme = "furo"
 html_title = "sptc"
@@ -22,14 +21,12 @@ pygments_dark_style = "monokai"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
-html_show_sourcelink = False
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_block", "attrs_inline"]
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 autodoc_typehints = "none"
 highlight_language = "none"
-nitpicky = False
 suppress_warnings = ["ref.python"]  # the word `shape` in a documented type must not link to an attribute
 
 
