@@ -17,15 +17,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from fuzz_readers import READERS
 from measure import Row, options, show
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "libsptc"
-#: Names of the readers in `fuzz_readers.py`, which the parent process does not import.
-READERS = (
-    *("instruction", "descriptor", "kernel", "launch", "register-file", "pack", "npy", "npz", "safetensors", "pt"),
-    *("configuration", "liberty", "way", "results", "report", "coverage", "state"),
-)
 #: Default seconds of a whole run, and number of findings that end the fuzzing process before a reader is abandoned.
 _WHOLE, _MOST_ENDS = 3600, 20
 _SANITIZERS = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"

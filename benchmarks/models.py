@@ -7,7 +7,7 @@ the first difference with its operands, and how many differences each open rule 
 rules in which public models differ.
 """
 
-from measure import options
+from measure import Row, options, show
 
 parser = options(__doc__)
 parser.add_argument(
@@ -20,7 +20,6 @@ parser.add_argument(
 OPTIONS = parser.parse_args()
 
 import importlib.util  # noqa: E402
-import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
 from dataclasses import dataclass, replace  # noqa: E402
@@ -181,11 +180,11 @@ def main() -> None:
         own = [row for row in rows if row.model == name]
         totals = {"rows": len(own), "outputs": sum(row.outputs for row in own)}
         totals["differences"] = sum(row.differences for row in own)
-        figures += [{"name": f"{name}: {key}", "unit": key, "value": value} for key, value in totals.items()]
+        figures += [Row(f"{name}: {key}", key, value) for key, value in totals.items()]
         if not OPTIONS.json:
             print(f"{name}: {totals['rows']} rows, {totals['outputs']} outputs, {totals['differences']} differences")
     if OPTIONS.json:
-        print(json.dumps(figures, indent=1))
+        show(figures, as_json=True)
 
 
 if __name__ == "__main__":
