@@ -13,6 +13,8 @@ from planted_values import READ
 from random_products import Case, Matrix, Product, Random, drawn
 from sptc.api.backends import backend
 from sptc.gemm.choice import instructions_for
+from sptc.isa.fragments import accumulator_fragment
+from sptc.isa.instructions import parse
 from sptc.isa.memory import SWIZZLES
 from sptc.isa.metadata import indices
 from sptc.isa.operands import MatrixOperands
@@ -22,6 +24,8 @@ from sptc.tensors.sparsify import sparsify
 # Faults that store outputs at wrong positions of the result.
 
 PLACES = "outputs in other places"
+#: Instruction whose register map of D the kernels use.
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
 
 def blocks_of_rows(p: Product) -> Case:
@@ -56,17 +60,11 @@ def atoms_exchanged(p: Product) -> Case:
 
 def lanes_permuted(p: Product) -> Case:
     """Fault: the accumulators of each lane are stored at the positions of another lane."""
-    order = p.rng.permutation(32)
-    y = p.y
-    out = y.copy()
-    for row in range(0, p.shape[0], 16):
-        for column in range(0, p.shape[1], 8):
-            for lane in range(32):
-                for i in range(4):
-                    here, there = ((one >> 2) + 8 * (i >> 1) for one in (lane, order[lane]))
-                    x, z = (2 * (one & 3) + (i & 1) for one in (lane, order[lane]))
-                    out[row + here, column + x] = y[row + there, column + z]
-    return p.case(out, PLACES)
+    order, where = p.rng.permutation(32), accumulator_fragment(parse(MMA))
+    y = p.y.reshape(-1, 16, p.shape[1] // 8, 8).swapaxes(1, 2)
+    out = np.empty_like(y)
+    out[..., where.rows, where.columns] = y[..., where.rows[order], where.columns[order]]
+    return p.case(out.swapaxes(1, 2).reshape(p.shape), PLACES)
 
 
 def stored_transposed(p: Product) -> Case:
@@ -76,17 +74,14 @@ def stored_transposed(p: Product) -> Case:
 
 def tiles_transposed(p: Product) -> Case:
     """Fault: each tile of the result is stored transposed."""
-    size, y = int(p.rng.choice([8, 16, 32])), p.y
-    for row in range(0, p.shape[0], size):
-        for column in range(0, p.shape[1], size):
-            y[row : row + size, column : column + size] = y[row : row + size, column : column + size].T.copy()
-    return p.case(y, PLACES)
+    size = int(p.rng.choice([8, 16, 32]))
+    tiles = p.y.reshape(-1, size, p.shape[1] // size, size)
+    return p.case(tiles.swapaxes(1, 3).reshape(p.shape), PLACES)
 
 
 def halves_exchanged(p: Product) -> Case:
     """Fault: the left and the right half of the result are exchanged when they are stored."""
-    half = p.shape[1] // 2
-    return p.case(np.hstack([p.y[:, half:], p.y[:, :half]]), PLACES)
+    return p.case(np.roll(p.y, p.shape[1] // 2, 1), PLACES)
 
 
 # Faults that read operands from wrong positions.
@@ -146,11 +141,8 @@ def core_for_linear(p: Product) -> Case:
 def major_exchanged(p: Product) -> Case:
     """Fault: tiles of B are read in the wrong major order (K-major or MN-major)."""
     size, depth = (int(p.rng.choice([16, 32])) for _ in range(2))
-    wrong = p.b.copy()
-    for k in range(0, len(wrong), depth):
-        for n in range(0, p.shape[1], size):
-            tile = wrong[k : k + depth, n : n + size]
-            wrong[k : k + depth, n : n + size] = tile.T.ravel().reshape(depth, size)
+    tiles = p.b.reshape(-1, depth, p.shape[1] // size, size).transpose(0, 2, 3, 1)
+    wrong = tiles.reshape(*tiles.shape[:2], depth, size).swapaxes(1, 2).reshape(p.b.shape)
     return p.case(p.times(p.a, wrong), READ)
 
 
