@@ -146,7 +146,6 @@ def test_fusesoc_stops_at_an_unknown_preset(tmp_path: Path) -> None:
 
 REQUESTS = {
     "{top: unit}": "the parameter preset is missing",
-    "{}": "the parameter preset is missing",
     "{preset: tiny, rows: 2}": "unknown parameter rows; the parameters are preset and top",
     "{preset: tiny, top: 1}": "the parameter top must be a name, not 1",
     "{preset: ../tiny}": "the parameter preset must hold letters, digits, underscores and hyphens only, not '../tiny'",
