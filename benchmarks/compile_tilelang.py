@@ -14,13 +14,9 @@ from typing import Any
 import numpy as np
 import tilelang
 import tilelang.language as T  # noqa: N812  (as every TileLang program writes it)
-from kernel_records import fields
+from kernel_records import NAMES, fields
 from sptc.kernels.launch import TensorMap
 from sptc.kernels.tilelang import compile_function
-
-#: TileLang's name of each element type.
-DTYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "f32": "float32",
-          "s8": "int8", "s32": "int32"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Case:
 def dense(case: Case) -> Any:
     """Return a kernel that multiplies tiles copied to shared memory in several pipeline stages."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
-    kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
+    kind, total, result = NAMES[case.a], NAMES[case.acc], NAMES[case.d]
     relu = case.options.get("relu", False)
     threads, stages, a_k_major, b_k_major = case.threads, case.stages, case.a_k_major, case.b_k_major
 
@@ -82,7 +78,7 @@ def dense(case: Case) -> Any:
 def sparse(case: Case) -> Any:
     """Return a kernel that multiplies a compressed A by a dense B. Each byte of metadata holds two nibbles."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
-    kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
+    kind, total, result = NAMES[case.a], NAMES[case.acc], NAMES[case.d]
     threads, stages, b_k_major = case.threads, case.stages, case.b_k_major
     change_b = case.options.get("change_b", False)
 
@@ -118,7 +114,7 @@ def sparse(case: Case) -> Any:
 def split_k(case: Case) -> Any:
     """Return a kernel in which two CTAs multiply half of K each and add their products atomically, in any order."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
-    kind, threads, stages = DTYPES[case.a], case.threads, case.stages
+    kind, threads, stages = NAMES[case.a], case.threads, case.stages
 
     @T.prim_func
     def matmul(a: T.Tensor((m, k), kind), b: T.Tensor((n, k), kind), d: T.Tensor((m, n), "float32")):

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BYTES", "draw", "fields", "operand", "operands_digest"]
+__all__ = ["BYTES", "NAMES", "draw", "fields", "operand", "operands_digest"]
 
 #: Bytes per element of each type. ``nibbles`` are bytes with two metadata nibbles for 2:4 or 1:2 sparsity.
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "ue4m3": 1,
          "u8": 1, "nibbles": 1, "nibbles_1_2": 1}  # fmt: skip
+#: Name of each format in ``ml_dtypes``, PyTorch and TileLang.
+NAMES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "tf32": "float32",
+         "f32": "float32", "s8": "int8", "s32": "int32"}  # fmt: skip
 #: Number of fraction bits and exponent bias of the float formats.
 _FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
 #: Metadata nibbles that PTX defines, for 2:4 and for 1:2 sparsity.

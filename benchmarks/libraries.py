@@ -13,19 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernel_records import NAMES
 from measure import Row, options, show
 
 SIZES = (1024, 2048, 4096, 8192)
 #: M and N of products with varied K: one tile of 128 x 256 or 256 x 128 for each SM of an H200, and many tiles.
 PLANES = ((1536, 2816), (2816, 1536), (8192, 8192))
 DEPTHS = (512, 1024, 2048, 4096, 8192, 16384)
-#: PyTorch's type of the elements and of the result, by format.
-TYPES = {
-    "f16": ("float16", "float16"),
-    "bf16": ("bfloat16", "bfloat16"),
-    "e4m3": ("float8_e4m3fn", "bfloat16"),
-    "s8": ("int8", "int32"),
-}
+#: Format of the result, by format of the elements.
+RESULTS = {"f16": "f16", "bf16": "bf16", "e4m3": "bf16", "s8": "s32"}
 #: Seconds per measurement, seconds per measurement with ``--along-k``, and number of repetitions. A measurement must be
 #: long, because the driver reports the clock with a delay.
 SECONDS, SHORT_SECONDS, REPEATS = 0.4, 0.12, 3
@@ -66,7 +62,7 @@ Products = tuple[Callable[[], object], Callable[[], object]]
 
 def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) -> Products:
     """Return two functions, which compute the dense and the sparse product with the same B."""
-    of_operands, of_result = (getattr(torch, word) for word in TYPES[name])
+    of_operands, of_result = (getattr(torch, NAMES[word]) for word in (name, RESULTS[name]))
     m, n, k = shape
     draw = torch.zeros if zeros else torch.randn
     a, b = (draw(rows, k, device="cuda") for rows in (m, n))
@@ -117,7 +113,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", file=sys.stderr)
     cubes = [((size, size, size), operands) for size in SIZES for operands in ("normal", "zeros")]
     planes = [((m, n, k), "zeros") for m, n in PLANES for k in DEPTHS]
-    work = [(name, *of) for name in TYPES for of in (planes if chosen.along_k else cubes)]
+    work = [(name, *of) for name in RESULTS for of in (planes if chosen.along_k else cubes)]
     seconds, work = (0.05, work[:1]) if chosen.small else (SHORT_SECONDS if chosen.along_k else SECONDS, work)
     show([row for name, shape, operands in work for row in rows(torch, name, shape, operands, seconds)], chosen.json)
     return 0

@@ -6,17 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from kernel_records import NAMES
 
 if TYPE_CHECKING:
     from library_products import Product
 
 __all__ = ["call"]
 
-#: PyTorch's name of each format.
-NAMES = {
-    "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8", "tf32": "float32", "f32": "float32",
-    "s32": "int32",
-}  # fmt: skip
 _CODES = {1: np.uint8, 2: np.int16, 4: np.int32}
 #: Rows and columns of an output tile of the Triton kernel.
 _TILE = 64

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from kernel_records import NAMES
 from measure import Row, options, show
 from numpy.typing import NDArray
 
@@ -145,13 +146,8 @@ def operands(product: Product) -> tuple[NDArray, NDArray]:
         codes, blocks = of_weights
         factors = blocks.view(ml_dtypes.float8_e8m0fnu if mx else ml_dtypes.float8_e4m3fn).astype(np.float32)
         b = (codes.view(of_codes).astype(np.float32) * factors.repeat(32 if mx else 16, 1)).T
-    dtype = {
-        "f16": np.float16,
-        "bf16": ml_dtypes.bfloat16,
-        "e4m3": ml_dtypes.float8_e4m3fn,
-        "s8": np.int8,
-        "tf32": np.float32,
-    }[product.format]
+    name = NAMES[product.format]
+    dtype = getattr(ml_dtypes, name, name)
     return a.astype(dtype), b.astype(dtype)
 
 

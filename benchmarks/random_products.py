@@ -7,6 +7,7 @@ import numpy as np
 import sptc
 from numpy.typing import NDArray
 from sptc.gemm.choice import instructions_for
+from sptc.gemm.epilogue import result_dtype
 
 Random = np.random.Generator
 Matrix = NDArray[Any]
@@ -62,18 +63,9 @@ class Product:
         return Case(self.a, self.b, y, kinds, {**self.words, **words})
 
 
-#: Name of the numpy type of each format.
-DTYPES = {
-    "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8",
-    "tf32": "float32",
-}  # fmt: skip
-
-
 def dtype(fmt: str) -> np.dtype:
     """Return the numpy type of a format."""
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, DTYPES[fmt], DTYPES[fmt]))
+    return result_dtype("f32" if fmt == "tf32" else fmt)
 
 
 def drawn(rng: Random, largest: tuple[int, int, int], **given: Any) -> Product:

@@ -17,13 +17,9 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from kernel_records import fields, operand, operands_digest
+from kernel_records import NAMES, fields, operand, operands_digest
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-TORCH = {
-    "f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
-    "f32": torch.float32, "s8": torch.int8, "s32": torch.int32, "e2m1": torch.uint8, "ue8m0": torch.uint8,
-}  # fmt: skip
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
@@ -218,7 +214,7 @@ TYPES = {"f16": tl.float16, "bf16": tl.bfloat16, "e4m3": tl.float8e4nv, "f32": t
 def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:
     """Return element codes as a PyTorch tensor of their type."""
     signed = codes.view(f"i{codes.itemsize}")
-    return torch.from_numpy(signed.copy()).cuda().view(TORCH[kind])
+    return torch.from_numpy(signed.copy()).cuda().view(getattr(torch, NAMES.get(kind, "uint8")))
 
 
 def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
@@ -239,7 +235,7 @@ def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
     x, y, *scales = (on_gpu(array, kinds[name]) for name, array in codes.items())
     slices = case.options.get("SLICES", 4) if case.kind == "split_k" else 1
     d_shape = (m, n) if slices == 1 else (slices, m, n)
-    d = torch.zeros(d_shape, dtype=TORCH[case.d], device="cuda")
+    d = torch.zeros(d_shape, dtype=getattr(torch, NAMES[case.d]), device="cuda")
     tiles = -(-m // bm) * -(-n // bn)
     choice = {"num_warps": case.warps, "num_stages": case.stages}
     names["d"] = d_shape
