@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MetadataError, NibblePlace, OperandError, shown
-from ..isa.fragments import MetadataMap
+from ..isa.fragments import RegisterMap
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
 from ..isa.tensor_memory import TensorMap
@@ -31,7 +31,7 @@ __all__ = [
 
 Registers = NDArray[np.uint32]
 #: Position of each metadata nibble in registers or tensor memory: lane, column and bit, of shape (m, chunks).
-Places = MetadataMap | TensorMap
+Places = RegisterMap | TensorMap
 
 METADATA_POLICIES = ("strict", "software", "silicon")
 #: Maximum number of tiles computed at once, which limits the memory that a call needs besides operands and result.

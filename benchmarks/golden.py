@@ -13,10 +13,9 @@ import numpy as np  # noqa: E402
 import sptc  # noqa: E402
 from sptc.golden.matrix import multiply  # noqa: E402
 from sptc.golden.select import kept_rows  # noqa: E402
-from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import MatrixOperands  # noqa: E402
-from sptc.operands.registers import from_registers, unpack_nibbles  # noqa: E402
+from sptc.operands.registers import gather_warp  # noqa: E402
 from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -45,27 +44,40 @@ def kept(instruction: Instruction) -> int:
     return instruction.m * instruction.n * instruction.stored_k
 
 
-def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return stored A, B, C and metadata of an M x N x K product: normal values, or uniform integers for s8."""
-    shapes = (1, size.m, size.k // 2), (1, size.k, size.n)
-    if instruction.a.is_integer:
-        a, b = (rng.integers(0, 256, shape, np.uint8) for shape in shapes)
+def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
+    """Return operands with legal metadata: normal values for f16 and bf16, random codes for other formats."""
+    rng = np.random.default_rng(0)
+    shapes = (1, m, k // 2), (1, k, n)
+    if i.a.name == "f16":
+        a, b = (rng.standard_normal(shape, np.float32).astype(np.float16).view(np.uint16) for shape in shapes)
+    elif i.a.name == "bf16":
+        a, b = ((rng.standard_normal(s, np.float32).view(np.uint32) >> 16).astype(np.uint16) for s in shapes)
     else:
-        a, b = (rng.standard_normal(shape).astype(np.float16).view(np.uint16) for shape in shapes)
-    return a, b, np.zeros((1, size.m, size.n), np.uint32), rng.choice(ORDERED, (1, size.m, size.k // 4))
+        most = 1 << (4 if i.container_bits == 4 else 8 if i.a.is_integer else 6)
+        a, b = (rng.integers(0, most, shape, np.uint8) for shape in shapes)
+    nibbles = rng.choice(ORDERED, (1, m, k // i.k * i.chunks))
+    scales: list[np.ndarray | None] = [None, None]
+    if i.scale_size:
+        scales = [rng.integers(120, 134, (1, lines, k // i.k * i.scale_size), np.uint8) for lines in (m, n)]
+    return MatrixOperands(a, b, np.zeros((1, m, n), np.uint32), nibbles, *scales)
 
 
-def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
+def mmasim_seconds(i: Instruction, operands: MatrixOperands) -> float | None:
     """Return mmasim's time in seconds for f16 operands with f32 accumulators, or None if mmasim is not installed."""
     try:
         import torch
         from mmasim.nv_ptx import MMA
     except ImportError:
         return None
+    assert operands.nibbles is not None
+    rows = kept_rows(operands.nibbles, i.granularity)
+    b = np.moveaxis(np.take_along_axis(operands.b[:, None], rows[..., None], axis=2), 2, 3)
+    a = np.broadcast_to(operands.a[:, :, None], b.shape)
     torch.set_num_threads(1)
     operation = MMA("Hopper", "m16n8k16.f32.f16.f16.f32")
-    operands = [torch.from_numpy(part.copy()) for part in (a.view(np.float16), b.view(np.float16), c.view(np.float32))]
-    return best_seconds(lambda: operation.dpa(*operands), 3)
+    parts = ((a, np.float16), (b, np.float16), (operands.c, np.float32))
+    tensors = [torch.from_numpy(part.copy().view(dtype)) for part, dtype in parts]
+    return best_seconds(lambda: operation.dpa(*tensors), 3)
 
 
 def million_tiles_gib(small: bool) -> float:
@@ -96,27 +108,20 @@ def main() -> None:
     f16, s8 = parse(F16), parse(S8)
     rows = []
 
-    tiles = random_operands(f16, "mid", size.tiles, rng).arrays
-    seconds = best_seconds(lambda: sptc.mma(F16, **tiles))
+    held = random_operands(f16, "mid", size.tiles, rng)
+    seconds = best_seconds(lambda: sptc.mma(F16, **held.arrays))
     macs = kept(f16) * size.tiles / 1e6
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds, "at least 100"))
-    stored, b, c = (
-        from_registers(tiles[name], fragment(f16))
-        for name, fragment in (("a", a_fragment), ("b", b_fragment), ("c", accumulator_fragment))
-    )
-    where = kept_rows(unpack_nibbles(tiles["e"], f16, 0), f16.granularity)
-    gathered = np.moveaxis(np.take_along_axis(b[:, None], where[..., None], axis=2), 2, 3)
-    peer = mmasim_seconds(np.broadcast_to(stored[:, :, None], gathered.shape), gathered, c)
+    peer = mmasim_seconds(f16, gather_warp(f16, held))
     if peer:
         rows.append(Row("  mmasim 2.1.1, same tiles", "M kept MAC/s", macs / peer))
         rows.append(Row("  ratio", "x", peer / seconds, "at least 5"))
 
     shape, of_shape = f"{size.m}x{size.n}x{size.k}", size.m * size.n * size.k / 2 / 1e6
-    a, b, c, nibbles = matrices(f16, size, rng)
-    seconds = best_seconds(lambda: multiply(f16, "sm_90", MatrixOperands(a, b, c, nibbles)))
+    operands = matrices(f16, size.m, size.n, size.k)
+    seconds = best_seconds(lambda: multiply(f16, "sm_90", operands))
     rows.append(Row(f"{shape} f16 matrix", "M kept MAC/s", of_shape / seconds, "at least 300"))
-    gathered = np.moveaxis(b[0][kept_rows(nibbles[0], f16.granularity)], 1, 2)
-    peer = mmasim_seconds(np.broadcast_to(a[0][:, None], gathered.shape), gathered, c[0])
+    peer = mmasim_seconds(f16, operands)
     if peer:
         rows.append(Row("  mmasim 2.1.1, same matrix", "M kept MAC/s", of_shape / peer))
         rows.append(Row("  ratio", "x", peer / seconds, "at least 12"))
@@ -124,8 +129,8 @@ def main() -> None:
     tiles = random_operands(s8, "uniform", size.tiles, rng).arrays
     seconds, macs = best_seconds(lambda: sptc.mma(S8, **tiles)), kept(s8) * size.tiles / 1e6
     rows.append(Row("m16n8k64 s8 through registers", "M kept MAC/s", macs / seconds, "at least 1000"))
-    a, b, c, nibbles = matrices(s8, size, rng)
-    seconds = best_seconds(lambda: multiply(s8, "sm_90", MatrixOperands(a, b, c, nibbles)))
+    integers = matrices(s8, size.m, size.n, size.k)
+    seconds = best_seconds(lambda: multiply(s8, "sm_90", integers))
     rows.append(Row(f"{shape} s8 matrix", "M kept MAC/s", of_shape / seconds, "at least 1000"))
 
     rows.append(Row(f"{size.many} m16n8k32 tiles, peak memory", "GiB", million_tiles_gib(chosen.small), "below 1"))

@@ -92,31 +92,12 @@ def limit() -> float:
     return times * 64 * 64 / seconds / 1e9
 
 
-def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
-    """Return operands with legal metadata: normal values for f16 and bf16, random codes for other formats."""
-    rng = np.random.default_rng(0)
-    if i.a.name == "f16":
-        shapes = (1, m, k // 2), (1, k, n)
-        a, b = (rng.standard_normal(shape, np.float32).astype(np.float16).view(np.uint16) for shape in shapes)
-    elif i.a.name == "bf16":
-        shapes = (1, m, k // 2), (1, k, n)
-        a, b = ((rng.standard_normal(s, np.float32).view(np.uint32) >> 16).astype(np.uint16) for s in shapes)
-    else:
-        most = 1 << (4 if i.container_bits == 4 else 8 if i.a.is_integer else 6)
-        a, b = (rng.integers(0, most, shape, np.uint8) for shape in ((1, m, k // 2), (1, k, n)))
-    nibbles = rng.choice(peers.ORDERED, (1, m, k // i.k * i.chunks))
-    scales: list[np.ndarray | None] = [None, None]
-    if i.scale_size:
-        scales = [rng.integers(120, 134, (1, lines, k // i.k * i.scale_size), np.uint8) for lines in (m, n)]
-    return MatrixOperands(a, b, np.zeros((1, m, n), np.uint32), nibbles, *scales)
-
-
 def of_matrices(size: Size, most: float) -> Iterator[Row]:
     """Yield the speed of the C++ library for products of each format, relative to the other models."""
     work = size.m * size.n * size.k / 2 / 1e9
     for name, (text, arch, promised) in MATRICES.items():
         i = parse(text)
-        operands = matrices(i, size.m, size.n, size.k)
+        operands = peers.matrices(i, size.m, size.n, size.k)
         seconds = best_seconds(lambda i=i, arch=arch, operands=operands: multiply(i, arch, operands))
         of_golden = best_seconds(lambda i=i, arch=arch, operands=operands: golden_model(i, arch, operands), 1)
         shape = f"{size.m}x{size.n}x{size.k}"
@@ -130,10 +111,7 @@ def of_matrices(size: Size, most: float) -> Iterator[Row]:
 def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
     """Return the time in seconds that mmasim would take for all rows, extrapolated from some rows."""
     rows = min(64, operands.a.shape[1])
-    part = operands.take(slice(None), slice(rows))
-    assert part.nibbles is not None
-    gathered = np.moveaxis(part.b[0][peers.kept_rows(part.nibbles[0], i.granularity)], 1, 2)
-    seconds = peers.mmasim_seconds(np.broadcast_to(part.a[0][:, None], gathered.shape), gathered, part.c[0])
+    seconds = peers.mmasim_seconds(i, operands.take(slice(None), slice(rows)))
     return seconds and seconds * operands.a.shape[1] / rows
 
 
@@ -168,7 +146,7 @@ def compute_large(size: Size) -> None:
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     text, arch, _ = MATRICES["f16"]
     i = parse(text)
-    operands = matrices(i, size.rows, size.large, size.large)
+    operands = peers.matrices(i, size.rows, size.large, size.large)
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows

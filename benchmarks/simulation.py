@@ -14,11 +14,9 @@ from unittest.mock import patch  # noqa: E402
 
 import numpy as np  # noqa: E402
 import sptc  # noqa: E402
-from sptc.golden.select import kept_rows  # noqa: E402
-from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
-from sptc.isa.operands import HeldOperands, MatrixOperands  # noqa: E402
-from sptc.operands.registers import from_registers, unpack_nibbles  # noqa: E402
+from sptc.isa.operands import HeldOperands  # noqa: E402
+from sptc.operands.registers import gather_warp  # noqa: E402
 from sptc.rtl.config import PRESETS  # noqa: E402
 from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 from sptc.sim.engine import libraries  # noqa: E402
@@ -54,19 +52,14 @@ def start_seconds(preset: str, cache: str) -> float:
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-def hardware_rows(instruction: Instruction, preset: str, operands: dict[str, np.ndarray], macs: float) -> list[Row]:
+def hardware_rows(instruction: Instruction, preset: str, operands: HeldOperands, macs: float) -> list[Row]:
     """Measure the compiled hardware, for all instructions and specialised for this instruction, and mmasim."""
-    rows = []
-    a, b, c = (
-        from_registers(operands[name], fragment(instruction))
-        for name, fragment in (("a", a_fragment), ("b", b_fragment), ("c", accumulator_fragment))
-    )
-    nibbles = unpack_nibbles(operands["e"], instruction, 0)
+    rows, tiles = [], gather_warp(instruction, operands)
     unit = engine(PRESETS[preset])
-    batches = steps_of(unit.config, instruction, MatrixOperands(a, b, c, nibbles))
+    batches = steps_of(unit.config, instruction, tiles)
     seconds = best_seconds(lambda: [unit.compute(batch) for batch in batches])
     rows.append(Row(f"{preset} unit, f16 steps", "M kept MAC/s", macs / seconds, "at least 25"))
-    seconds = best_seconds(lambda: sptc.mma(F16, **operands, backend="rtl"))
+    seconds = best_seconds(lambda: sptc.mma(F16, **operands.arrays, backend="rtl"))
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds))
     if can_be_specialised():
         libraries.WORTH = 1
@@ -74,9 +67,7 @@ def hardware_rows(instruction: Instruction, preset: str, operands: dict[str, np.
         tied = best_seconds(lambda: [unit.compute(batch) for batch in batches])
         rows.append(Row("  sixteen steps at once, constant control word", "M kept MAC/s", macs / tied, "at least 80"))
 
-    where = kept_rows(nibbles, instruction.granularity)
-    gathered = np.moveaxis(np.take_along_axis(b[:, None], where[..., None], axis=2), 2, 3)
-    peer = mmasim_seconds(np.broadcast_to(a[:, :, None], gathered.shape), gathered, c)
+    peer = mmasim_seconds(instruction, tiles)
     if peer:
         rows.append(Row("mmasim 2.1.1, same tiles", "M kept MAC/s", macs / peer))
         rows.append(Row("ratio, hardware through registers to mmasim", "x", peer / seconds, "above 1"))
@@ -129,7 +120,7 @@ def main() -> None:
     count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
     instruction = parse(F16)
     macs = kept(instruction) * count / 1e6
-    operands = random_operands(instruction, "mid", count, np.random.default_rng(0)).arrays
+    operands = random_operands(instruction, "mid", count, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ):
         rows = [
             Row(f"{preset} unit, start with an empty cache", "s", start_seconds(preset, cache), "at most 30"),
