@@ -65,15 +65,16 @@ def _(abc: Any, change: Change) -> None:
 @instead("formal.abc.soon", "formal.abc", "_broken_soon")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
     """A claim without a short counterexample counts as proved."""
-    commands = f"cone -O {claims.start} -R {len(claims)}; " + abc._INDUCTION.format(seconds=abc.ceil(seconds))
-    return abc._cycles(abc._run(folder, commands, seconds))
+    return abc._cycles(abc._run(folder, f"cone -O {claims.start} -R {len(claims)}; {abc._INDUCTION}", seconds))
 
 
 @instead("formal.abc.undecided", "formal.abc", "_broken_after")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
     """A claim that reachability does not decide in time counts as proved."""
-    commands = f"cone -O {claims.start} -R {len(claims)}; " + abc._PROVE.format(seconds=abc.ceil(seconds))
-    return abc._cycles(abc._run(folder, commands, seconds))
+    try:
+        return right(folder, claims, seconds)
+    except abc.UndecidedError:
+        return None
 
 
 @instead("formal.abc.apart", "formal.abc", "_broken_after")

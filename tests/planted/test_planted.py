@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -26,6 +27,29 @@ def test_each_fault_changes_an_existing_attribute() -> None:
             fault.plant(import_module(fault.module), changed.change)
         assert changed.attributes, name
         assert fault.mistake.endswith("."), name
+
+
+def test_faults_use_names_that_their_modules_have() -> None:
+    """A fault that raises an `AttributeError` would be detected by any test, whatever the test compares."""
+    for path in Path(__file__).parent.glob("*.py"):
+        for module, wrong in wrong_functions(ast.parse(path.read_text(encoding="utf-8"))):
+            owner, changed = wrong.args.args[0].arg, import_module(f"sptc.{module}")
+            for node in ast.walk(wrong):
+                match node:
+                    case ast.Attribute(ast.Name(name), attribute) if name == owner:
+                        assert hasattr(changed, attribute), (path.name, module, attribute)
+
+
+def wrong_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:
+    """Yield the name of the changed module and the wrong function for each fault of a file."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(
+                decorator_list=[ast.Call(ast.Name("fault" | "instead"), [_, ast.Constant(module), *_])]
+            ):
+                yield module, node
+            case ast.Call(ast.Name("computes"), [_, ast.Constant(module), *_, ast.Lambda() as wrong]):
+                yield module, wrong
 
 
 def test_the_record_names_faults_and_tests_that_exist() -> None:
@@ -67,6 +91,7 @@ def test_a_fault_is_active_in_started_processes(name: str, share: float) -> None
 #: Program with an import hook in front of all others, as pytest installs one in simulators of benches.
 CLAIMED = f"""
 import sys
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 class First:
     @staticmethod
