@@ -144,8 +144,8 @@ def b_bytes(instruction: Instruction) -> int:
 def source(case: Case) -> str:
     """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and the included kernel text."""
     instruction = parse(case.opcode)
-    d_registers, of_b = accumulator_fragment(instruction).registers, b_bytes(instruction)
-    constants = {"B_BYTES": of_b, "D_REGISTERS": d_registers}
+    d_registers, b_size = accumulator_fragment(instruction).registers, b_bytes(instruction)
+    constants = {"B_BYTES": b_size, "D_REGISTERS": d_registers}
     if instruction.family == "mma":
         constants["SCALES"] = instruction.scale_size or 0
         file = "warp.cu"
@@ -154,7 +154,7 @@ def source(case: Case) -> str:
                       "A_IN_REGISTERS": int(case.a_in_registers)}  # fmt: skip
         file = "warpgroup.cu"
     head = "".join(f"constexpr int {name} = {value};\n" for name, value in constants.items())
-    function = multiply(case, instruction, d_registers, of_b // 16)
+    function = multiply(case, instruction, d_registers, b_size // 16)
     return f'#include <cstdint>\n{head}{function}#include "{file}"\n'
 
 

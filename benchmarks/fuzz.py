@@ -147,7 +147,7 @@ def main() -> None:
     if chosen.json:
         values = [(each.name, {**vars(each), "findings": len(each.findings)}) for each in results]
         keys = ("executions", "edges", "findings")
-        show([Row(f"{name}, {key}", key, of_reader[key]) for name, of_reader in values for key in keys], as_json=True)
+        show([Row(f"{name}, {key}", key, fields[key]) for name, fields in values for key in keys], as_json=True)
     else:
         print(f"{'reader':14}  executions   edges  findings")
         for each in results:

@@ -108,11 +108,11 @@ def main() -> None:
     f16, s8 = parse(F16), parse(S8)
     rows = []
 
-    held = random_operands(f16, "mid", size.tiles, rng)
-    seconds = best_seconds(lambda: sptc.mma(F16, **held.arrays))
+    tiles = random_operands(f16, "mid", size.tiles, rng)
+    seconds = best_seconds(lambda: sptc.mma(F16, **tiles.arrays))
     macs = kept(f16) * size.tiles / 1e6
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds, "at least 100"))
-    peer = mmasim_seconds(f16, gather_warp(f16, held))
+    peer = mmasim_seconds(f16, gather_warp(f16, tiles))
     if peer:
         rows.append(Row("  mmasim 2.1.1, same tiles", "M kept MAC/s", macs / peer))
         rows.append(Row("  ratio", "x", peer / seconds, "at least 5"))

@@ -62,21 +62,21 @@ Products = tuple[Callable[[], object], Callable[[], object]]
 
 def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) -> Products:
     """Return two functions, which compute the dense and the sparse product with the same B."""
-    of_operands, of_result = (getattr(torch, NAMES[word]) for word in (name, RESULTS[name]))
+    operand_type, result_type = (getattr(torch, NAMES[word]) for word in (name, RESULTS[name]))
     m, n, k = shape
     draw = torch.zeros if zeros else torch.randn
     a, b = (draw(rows, k, device="cuda") for rows in (m, n))
     if name == "s8":
         a, b = ((32 * matrix).clamp(-127, 127) for matrix in (a, b))
     kept = torch.tensor([1, 1, 0, 0], device="cuda").repeat(k // 4)
-    pruned, a, b = (a * kept).to(of_operands), a.to(of_operands), b.to(of_operands).t()
+    pruned, a, b = (a * kept).to(operand_type), a.to(operand_type), b.to(operand_type).t()
     one = torch.ones((), device="cuda")
     dense = {
-        "e4m3": lambda: torch._scaled_mm(a, b, one, one, out_dtype=of_result),
+        "e4m3": lambda: torch._scaled_mm(a, b, one, one, out_dtype=result_type),
         "s8": lambda: torch._int_mm(a, b),
     }.get(name, lambda: torch.mm(a, b))
     compressed = torch._cslt_compress(pruned)
-    result = {"out_dtype": of_result} if of_result != of_operands else {}
+    result = {"out_dtype": result_type} if result_type != operand_type else {}
     best = int(torch._C._cusparselt.mm_search(compressed, b, None, None, result.get("out_dtype"), False)[0])
     return dense, lambda: torch._cslt_sparse_mm(compressed, b, alg_id=best, **result)
 

@@ -240,11 +240,11 @@ def _scaled(values: NDArray, fmt: Format, recipe: Recipe, nan: str, progress: Pr
         bad = ~np.isfinite(padded).all(-1)
         padded[bad] = 0
         largest = np.abs(padded).max(-1)
-        of_blocks = encode(largest / divisor / matrix_scale, scale_format, saturate=True, rounding=rounding)
-        factor = decode_codes(of_blocks, scale_format) * matrix_scale
+        block_scales = encode(largest / divisor / matrix_scale, scale_format, saturate=True, rounding=rounding)
+        factor = decode_codes(block_scales, scale_format) * matrix_scale
         # A block whose scale is rounded to zero can only represent zeros.
         zero = factor == 0
         quotient = np.where(zero, 0, padded.transpose(2, 0, 1)) / np.where(zero, 1, factor)
         codes[part] = encode(quotient.transpose(1, 2, 0).reshape(len(exact), -1)[:, :columns], fmt, saturate=True)
-        scales[part] = np.where(bad, not_a_number, of_blocks)
+        scales[part] = np.where(bad, not_a_number, block_scales)
     return Quantised(codes, fmt, scales, scale_format, block, tensor_scale)

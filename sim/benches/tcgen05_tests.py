@@ -174,13 +174,13 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     )  # fmt: skip
     memories = shared, operands, accumulators
     # A command takes longer than a panel, so the pattern of commands has longer gaps than that of the other CTA.
-    of_tasks, of_other = random_pattern(rng, pace=2 * pace, resets=resets), random_pattern(rng, pace=pace)
+    task_pattern, other_pattern = random_pattern(rng, pace=2 * pace, resets=resets), random_pattern(rng, pace=pace)
     reads = columns = silent = 0
     start_clock(top)
     while not instructions.idle:
         await FallingEdge(top.clk)
-        offer, _, reset = next(of_tasks)
-        may_multiply, _, _ = next(of_other)
+        offer, _, reset = next(task_pattern)
+        may_multiply, _, _ = next(other_pattern)
         for memory in memories:
             memory.drive()
         top.rst.value = int(reset)

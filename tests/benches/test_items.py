@@ -64,9 +64,9 @@ def test_registers_that_are_not_read_hold_noise(rng: Random) -> None:
 
 def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
     i = next(i for i in warp_instructions(TINY, "sm_80") if i.sparse)
-    given = random_operands(i, "mid", 1, rng, any_nibble=True)
-    matrices = gather_warp(i, given)
-    item = warp_item(TINY, "sm_80", i, rng, operands=given)
+    operands = random_operands(i, "mid", 1, rng, any_nibble=True)
+    matrices = gather_warp(i, operands)
+    item = warp_item(TINY, "sm_80", i, rng, operands=operands)
     expected = ~np.isin(matrices.nibbles[0], [*i.rule.legal])
     shown = item.expected >> warp_result_layout()["illegal"].offset
     for row, chunks in enumerate(expected):

@@ -57,19 +57,19 @@ def code_of(fmt: Format, value: float | str) -> int:
     return int(found[0])
 
 
-def words_of(config: CoreConfig, i: Instruction, arch: str, given: MatrixOperands) -> tuple[NDArray, NDArray]:
+def words_of(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> tuple[NDArray, NDArray]:
     """Return the step words of a one-step instruction, and its results: D of the golden model, and flags."""
-    d = multiply(i, arch, given)
-    (step,) = steps_of(config, i, given)
+    d = multiply(i, arch, operands)
+    (step,) = steps_of(config, i, operands)
     results = d.astype(np.uint64)
     if i.rule:
         wide = i.container_bits >= 16
-        metadata = np.zeros((*given.nibbles.shape[:2], config.chunks // (1 + wide)), np.int64)
-        metadata[..., : i.chunks] = given.nibbles
+        metadata = np.zeros((*operands.nibbles.shape[:2], config.chunks // (1 + wide)), np.int64)
+        metadata[..., : i.chunks] = operands.nibbles
         flags = ~np.isin(metadata, [*i.rule.legal])
         shifted = flags.astype(np.uint64) << np.arange(metadata.shape[-1], dtype=np.uint64)
         results |= (shifted.sum(axis=-1) << np.uint64(row_result_layout(config)["illegal"].offset))[..., None]
-    return step.whole(given.c).reshape(-1, step.words.total), results.reshape(-1)
+    return step.whole(operands.c).reshape(-1, step.words.total), results.reshape(-1)
 
 
 def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:

@@ -83,9 +83,9 @@ def test_a_component(made: Made, rng: np.random.Generator) -> None:
     assert {"i__bit", "i_words__0", "i_words__1", "i_s130"} <= ports.keys()
     assert "nothing" not in ports
     assert len(outputs) == len(ports) == 2 * len(WIDTHS) + 3
-    given = {name: drawn(rng, port.bits, port.signed) for name, port in ports.items() if name != "i_words__0"}
-    result = integers(library.run(split(given, inputs), port_dtype(outputs)), outputs)
-    for name, values in given.items():
+    numbers = {name: drawn(rng, port.bits, port.signed) for name, port in ports.items() if name != "i_words__0"}
+    result = integers(library.run(split(numbers, inputs), port_dtype(outputs)), outputs)
+    for name, values in numbers.items():
         ones = -1 if ports[name].signed else (1 << ports[name].bits) - 1
         assert result[name.replace("i", "o", 1)] == [value ^ ones for value in values.tolist()], name
     assert set(result["o_words__0"]) == {511}
@@ -93,8 +93,8 @@ def test_a_component(made: Made, rng: np.random.Generator) -> None:
 
 def test_what_is_split_is_joined(made: Made, rng: np.random.Generator) -> None:
     ports, _, _ = made
-    given = {port.name: drawn(rng, port.bits, port.signed) for port in ports}
-    vectors = split(given, ports)
+    numbers = {port.name: drawn(rng, port.bits, port.signed) for port in ports}
+    vectors = split(numbers, ports)
     for port, values in zip(ports, integers(vectors, ports).values(), strict=True):
-        assert values == given[port.name].tolist()
+        assert values == numbers[port.name].tolist()
         assert joined(vectors[port.name]) == [value % (1 << port.bits) for value in values]

@@ -81,7 +81,7 @@ def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
     one = multiplication(hardware.config, instruction, operands, 0)
     # As in the measurement, groups of eight instructions add to the same accumulators.
     group = [replace(one, c=None)] * GROUP + [COMMIT, wait(1)]
-    done = [of for of in hardware.run([one, *group * GROUPS]) if of.done >= 0]
+    done = [each for each in hardware.run([one, *group * GROUPS]) if each.done >= 0]
     interval = (done[-1].done - done[GROUP].done) / (len(done) - 1 - GROUP)
     assert interval == pytest.approx(float(row["interval"]), abs=0.2), row
     assert interval == pytest.approx(law.interval, abs=1 / GROUP), row
@@ -153,7 +153,7 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
             expected.append(d)
         commands += [COMMIT, wait(int(rng.integers(3)))][: rng.integers(3)]
     for pattern in (None, stalls(rng), stalls(rng)):
-        done = [of for of in hardware.run(commands, pattern) if of.done >= 0]
+        done = [each for each in hardware.run(commands, pattern) if each.done >= 0]
         for number, (of, d) in enumerate(zip(done, expected, strict=True)):
             np.testing.assert_array_equal(of.d, d, err_msg=f"multiplication {number}")
 

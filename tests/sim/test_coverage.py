@@ -53,8 +53,8 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
         StepCoverage(config).sample(steps, results ^ np.uint64(1 << offset + 7))
     config, i = PRESETS["tiny"], parse(F16)
     ones = np.full((1, 1, 8), 0x3C00, np.uint16)
-    given = MatrixOperands(ones, ones.reshape(1, 8, 1), np.zeros((1, 1, 1), np.uint32))
-    steps, results = words_of(config, i, "sm_80", given)
+    operands = MatrixOperands(ones, ones.reshape(1, 8, 1), np.zeros((1, 1, 1), np.uint32))
+    steps, results = words_of(config, i, "sm_80", operands)
     coverage = StepCoverage(config)
     coverage.sample(steps, results + np.uint64(1))
     assert coverage.coverage["tiny", "results"].contradicted() == ["f32, different"]
@@ -96,8 +96,8 @@ def test_exchange() -> None:
     a[0, 0, [2, 5]] = 0x3C00
     nibbles = np.full((1, 1, 4), 0b0001, np.uint8)
     coverage = StepCoverage(config)
-    given = MatrixOperands(a, b, np.zeros((1, 1, 1), np.uint32), nibbles)
-    coverage.sample(*words_of(config, i, "sm_120", given))
+    operands = MatrixOperands(a, b, np.zeros((1, 1, 1), np.uint32), nibbles)
+    coverage.sample(*words_of(config, i, "sm_120", operands))
     chosen = "f16 x f16 (2:4), nibble 0b0001, slot"
     assert reached(coverage, "selection of 16 bits") == {f"{chosen} 2", f"{chosen} 5"}
     route = "16-bit units, rule plain, nibble 0b0001, slot"
@@ -149,8 +149,8 @@ def sample_integers(
     codes = np.zeros((2, 1, 1, k), np.uint8)
     for row, elements in zip(codes, (a, b), strict=True):
         row[0, 0, [*elements]] = np.array([*elements.values()]) & (1 << bits) - 1
-    given = MatrixOperands(codes[0], codes[1].swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32))
-    (step,) = steps_of(config, parse(text), given)
+    operands = MatrixOperands(codes[0], codes[1].swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32))
+    (step,) = steps_of(config, parse(text), operands)
     previous = np.full((1, 1, 1), c & 0xFFFFFFFF | overflow << step.words.result_overflow, np.uint64)
     total = c + sum(value * b.get(slot, 0) for slot, value in a.items())
     d = max(LEAST, min(MOST, total)) & 0xFFFFFFFF if clamped else total & 0xFFFFFFFF

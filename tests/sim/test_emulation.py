@@ -38,11 +38,11 @@ def test_two_instructions_of_wider_elements(rng: Random, i: Instruction) -> None
     wider = ["f16", "f16"] if i in FP8 else [fmt.name.replace("4", "8") for fmt in (i.a, i.b)]
     for kind in distributions(i):
         calls: list[Instruction] = []
-        given = matrices(i, SHAPE, kind, rng)
+        operands = matrices(i, SHAPE, kind, rng)
         with np.errstate(invalid="raise"):
-            result = emulation.run(golden("sm_90", calls), i, given)
-        np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=kind)
-        assert result.dtype == given.c.dtype
+            result = emulation.run(golden("sm_90", calls), i, operands)
+        np.testing.assert_array_equal(result, multiply(i, "sm_90", operands), err_msg=kind)
+        assert result.dtype == operands.c.dtype
         parts = [(part.a.name, part.b.name, part.k, part.d, part.satfinite) for part in calls]
         assert parts == 2 * [(*wider, i.k // 2, i.d, False)]
 

@@ -50,8 +50,8 @@ def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
     assert len(cases) > 400
     for i, kind in cases:
         selector = int(rng.integers(i.sparsity_selectors))
-        given = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
-        operands = gather_warp(i, given)
+        registers = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
+        operands = gather_warp(i, registers)
         expected = multiply(i, arch, operands)
         result = backend("rtl").multiply(i, arch, operands).d
         np.testing.assert_array_equal(result, expected, err_msg=f"{i}, {kind}, {arch}")
@@ -63,9 +63,9 @@ def test_every_wgmma_equals_the_golden_model(rng: Random) -> None:
     for i in every_instruction("wgmma"):
         if i.n == 8:
             for kind in distributions(i):
-                given = matrices(i, (2, i.m, i.n), kind, rng)
-                result = backend("rtl").multiply(i, "sm_90", given).d
-                np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=f"{i}, {kind}")
+                operands = matrices(i, (2, i.m, i.n), kind, rng)
+                result = backend("rtl").multiply(i, "sm_90", operands).d
+                np.testing.assert_array_equal(result, multiply(i, "sm_90", operands), err_msg=f"{i}, {kind}")
 
 
 def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> None:
@@ -73,17 +73,17 @@ def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> 
     assert len(held) > 20
     for i in held:
         kind = str(rng.choice(distributions(i)))
-        given = matrices(i, (2, 4, 6), kind, rng)
-        result = engine(TINY).multiply(i, given)
-        np.testing.assert_array_equal(result.d, multiply(i, "sm_80", given), err_msg=f"{i}, {kind}")
-        np.testing.assert_array_equal(result.illegal, undefined(i, given), err_msg=f"{i}, {kind}")
+        operands = matrices(i, (2, 4, 6), kind, rng)
+        result = engine(TINY).multiply(i, operands)
+        np.testing.assert_array_equal(result.d, multiply(i, "sm_80", operands), err_msg=f"{i}, {kind}")
+        np.testing.assert_array_equal(result.illegal, undefined(i, operands), err_msg=f"{i}, {kind}")
 
 
-def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
+def undefined(i: Instruction, operands: MatrixOperands) -> NDArray[np.bool_]:
     """Return a mask of the chunks with an undefined nibble. It is empty for a dense instruction."""
     if not i.rule:
-        return np.zeros((*given.c.shape[:2], 0), np.bool_)
-    return ~np.isin(given.nibbles, [*i.rule.legal])
+        return np.zeros((*operands.c.shape[:2], 0), np.bool_)
+    return ~np.isin(operands.nibbles, [*i.rule.legal])
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
@@ -91,13 +91,13 @@ def test_many_tiles_and_any_shape(rng: Random) -> None:
     call does not change its operands.
     """
     i = parse(F16)
-    given = matrices(i, (60, 24, 13), "wide", rng)
-    before = [operand.copy() for operand in (given.a, given.b, given.c, given.nibbles)]
-    result = engine(TINY).multiply(i, given)
-    np.testing.assert_array_equal(result.d, multiply(i, "sm_80", given))
+    operands = matrices(i, (60, 24, 13), "wide", rng)
+    before = [operand.copy() for operand in (operands.a, operands.b, operands.c, operands.nibbles)]
+    result = engine(TINY).multiply(i, operands)
+    np.testing.assert_array_equal(result.d, multiply(i, "sm_80", operands))
     assert result.d.dtype == np.uint32
-    np.testing.assert_array_equal(result.illegal, undefined(i, given))
-    for operand, copy in zip((given.a, given.b, given.c, given.nibbles), before, strict=True):
+    np.testing.assert_array_equal(result.illegal, undefined(i, operands))
+    for operand, copy in zip((operands.a, operands.b, operands.c, operands.nibbles), before, strict=True):
         np.testing.assert_array_equal(operand, copy)
 
 
@@ -130,8 +130,8 @@ def test_flags_by_row_and_chunk(rng: Random) -> None:
             if config.holds(i) and numerics(i, arch).method is not Method.EMULATED and i.rule and not i.scale_size:
                 kinds.setdefault((config.step_bytes, i.container_bits, i.k, i.rule, i.satfinite), (arch, i))
     for arch, i in kinds.values():
-        given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
-        got, expected = engine_for(arch).multiply(i, given), undefined(i, given)
+        operands = matrices(i, (3, 5, 2), distributions(i)[0], rng)
+        got, expected = engine_for(arch).multiply(i, operands), undefined(i, operands)
         np.testing.assert_array_equal(got.illegal, expected, err_msg=f"{arch}, {i}")
         assert expected.any()
         assert not expected.all()
@@ -141,9 +141,9 @@ def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
     i = parse(F16)
     parts = [matrices(i, (2, 4, 3), "mid", rng) for _ in range(3)]
     a, nibbles = (np.concatenate([getattr(part, name) for part in parts], axis=2) for name in ("a", "nibbles"))
-    given = MatrixOperands(a, np.concatenate([part.b for part in parts], axis=1), parts[0].c, nibbles)
-    product = multiply_with(engine(TINY).multiply, TINY, i, "sm_80", given)
-    np.testing.assert_array_equal(product.d, multiply(i, "sm_80", given))
+    operands = MatrixOperands(a, np.concatenate([part.b for part in parts], axis=1), parts[0].c, nibbles)
+    product = multiply_with(engine(TINY).multiply, TINY, i, "sm_80", operands)
+    np.testing.assert_array_equal(product.d, multiply(i, "sm_80", operands))
     assert product.flags
     for step, part in zip(product.flags, parts, strict=True):
         np.testing.assert_array_equal(step.illegal, undefined(i, part))
@@ -252,23 +252,23 @@ def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
     i = parse(text)
     compiled, simulated = Engine(TINY), engine(TINY, "amaranth")
     for kind in (distributions(i)[0], distributions(i)[-1]):
-        given = matrices(i, (1, 4, 4), kind, rng)
-        here, there = simulated.multiply(i, given), compiled.multiply(i, given)
+        operands = matrices(i, (1, 4, 4), kind, rng)
+        here, there = simulated.multiply(i, operands), compiled.multiply(i, operands)
         np.testing.assert_array_equal(here.d, there.d)
         np.testing.assert_array_equal(here.illegal, there.illegal)
-        np.testing.assert_array_equal(here.illegal, undefined(i, given))
-        np.testing.assert_array_equal(here.d, multiply(i, "sm_80", given))
+        np.testing.assert_array_equal(here.illegal, undefined(i, operands))
+        np.testing.assert_array_equal(here.d, multiply(i, "sm_80", operands))
 
 
 @pytest.mark.regression
 @pytest.mark.usefixtures("kept")
 def test_waves(tmp_path: Path, rng: Random) -> None:
     i = parse(INTEGER)
-    given = matrices(i, (1, 1, 2), "uniform", rng)
+    operands = matrices(i, (1, 1, 2), "uniform", rng)
     simulated = Engine(TINY, "amaranth")
     with simulated.waves(tmp_path / "unit.vcd"):
-        result = simulated.multiply(i, given).d
-    np.testing.assert_array_equal(result, multiply(i, "sm_80", given))
+        result = simulated.multiply(i, operands).d
+    np.testing.assert_array_equal(result, multiply(i, "sm_80", operands))
     text = (tmp_path / "unit.vcd").read_text(encoding="utf-8")
     assert text.count("$var") > 100
     assert text.count("\n#") >= 2 * result.size

@@ -39,8 +39,8 @@ rng = np.random.default_rng(int(sys.argv[1]))
 i = parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32")
 a, b = (rng.integers(0, 256, shape, np.uint8) for shape in ((20, 16, 32), (20, 64, 8)))
 nibbles = rng.choice(np.array([0b0100, 0b1110, 0b1001], np.uint8), (20, 16, 16))
-given = MatrixOperands(a, b, rng.integers(0, 1 << 32, (20, 16, 8), np.uint32), nibbles)
-np.testing.assert_array_equal(engine(PRESETS["tiny"]).multiply(i, given).d, multiply(i, "sm_90", given))
+operands = MatrixOperands(a, b, rng.integers(0, 1 << 32, (20, 16, 8), np.uint32), nibbles)
+np.testing.assert_array_equal(engine(PRESETS["tiny"]).multiply(i, operands).d, multiply(i, "sm_90", operands))
 print("amaranth" in sys.modules)
 """
 

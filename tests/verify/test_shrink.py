@@ -51,28 +51,28 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
         """
         nonlocal calls
         calls += 1
-        held = matrices_of(candidate)
-        nibble = i.sparse and held.nibbles[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
-        return bool(held.a[0, 3, 1] and held.a[0, 3, 4] and held.b[0, 2, 5] and held.c[0, 3, 5] and not nibble)
+        o = matrices_of(candidate)
+        nibble = i.sparse and o.nibbles[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
+        return bool(o.a[0, 3, 1] and o.a[0, 3, 4] and o.b[0, 2, 5] and o.c[0, 3, 5] and not nibble)
 
     for name in ("a", "b", "c"):  # all codes are nonzero at the start
         if getattr(file, name) is not None:
             getattr(file, name)[...] |= 0x11111111
     small = shrink(file, 3, 5, fails)
-    held = matrices_of(small)
-    assert np.argwhere(held.a).tolist() == [[0, 3, 1], [0, 3, 4]]
-    assert np.argwhere(held.b).tolist() == [[0, 2, 5]]
-    assert np.argwhere(held.c).tolist() == [[0, 3, 5]]
+    o = matrices_of(small)
+    assert np.argwhere(o.a).tolist() == [[0, 3, 1], [0, 3, 4]]
+    assert np.argwhere(o.b).tolist() == [[0, 2, 5]]
+    assert np.argwhere(o.c).tolist() == [[0, 3, 5]]
     assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3 if shared memory also holds A
     if i.sparse:
-        nibbles = held.nibbles[0]
+        nibbles = o.nibbles[0]
         assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
         nibbles[3, 1] = 4
         assert (nibbles == 4).all()
     if i.scale_format:
         one = i.scale_format.bias << i.scale_format.fraction_bits
-        assert (held.scale_a == one).all()
-        assert (held.scale_b == one).all()
+        assert (o.scale_a == one).all()
+        assert (o.scale_b == one).all()
     assert calls < 200
 
 
