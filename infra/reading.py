@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from ..errors import FileError, shown
 
 __all__ = [
-    "ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text",
-    "reason_of",
+    "ArrayFiles", "beyond_budget", "memory_budget", "opened", "parse_json", "read_array", "read_arrays", "read_bytes",
+    "read_json", "read_text", "reason_of",
 ]  # fmt: skip
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Name of the environment variable that sets the memory budget in GiB for the arrays read from one archive, and default
-#: budget. Arrays of ``.npy`` files are mapped and take no memory before they are used.
+#: Name of the environment variable that sets the memory budget in GiB for the arrays that one file stores compressed or
+#: describes without their elements, and default budget. Arrays of ``.npy`` files are mapped, and do not count.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
 #: Maximum length of the reason in an error message. Some messages of zipfile contain whole parts of a file.
@@ -162,8 +162,8 @@ def reason_of(error: Exception) -> str:
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
-def _budget() -> int:
-    """Return the memory budget for the arrays of an archive, in bytes."""
+def memory_budget() -> int:
+    """Return the memory budget for the arrays of one file, in bytes."""
     word = os.environ.get(BUDGET, "")
     try:
         gib = float(word or BUDGET_GIB)
@@ -172,6 +172,11 @@ def _budget() -> int:
     if not 0 < gib < math.inf:
         raise FileError(f"{BUDGET} must be a number of GiB above 0, not {word[:40]!r}")
     return int(gib * (1 << 30))
+
+
+def beyond_budget() -> str:
+    """Return the sentence for arrays that are larger than the memory budget."""
+    return f"the arrays take more than {memory_budget() / (1 << 30):g} GiB: set {BUDGET} to another limit in GiB"
 
 
 class ArrayFiles:
@@ -187,7 +192,7 @@ class ArrayFiles:
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive, self._left = archive, _budget()
+        self._archive, self._left = archive, memory_budget()
         members = archive.infolist()
         seen: set[str] = set()
         for member in members:
@@ -206,9 +211,7 @@ class ArrayFiles:
         if member.file_size > _MOST_EXPANSION * max(member.compress_size, 1):
             raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")
         if member.file_size > self._left:
-            raise ValueError(
-                f"the arrays take more than {_budget() / (1 << 30):g} GiB: set {BUDGET} to another limit in GiB"
-            )
+            raise ValueError(beyond_budget())
         self._left -= member.file_size
         with self._archive.open(member) as file:
             if _layout(file).bytes != member.file_size:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError
-from ..infra.reading import read_json
+from ..infra.reading import beyond_budget, memory_budget, read_json
 from ..tensors.element_types import named_dtype
 from ..tensors.files import open_tensors
 from .launch import KernelRun, TensorMap, run_kernel
@@ -20,7 +20,8 @@ __all__ = ["LaunchFile", "read_launch"]
 _KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
 _MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
-_MOST_BYTES, _MOST_AXES = 1 << 34, 32
+_MOST_AXES = 32
+_COPIES = 2  # number of times that a launch stores an array: for the caller, and in global memory
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def read_launch(path: Path) -> LaunchFile:
         A JSON file with the keys ``grid`` and ``block`` (an int, or up to three), ``arrays`` and ``arguments``, and
         optionally ``entry`` (the name of the kernel), ``shared`` (bytes of dynamic shared memory) and ``cluster``.
         Each array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or
-        ``{"zeros": "float16", "shape": [512, 512]}``; paths are relative to the folder of `path`. An argument is a
+        ``{"zeros": "float16", "shape": [512, 512]}``; paths are relative to the folder of `path`. All arrays of zeros
+        and their copies in global memory take at most 1 GiB, or the limit in the environment variable
+        ``SPTC_ARCHIVE_GIB``. An argument is a
         number, ``{"array": "a"}`` for a pointer, or for a tensor map
         ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, with ``shape`` in elements and
         ``strides`` in bytes if the shape of the tensor is not that of the array.
@@ -76,7 +79,10 @@ def read_launch(path: Path) -> LaunchFile:
     refuse: Callable[[str], FileError] = lambda text: FileError(f"{path}: {text}")  # noqa: E731
     if not isinstance(launch["arrays"], dict) or not isinstance(launch["arguments"], list):
         raise refuse("arrays must be an object and arguments a list")
-    arrays = {name: _array(path.parent, name, value, refuse) for name, value in launch["arrays"].items()}
+    arrays, left = {}, memory_budget()
+    for name, value in launch["arrays"].items():
+        arrays[name] = _array(path.parent, name, value, refuse, left)
+        left -= _COPIES * arrays[name].nbytes if "zeros" in value else 0
     arguments = [_argument(place, value, arrays, refuse) for place, value in enumerate(launch["arguments"])]
     shared = launch.get("shared", 0)
     if not isinstance(shared, int):
@@ -86,7 +92,7 @@ def read_launch(path: Path) -> LaunchFile:
     )
 
 
-def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileError]) -> NDArray:
+def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileError], most_bytes: int) -> NDArray:
     if not isinstance(value, dict) or {*value} not in _ARRAY_KEYS:
         raise refuse(f"array {name!r} must have file, file and tensor, or zeros and shape")
     if "zeros" in value:
@@ -96,8 +102,8 @@ def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileErro
         dtype = named_dtype(str(value["zeros"]))
         if dtype.hasobject or not dtype.itemsize:
             raise refuse(f"the elements of array {name!r} must be numbers, not {dtype}")
-        if np.prod(shape, dtype=float) * dtype.itemsize > _MOST_BYTES:
-            raise refuse(f"array {name!r} would have more than {_MOST_BYTES >> 30} GiB")
+        if np.prod(shape, dtype=float) * dtype.itemsize * _COPIES > most_bytes:
+            raise refuse(f"array {name!r} is too large: {beyond_budget()}")
         return np.zeros(shape, dtype)
     if not all(isinstance(word, str) for word in value.values()):
         raise refuse(f"file and tensor of array {name!r} must be names")
