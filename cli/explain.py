@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
         default=[],
         metavar="INSTRUCTION",
         help="instruction (mma, wgmma or tcgen05) in PTX syntax, with or without operands; some words of its name, "
-        "e.g. `m16n8k32 f16`; a name of SASS, e.g. HMMA.SP.16832.F32; or a descriptor in hexadecimal, alone or "
+        "e.g. `m16n8k32 f16 f32`; a name of SASS, e.g. HMMA.SP.16832.F32; or a descriptor in hexadecimal, alone or "
         "before an instruction. After tcgen05, the shape and types of the instruction descriptor may follow in "
         "brackets, e.g. 'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )

@@ -74,7 +74,7 @@ class Remaining:
         digits = fmt.bits // 4
         return (
             f"row {self.row}, column {self.column}: y holds 0x{self.result:0{digits}x} ({one:.9g}), "
-            f"expected 0x{self.expected:0{digits}x} ({other:.9g})"
+            f"the model computes 0x{self.expected:0{digits}x} ({other:.9g})"
         )
 
 
@@ -192,7 +192,9 @@ class Identification:
         if self.diagnosis:
             lines.append(f"diagnosis: {self.diagnosis}")
         if near:
-            where = f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, computed is 0x{near.got:x}"
+            where = (
+                f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, the model computes 0x{near.got:x}"
+            )
             lines.append(
                 f"nearest way of summation, {near.differing} outputs differ, the first in {where}\n  {near.way}"
             )

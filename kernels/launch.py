@@ -65,8 +65,8 @@ class KernelRun:
     threads: int  #: number of threads per CTA
     #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
     instructions: int
-    #: Number of executed instructions by the first part of their opcode. An execution by several threads together
-    #: counts once.
+    #: Number of executed instructions by the first part of their opcode. An execution by several threads together, also
+    #: of several CTAs, counts once, so the numbers depend on which CTAs the simulation executes together.
     opcodes: dict[str, int]
     #: Tensor-core cycles of the launch for a single SM that executes all CTAs, by :mod:`sptc.isa.timing`. None if the
     #: cycles of an instruction are unknown.

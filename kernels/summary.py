@@ -15,6 +15,7 @@ from .schedule import unmodelled
 __all__ = ["KernelSummary", "summaries"]
 
 _WARP_THREADS = 32
+_NUMBER_BYTES = 8  # largest size of a parameter that is a number
 #: First parts of opcodes by topic, with the topics in the order of the report.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
@@ -45,9 +46,11 @@ class KernelSummary:
     def lines(self) -> list[str]:
         """Return the summary as lines of text."""
         demanded = f", CTAs of {' x '.join(map(str, self.block))} threads" if self.block else ""
+        types = [kind if size <= _NUMBER_BYTES else f"{size} bytes" for _, kind, size in self.parameters]
         text = [
             f"{self.name}: {self.instructions} instructions, {self.registers} registers, "
-            f"{self.shared} bytes of shared variables, {len(self.parameters)} parameters{demanded} ({self.target})"
+            f"{self.shared} bytes of shared variables{demanded} ({self.target})",
+            f"  {len(self.parameters)} parameters: {', '.join(types)}",
         ]
         for topic, opcodes in self.opcodes.items():
             text.append(f"  {topic}")

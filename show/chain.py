@@ -81,8 +81,8 @@ class OutputChain:
         if shown[-1] is self.links[-1]:
             lines = [f"the last {len(shown)} of the {total} instructions of this output:"]
         else:
-            lines = [f"{len(shown)} of the {total} instructions, up to the one that gives the wanted value:"]
-        marks = ["", *(" <- wanted" if link.wanted else "" for link in shown)]
+            lines = [f"{len(shown)} of the {total} instructions, up to the one that gives the value in y:"]
+        marks = ["", *(" <- the value in y" if link.wanted else "" for link in shown)]
         for row, mark in zip(rows, marks, strict=True):
             lines.append("  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) + mark)
         if len(self.slices) > 1:
@@ -91,9 +91,11 @@ class OutputChain:
             lines.append(f"  slices {results}{more}, in the order {way.order!r}")
         codes = self.miss.got, self.miss.wanted
         values = decode_codes(np.array(codes, np.uint32), FORMATS[way.result]).tolist()
-        stored, expected = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
+        computed, stored = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
         after = "" if self.miss.output.epilogue.is_empty else ", before the epilogue"
-        lines.append(f"  stored {stored}, wanted {expected}; exact sum of all products {_number(self.exact)}{after}")
+        lines.append(
+            f"  the model computes {computed}, y holds {stored}; exact sum of all products {_number(self.exact)}{after}"
+        )
         return "\n".join(lines)
 
 

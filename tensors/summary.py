@@ -53,7 +53,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         f"{summary['file']}: {summary['rows']} rows, {summary['columns']} columns, {summary['granularity']}, "
         f"{summary['elements']}",
         f"stored elements                 {summary['stored']:>12}, {summary['stored_nonzero']} of them not zero"
-        + (f" (of {summary['nonzero']} in the matrix)" if "nonzero" in summary else ""),
+        + (f" ({summary['nonzero']} elements of the matrix are not zero)" if "nonzero" in summary else ""),
         f"chunks                          {summary['chunks']:>12}",
         f"chunks with fewer non-zeros     {summary['short_chunks']:>12}",
         f"empty chunks with nibble 0x0    {summary['zero_nibbles']:>12}",

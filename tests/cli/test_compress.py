@@ -78,7 +78,7 @@ def test_the_summary(cli: CommandLine) -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0].endswith(" 3 rows, 8 columns, 2:4, float16")
     assert lines[1:5] == [
-        "stored elements 12, 3 of them not zero (of 3 in the matrix)",
+        "stored elements 12, 3 of them not zero (3 elements of the matrix are not zero)",
         "chunks 6",
         "chunks with fewer non-zeros 5",
         "empty chunks with nibble 0x0 4",

@@ -80,8 +80,8 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
     saved(y=wrong)
     text, found = chain(cli)
     assert "the last 8 of the 8 instructions of this output:\n" in text
-    assert f"stored 0x{y.view(np.uint32)[3, 4]:x} (" in text
-    assert f"wanted 0x{wrong[3, 4]:x} (" in text
+    assert f"the model computes 0x{y.view(np.uint32)[3, 4]:x} (" in text
+    assert f"y holds 0x{wrong[3, 4]:x} (" in text
     assert [link["instruction"] for link in found["shown"]] == [*range(8)]
     for before, link in pairwise(found["shown"]):
         assert link["c"] == ("0x00000000" if link["slice"] != before["slice"] else before["d"])
@@ -105,10 +105,10 @@ def test_where_the_wanted_value_would_come_from(product: dict[str, np.ndarray], 
     y[5] = sptc.gemm(a[5:6, :320], b[:320], format="e4m3", alpha=2.0)
     saved(y=y)
     text, found = chain(cli, "--alpha", 2)
-    assert "5 of the 8 instructions, up to the one that gives the wanted value:\n" in text
+    assert "5 of the 8 instructions, up to the one that gives the value in y:\n" in text
     assert found["shown"][-1]["instruction"] == 4
     assert found["shown"][-1]["wanted"]
-    assert text.count(" <- wanted\n") == sum(link["wanted"] for link in found["shown"])
+    assert text.count(" <- the value in y\n") == sum(link["wanted"] for link in found["shown"])
     assert ", before the epilogue" in text
 
 
