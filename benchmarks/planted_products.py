@@ -200,6 +200,15 @@ def indices_exchanged(rng: Random, nibbles: Matrix) -> Matrix:
     return low << 2 | high
 
 
+def single_nibbles(rng: Random, nibbles: Matrix) -> Matrix:
+    """Fault: two different nibbles of one row are exchanged, and one nibble of another row is replaced."""
+    wrong, (one, other) = nibbles.copy(), rng.choice(len(nibbles), 2, replace=False)
+    chunk = int(rng.choice(np.flatnonzero(nibbles[one] != nibbles[one, 0])))
+    wrong[one, [0, chunk]] = nibbles[one, [chunk, 0]]
+    wrong[other, 3] = rng.choice([nibble for nibble in (4, 8, 9, 12, 13, 14) if nibble != nibbles[other, 3]])
+    return wrong
+
+
 MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "metadata of zeros": lambda rng, n: np.zeros_like(n),
     "metadata of another selector": other_selector,
@@ -210,6 +219,7 @@ MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "metadata with bytes exchanged": lambda rng, n: n[:, np.arange(n.shape[1]) ^ 2],
     "metadata of another interleave": interleaved,
     "metadata of one slice": of_one_slice,
+    "metadata with single wrong nibbles": single_nibbles,
 }
 
 #: Faults by name: function that makes a case with the fault, and the properties that the random product must have.

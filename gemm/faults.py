@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
+from .faults_nibbles import wrong_nibbles
 from .faults_operands import k_maps, layouts, metadata, rounded_words, types
 from .faults_outputs import Moved, finishes, moved
 from .faults_scales import LineArray, epilogue_faults, line_arrays, scale_faults
@@ -103,6 +104,7 @@ class _Examination:
                 self._near_faults,
                 *(() if self._is_fine else (self._uncleared,)),
                 self._lines,
+                *(() if self._is_fine else (self._nibbles,)),
                 self._by_all_ways,
             ):
                 for explanation in search():
@@ -414,6 +416,15 @@ class _Examination:
             setting = array.with_lines(self.setting, index)
             fault = Fault(array.kind, f"{array.name} of other {noun}: {text}", setting, bits=bits)
             yield from self._by_ways(fault, Probe(self.problem, self.differs))
+
+    def _nibbles(self) -> Iterator[Explanation]:
+        """Search the wrong nibbles of each row, if neither scales along K nor an epilogue change the sums."""
+        if self.setting.nibbles is None or self.setting.has_scales_along_k or not self.setting.epilogue.is_empty:
+            return
+        for way in dict.fromkeys([self.problem.ways[0], *([self.best.way] if self.best else [])]):
+            correct = decode_codes(self.correct(way), self.fmt)
+            if fault := wrong_nibbles(self.setting, way, correct, self.values):
+                yield from self._by_ways(fault, Probe(self.problem, self.differs))
 
     def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:
         """Return the index of the row of `codes` nearest to `values`; index `own` unless another is much nearer."""

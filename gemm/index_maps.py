@@ -103,7 +103,8 @@ def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
             expected = np.flatnonzero(np.isin(np.arange(count) % period, inside))
             if np.array_equal(expected, places) and len(runs) > 2:
                 return f"{noun} p with p mod {period} in {_runs_text(runs_of(inside))}", period + 4.0
-    return f"{noun} {_runs_text(runs)}", 2 * len(runs) * log2(max(2, count))
+    named = noun.removesuffix("s") if len(places) == 1 else noun
+    return f"{named} {_runs_text(runs)}", 2 * len(runs) * log2(max(2, count))
 
 
 def runs_of(places: Index) -> list[tuple[int, int]]:

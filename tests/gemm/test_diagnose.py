@@ -18,7 +18,7 @@ import random_products
 from planted_products import PLANTED, planted
 
 #: Planted faults of the quick tier.
-QUICK = ("lanes permuted", "metadata of zeros")
+QUICK = ("lanes permuted", "metadata of zeros", "metadata with single wrong nibbles")
 #: Values of a wrong output in the regression. The quick tier uses zero.
 OTHERS = ("another", "negated", "NaN")
 REGRESSION = pytest.mark.regression
