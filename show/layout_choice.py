@@ -50,7 +50,8 @@ class Choice:
             element = None if self.element is None else ",".join(map(str, self.element))
             choices = {"row": self.row, "lane": self.lane, "byte": self.byte, "element": element}
             words = " and ".join(f"{name} {value}" for name, value in choices.items() if value is not None)
-            raise OperandError(f"no operand has an element at {words}")
+            sizes = ", ".join(f"{place.operand} is {' x '.join(map(str, place.shape))}" for place in found.operands)
+            raise OperandError(f"no operand has an element at {words}; {sizes}")
         return Placements(kept, found.unknown)
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
