@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error, FileError
 from ..infra.escapes import NAME, fitted_name
 from ..infra.reading import read_json
-from ..rtl.config import PRESETS, CoreConfig
+from ..rtl.config import PRESETS, CoreConfig, with_alignment
 from .options import add, integer, switch, words
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TYPE_NAMES: dict[Any, str] = {
 
 
 #: Fields of a datapath configuration that have an option of the same name.
-_CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
+_CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "fp8_alignment_bits", "mux", "rows", "columns", "cuts")
 #: Attributes of the parsed options that the options of :func:`add_datapath` set.
 DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 
@@ -37,16 +37,17 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     `default` is the preset that is used if no option is given. With `several`, ``--preset`` takes several names, and
     all presets are the default.
     """
+    others = f"; without --formats, start from preset {default}" if default else ""
     group = parser.add_argument_group(
         "datapath",
         "Start from a preset or a configuration file, whose fields the other options change. Without a preset and a "
-        "file, start from the default of each field.",
+        f"file, --formats starts from the default of each field{others}.",
     )
     base = group.add_mutually_exclusive_group()
     if several:
         add(base, "preset", nargs="+", help="presets (default: all); options that change fields need a single preset")
     else:
-        add(base, "preset", note=f" (default {default})" if default else "")
+        add(base, "preset", note=f" (default {default}, unless --formats is given)" if default else "")
     base.add_argument(
         "--config", type=Path, metavar="FILE", help="JSON file with a configuration, as `sptc config --json` prints it"
     )
@@ -55,7 +56,9 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     size = group.add_mutually_exclusive_group()
     add(size, "step_bytes")
     add(size, "products", help="sets --step-bytes: number of kept products of the widest format per unit and cycle")
-    add(group, "alignment", dest="alignment_bits")
+    note = "; 8-bit floats also get F, unless the datapath has fewer bits for them"
+    add(group, "alignment", dest="alignment_bits", note=note)
+    add(group, "fp8_alignment", dest="fp8_alignment_bits", help="alignment bits of 8-bit floats, at most --alignment")
     add(group, "mux")
     group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
     group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
@@ -79,6 +82,8 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
         config = CoreConfig(name="own", formats=changes["formats"], scales=changes.get("scales", ()))
     else:
         raise Error("no datapath is given: add --preset NAME, --config FILE or --formats LIST")
+    if options.alignment_bits is not None:
+        changes = with_alignment(config, options.alignment_bits) | changes
     if options.products:
         widest = max(element.container_bits for element in replace(config, **changes).elements)
         if options.products * widest % 8:

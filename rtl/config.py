@@ -23,6 +23,7 @@ __all__ = [
     "ConfigError",
     "CoreConfig",
     "Element",
+    "with_alignment",
 ]
 
 #: Possible positions of pipeline registers (cuts), in the order of the data flow. A register is behind a stage, or
@@ -169,12 +170,13 @@ class CoreConfig:
             value = getattr(self, field)
             need(isinstance(value, int) and 8 <= value <= 40, field, "an integer from 8 to 40")
         bits = self.alignment_bits
-        need(not packed or self.block_alignment_bits >= bits, "block_alignment_bits", "at least alignment_bits")
+        fits = not packed or self.block_alignment_bits >= bits
+        need(fits, "block_alignment_bits", f"at least alignment_bits ({bits})")
         widest = max(element.significand_bits for element in elements)
         has_float = any(not element.fixed_point for element in elements)
         at_least = f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats"
         need(not has_float or bits >= 2 * (widest - 1), "alignment_bits", at_least)
-        need(self.fp8_alignment_bits <= bits, "fp8_alignment_bits", "at most alignment_bits")
+        need(self.fp8_alignment_bits <= bits, "fp8_alignment_bits", f"at most alignment_bits ({bits})")
         for field in ("sparse", "exponent_floor"):
             need(isinstance(getattr(self, field), bool), field, "True or False")
 
@@ -289,6 +291,20 @@ class CoreConfig:
         elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
         scale = instruction.scale_format
         return all(element in self.elements for element in elements) and (scale is None or scale.name in self.scales)
+
+
+def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, int]:
+    """Return the alignment widths of a configuration, by field, after its `alignment_bits` is set to `bits`.
+
+    8-bit floats also get `bits`, unless `base` has fewer bits for them. The width of packed e2m1 only increases. `base`
+    may be the class `CoreConfig`, for the default widths.
+    """
+    own = base.fp8_alignment_bits < base.alignment_bits
+    return {
+        "alignment_bits": bits,
+        "fp8_alignment_bits": min(base.fp8_alignment_bits, bits) if own else bits,
+        "block_alignment_bits": max(base.block_alignment_bits, bits),
+    }
 
 
 _FP8_AND_SMALLER = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")

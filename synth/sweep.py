@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import Error
 from ..infra.pools import cluster_pool, local_pool
-from ..rtl.config import BLOCK_SCALES, ConfigError, CoreConfig
+from ..rtl.config import BLOCK_SCALES, ConfigError, CoreConfig, with_alignment
 from .netlist import unit
 from .price import Measurement, measure
 from .recipe import Recipe
@@ -97,9 +97,7 @@ def _point(place: Place) -> Point:
             formats=place.formats,
             scales=BLOCK_SCALES if "e2m1/4" in place.formats else (),
             step_bytes=place.step_bytes,
-            alignment_bits=place.alignment_bits,
-            fp8_alignment_bits=place.alignment_bits,
-            block_alignment_bits=max(CoreConfig.block_alignment_bits, place.alignment_bits),
+            **with_alignment(CoreConfig, place.alignment_bits),
             mux=place.mux,
             rows=1,
             columns=1,

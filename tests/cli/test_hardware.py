@@ -13,6 +13,7 @@ from sptc.rtl.emit import TOPS
 from sptc.rtl.ports import ports
 from sptc.rtl.systemverilog import lines_of_ports, package
 from sptc.synth.recipe import FPGAS
+from sptc.synth.sweep import Grid, points
 from sptc.tests.cli.command_line import CommandLine
 
 from .test_vectors import lint
@@ -88,6 +89,23 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
         assert printed.splitlines() == lines_of_ports(ports(expected, "row")), chosen
 
 
+def test_alignment_widths(cli: CommandLine) -> None:
+    """8-bit floats get the width of ``--alignment``, as in a sweep, unless the datapath has fewer bits for them."""
+    names = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits")
+    for words, expected in (
+        (["--formats", "e4m3", "--alignment", 17, "--products", 8], (17, 17, 35)),
+        (["--formats", "f16,e4m3", "--alignment", 30], (30, 30, 35)),
+        (["--formats", "f16,e4m3", "--alignment", 22, "--fp8-alignment", 14], (22, 14, 35)),
+        (["--preset", "hopper", "--alignment", 22], (22, 13, 35)),
+        (["--preset", "hopper", "--formats", "e4m3", "--alignment", 9], (9, 9, 35)),
+        (["--preset", "blackwell", "--alignment", 38], (38, 38, 38)),
+    ):
+        assert tuple(cli.json("config", *words)[name] for name in names) == expected, words
+    (point,) = points(Grid([("f16", "e4m3")], [30], [32], ["mux4"], [()]))
+    assert point.config
+    assert (point.config.alignment_bits, point.config.fp8_alignment_bits) == (30, 30)
+
+
 def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
     of_outputs = {
         "cycles of 16 x 8 outputs, 32 bytes of A per row": "8",
@@ -130,6 +148,8 @@ def test_bad_words(cli: CommandLine) -> None:
         (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 elements of 4 bits do not fill whole bytes"),
         (["ports", "--preset", "tiny", "--step-bytes", "100000"],
          "step_bytes must be an integer from 1 to 256, not 100000"),
+        (["config", "--formats", "e4m3", "--alignment", "17", "--fp8-alignment", "20"],
+         "fp8_alignment_bits must be at most alignment_bits (17), not 20"),
         (["verilog", "--preset", "tiny"], "required: -o/--output"),
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
         (["presets", "tiny"], "tiny"),

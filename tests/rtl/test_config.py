@@ -75,9 +75,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
        f"alignment_bits must be at least {least}, .*, not {least - 1}$")
       for word, least in (("f16", 20), ("tf32", 20), ("bf16", 14))),
     ({"formats": ("f16", "e4m3"), "alignment_bits": 25, "fp8_alignment_bits": 26},
-     "fp8_alignment_bits must be at most alignment_bits, not 26$"),
+     "fp8_alignment_bits must be at most alignment_bits .25., not 26$"),
     ({"formats": ("f16", "e2m1/4"), "scales": ("ue8m0",), "block_alignment_bits": 24},
-     "block_alignment_bits must be at least alignment_bits, not 24$"),
+     "block_alignment_bits must be at least alignment_bits .25., not 24$"),
     *(({"mux": value}, f"mux must be 'mux4' or 'mux3', not {value!r}$") for value in ("mux2", "", None, "MUX4", 4)),
     *(({"cuts": value}, r"cuts must be a subset of \('select', .*\) in that order, not ")
       for value in (("round", "select"), ("multiply", "multiply"), ("decode",), ("select", "decode"), "select",
