@@ -43,7 +43,7 @@ from .factors import (
     scale_words,
     sources,
 )
-from .options import Commands, add, add_numerics, changed_numerics, integer, split, switch
+from .options import NUMERICS, Commands, add, add_numerics, changed_numerics, integer, split, switch
 from .progress import bar, progress_bar
 from .terminal import counted, print_result
 
@@ -272,8 +272,7 @@ def _matrices(options: argparse.Namespace) -> list[NDArray | Compressed]:
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
     """Return all options that affect the result, by name; a product can be resumed only with equal options."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
-    numerics = ("alignment", "fp8_alignment", "products")
-    values = {name: getattr(options, name) for name in (*names, *numerics, "compare_dense", "alpha", "beta", "relu")}
+    values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
     # Convert the method of summation to JSON values, as the folder stores them.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
@@ -288,7 +287,7 @@ def _identity(path: Path) -> str:
     return f"{path.resolve()} of {state.st_size} bytes at {state.st_mtime_ns}"
 
 
-def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, changes: dict[str, int]) -> Problem:
+def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, changes: dict[str, int | str]) -> Problem:
     words = epilogue_words(options)
     start = words["c"] if options.beta is None else None
     if start is not None:

@@ -12,13 +12,14 @@ from ..infra.diagram import Theme
 from ..isa.architectures import target_named
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
-from ..isa.numerics import Method, numerics
+from ..isa.numerics import Method, Rounding, numerics
 from ..rtl.config import CUTS, MUXES, PRESETS
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from ..verify.stimulus import NIBBLES
 
 __all__ = [
+    "NUMERICS",
     "Commands",
     "add",
     "add_numerics",
@@ -231,8 +232,13 @@ def switch(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", option: 
     parser.add_argument(option, help=text, action="store_true", **others)
 
 
-#: Options that change the numerics of an instruction.
-_NUMERICS = ("alignment", "fp8_alignment", "products")
+#: Options that change the numerics of an instruction, each with the argument of `Numerics.replace` that it sets.
+NUMERICS = {
+    "alignment": "alignment_bits",
+    "fp8_alignment": "alignment_bits",
+    "products": "products",
+    "step_rounding": "rounding",
+}
 
 
 def add_numerics(parser: argparse.ArgumentParser) -> None:
@@ -242,10 +248,17 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
         "Compute the results of a datapath with other parameters. Only back ends golden and native support these "
         "options.",
     )
-    add(group, *_NUMERICS)
+    add(group, "alignment", note=", for all formats but natively summed 8-bit floats (--fp8-alignment)")
+    add(group, "fp8_alignment", "products")
+    group.add_argument(
+        "--step-rounding",
+        choices=[one.value for one in Rounding if one is not Rounding.EXACT],
+        help="rounding of the exact sum of each step: toward zero (RZ) or to nearest even (RNE), in f32, f16, or f32 "
+        "with 13 fraction bits (E8M13)",
+    )
 
 
-def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, int]:
+def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, int | str]:
     """Return the changed numerics parameters as keyword arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
 
     Raises
@@ -253,7 +266,7 @@ def changed_numerics(options: argparse.Namespace, instruction: Instruction | Non
     OperandError
         The instruction is not known or not affected by an option, or a value is not accepted.
     """
-    named = {name: value for name in _NUMERICS if (value := getattr(options, name)) is not None}
+    named = {name: value for name in NUMERICS if (value := getattr(options, name)) is not None}
     if not named:
         return {}
     if instruction is None:
@@ -264,6 +277,10 @@ def changed_numerics(options: argparse.Namespace, instruction: Instruction | Non
     if of_others in named:
         other = flag("fp8_alignment" if is_fp8 else "alignment")
         raise OperandError(f"{flag(of_others)} does not affect {instruction} on {arch}, but {other} does")
-    changes = {"alignment_bits" if "alignment" in name else name: value for name, value in named.items()}
+    rounding = named.get("step_rounding")
+    if rounding and own.method is not Method.INTEGER and rounding.endswith("f16") != own.rounds_to_half:
+        results = "f16" if own.rounds_to_half else "f32 or E8M13"
+        raise OperandError(f"--step-rounding {rounding} does not fit {instruction}, whose steps round to {results}")
+    changes = {NUMERICS[name]: value for name, value in named.items()}
     own.replace(**changes)
     return changes

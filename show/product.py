@@ -59,7 +59,9 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
     rows, columns, k = report["shape"]
     lines = [f"{rows} x {columns} x {k}: {way}"]
     if changes := report["numerics"]:
-        lines.append(f"other numerics: {', '.join(f'{name} {value}' for name, value in changes.items())}")
+        rounding = numerics(way.parsed, way.arch).replace(**changes).rounding.value
+        words = [f"{name} {value}" for name, value in changes.items() if name != "rounding"]
+        lines.append(f"other numerics: {', '.join([*words, f'rounding of each step {rounding}'])}")
     if report["scale"] != 1:
         lines.append(f"the matrices were divided by scales: multiply the sums by {report['scale']:.9g}")
     kept = f"{report['kept_products']} of {report['dense_products']} products kept"

@@ -81,7 +81,15 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
         expected = sptc.gemm(a, b, instruction=instruction, numerics=own.replace(alignment_bits=9, products=8))
         np.testing.assert_array_equal(np.load(f"{fmt}.npy"), expected)
         assert (expected != sptc.gemm(a, b, instruction=instruction)).any()
+    more = ["--format", "e4m3", "--products", 8, "--backend", "golden"]
+    assert "other numerics: products 8, rounding of each step RZ-E8M13\n" in cli.text(*words, *more)
+    rounded = cli.json(*words, *more, "--step-rounding", "RNE-f32", "--output", "nearest.npy")
+    assert rounded["numerics"] == {"products": 8, "rounding": "RNE-f32"}
+    own = sptc.numerics("sm_90", rounded["instruction"]).replace(products=8, rounding="RNE-f32")
+    expected = sptc.gemm(a, b, instruction=rounded["instruction"], numerics=own)
+    np.testing.assert_array_equal(np.load("nearest.npy"), expected)
     for more, message in (
+        (["--format", "f16", "--step-rounding", "RZ-f16"], "f16.f16, whose steps round to f32 or E8M13"),
         (["--format", "e4m3", "--alignment", 9], "on sm_90, but --fp8-alignment does"),
         (["--format", "f16", "--fp8-alignment", 9], "on sm_90, but --alignment does"),
         (["--format", "f16", "--products", 9], "step must be one of 1, 2, 4, 8, 16, 32, 64, not 9"),
