@@ -81,7 +81,7 @@ def _execute(options: argparse.Namespace) -> int:
     )
     if options.for_frequency is not None:
         return _for_frequency(options, config, recipe)
-    with progress_bar("netlist") as progress:
+    with progress_bar("synthesis run", "sptc area") as progress:
         measured = survey(
             config,
             recipe,
@@ -123,7 +123,7 @@ def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Rec
     from ..synth.frequency import choices_as_dict, choices_for, choices_table, fastest
 
     target = options.for_frequency
-    with progress_bar("netlist") as progress:
+    with progress_bar("synthesis run", "sptc area") as progress:
         choices = [*choices_for(config, recipe, target, options.jobs or cores(), progress)]
     print_result(options, choices_as_dict(choices, recipe, target), choices_table(choices, recipe, target))
     best = fastest(choices)

@@ -25,9 +25,9 @@ __all__ = ["add_parser"]
 _EXTRAS = {
     "tensors": "compress, compare, gemm: .safetensors files, bfloat16 and float8",
     "torch": "compress, compare, gemm: .pt files",
-    "area": "area, sweep, drawings",
+    "area": "area, sweep, energy, drawings",
     "formal": "prove",
-    "yosys": "energy, injected faults",
+    "yosys": "injected faults, faster back end rtl",
     "benches": "cocotb benches",
     "fpga": "area --place",
     "fusesoc": "the FuseSoC generator",

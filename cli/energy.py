@@ -57,7 +57,8 @@ def add_parser(commands: Commands) -> None:
         "instructions through the mapped netlist in the order in which an array executes them. Compare every result "
         "with the golden model. Count the toggles of the nets and report energy in fJ per kept product, by stage, by "
         "instruction and by operands. Operands follow a distribution or are two matrices. Wires have no capacitance. "
-        "Gates have no delay, unless --glitches is given.",
+        "Gates have no delay, unless --glitches is given. A step of the unit takes 16 bytes of stored A or a multiple "
+        "of 16 bytes (--step-bytes, --products).",
     )
     parser.add_argument(
         "instructions",
@@ -154,7 +155,7 @@ def _execute(options: argparse.Namespace) -> int:
     library = library_of(options)
     cells = CellLibrary.of(library) if library else GATES
     cases = [(instruction, name) for instruction in instructions for name in operands]
-    with progress_bar("instruction") as progress:
+    with progress_bar("instruction", "sptc energy") as progress:
         measured = _measured(options, config, cells, cases, operands, progress)
     print_result(options, partial(as_dict, measured, cells), partial(table, measured, cells))
     if options.csv:
@@ -168,7 +169,8 @@ def _check(options: argparse.Namespace, config: CoreConfig) -> None:
     """Raise an `Error` if options contradict each other or an output file cannot be written."""
     if config.step_bytes % _WHOLE_STEP:
         raise Error(
-            f"energy is measured only if --step-bytes is a multiple of {_WHOLE_STEP} bytes, not {config.step_bytes}"
+            f"energy is measured only for steps of a multiple of {_WHOLE_STEP} bytes of A, not {config.step_bytes}: "
+            "change --step-bytes or --products"
         )
     if options.top == "warp":
         config.require_warp()

@@ -1,7 +1,9 @@
 """Progress bars for long commands, shown on a terminal."""
 
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +14,8 @@ __all__ = ["bar", "progress_bar"]
 
 #: Interval in seconds at which a bar is drawn anew, even if no unit of work is finished.
 _INTERVAL = 1.0
+#: Least interval in seconds between two lines of progress if standard error is not a terminal.
+_LINE_INTERVAL = 5.0
 
 
 class _MovingBar(tqdm):  # type: ignore[misc]
@@ -52,15 +56,21 @@ def bar(unit: str, items: Iterable[Any] | None = None, **words: Any) -> "tqdm[An
 
 
 @contextmanager
-def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(unit: str, command: str = "") -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar while the context is open; yield a function ``progress(done, total)`` that updates it.
 
-    `unit` is the name of one unit of work.
+    `unit` is the name of one unit of work. If standard error is not a terminal, print lines that start with `command`
+    instead, at most one every five seconds; without `command`, print nothing.
     """
+    printed = time.monotonic()
     with bar(unit) as shown:
 
         def progress(done: int, total: int) -> None:
+            nonlocal printed
             shown.total, shown.n = total, done
             shown.refresh()
+            if command and shown.disable and time.monotonic() - printed >= _LINE_INTERVAL:
+                printed = time.monotonic()
+                print(f"{command}: {done} of {total} {unit}s finished", file=sys.stderr, flush=True)
 
         yield progress

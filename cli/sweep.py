@@ -54,7 +54,7 @@ def _execute(options: argparse.Namespace) -> int:
         cuts=tuple(dict.fromkeys(options.cuts)),
         sparse=(True, False) if options.compare_dense else (not options.dense,),
     )
-    with progress_bar("point") as progress:
+    with progress_bar("point", "sptc sweep") as progress:
         points = sweep(grid, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
     print_result(options, sweep_as_dict(points, recipe), sweep_table(points, recipe))
     if options.plot:

@@ -44,7 +44,7 @@ def yosys_version() -> str:
     if own := os.environ.get(_OWN):
         return _version_of(own)
     if importlib.util.find_spec("pyosys") is None:
-        raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`")
+        raise BackendError(f"this needs Yosys: install it with `{install_line('area')}`")
     return importlib.metadata.version("pyosys")
 
 

@@ -101,6 +101,8 @@ class Element:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
+#: Fields of a configuration that affect only floats.
+_OF_FLOATS = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits", "exponent_floor", "group")
 #: Maximum number of rows, of columns, and of bytes per step in a configuration. Known hardware has far fewer.
 _MOST = 256
 
@@ -179,6 +181,12 @@ class CoreConfig:
         need(self.fp8_alignment_bits <= bits, "fp8_alignment_bits", f"at most alignment_bits ({bits})")
         for field in ("sparse", "exponent_floor"):
             need(isinstance(getattr(self, field), bool), field, "True or False")
+
+    @property
+    def used_fields(self) -> dict[str, Any]:
+        """Fields that affect the hardware, by name. Integers are not aligned, so they use no field of alignment."""
+        of_floats = () if any(not element.format.is_integer for element in self.elements) else _OF_FLOATS
+        return {name: value for name, value in asdict(self).items() if name not in of_floats}
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:

@@ -9,7 +9,7 @@ from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConf
 from ..rtl.tensor_cores import WARPS
 from ..rtl.tensor_memory import TENSOR_LANES
 from ..rtl.warp import LANES, REGISTERS
-from .unit import UnitDrawing
+from .unit import UnitDrawing, name_of
 
 __all__ = ["TOPS", "datapath"]
 
@@ -29,8 +29,8 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
     units = config.rows * config.columns
     words = f"{config.rows} x {config.columns} units, one tile per cycle, latency {config.latency} cycles; "
     words += "a result not accepted stalls the whole pipeline"
-    picture = Diagram(max(width, 640), height, f"core of {config.name}", words, theme)
-    picture.heading(_LEFT, f"core of {config.name}", words)
+    picture = Diagram(max(width, 640), height, f"core of {name_of(config)}", words, theme)
+    picture.heading(_LEFT, f"core of {name_of(config)}", words)
     bits = 8 * config.step_bytes
     for place, column in enumerate(columns):
         x = grid + place * _PITCH_X
@@ -83,8 +83,8 @@ def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
     config.require_warp()
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
     words += "cycles per step of K"
-    picture = Diagram(900, 300, f"warp of {config.name}", words, theme)
-    picture.heading(_LEFT, f"warp of {config.name}", words)
+    picture = Diagram(900, 300, f"warp of {name_of(config)}", words, theme)
+    picture.heading(_LEFT, f"warp of {name_of(config)}", words)
     for place, (name, count) in enumerate((("A", 4), ("B", 4), ("C", 4), ("metadata", 1))):
         y = 84.0 + 46 * place
         picture.box((_LEFT, y, 170, 38), [name, f"{LANES} lanes x {count} x 32 bits"], "operand", size=10)
@@ -112,8 +112,8 @@ def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
     bottom = top + WARPS * pitch
     words = f"{WARPS} arrays of {config.rows} x {config.columns} units; each array multiplies a panel of eight "
     words += f"columns of B in {config.warp_blocks} cycles"
-    picture = Diagram(900, bottom + 80, f"warpgroup of {config.name}", words, theme)
-    picture.heading(_LEFT, f"warpgroup of {config.name}", words)
+    picture = Diagram(900, bottom + 80, f"warpgroup of {name_of(config)}", words, theme)
+    picture.heading(_LEFT, f"warpgroup of {name_of(config)}", words)
     _boxes_of_fetch(picture, top, bottom)
     broadcast = 452.0
     picture.arrow((420, top + 70), (broadcast, top + 70), head=False)
@@ -159,8 +159,8 @@ def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
     config.require_warp()
     words = f"{ARRAYS} arrays of {config.rows} x {config.columns} units; each array multiplies a panel of eight "
     words += f"columns of B in {config.warp_blocks} cycles"
-    picture = Diagram(980, 500, f"tcgen05 of {config.name}", words, theme)
-    picture.heading(_LEFT, f"tcgen05 of {config.name}", words)
+    picture = Diagram(980, 500, f"tcgen05 of {name_of(config)}", words, theme)
+    picture.heading(_LEFT, f"tcgen05 of {name_of(config)}", words)
     box, arrow, text = picture.box, picture.arrow, picture.text
     box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes per cycle"], "operand")
     box((_LEFT, 226, 140, 110), ["tensor memory", f"{TENSOR_LANES} lanes", f"x {_TENSOR_COLUMNS} columns"], "operand")

@@ -1,7 +1,5 @@
 """Presets of the datapath, and figures derived from a configuration, as tables."""
 
-from dataclasses import asdict
-
 from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from ..rtl.widths import Widths
 
@@ -28,7 +26,7 @@ def presets_table() -> str:
 def figures_table(config: CoreConfig) -> str:
     """Return the fields of a configuration, and derived widths, latencies and products per cycle."""
     widths = Widths(config)
-    fields = asdict(config).items()
+    fields = config.used_fields.items()
     rows = [(name, (" ".join(value) or "none") if isinstance(value, tuple) else value) for name, value in fields]
     rows += [(f"products of {element} a cycle", config.slots_of(element)) for element in config.elements]
     rows += [

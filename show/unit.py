@@ -17,7 +17,7 @@ from ..rtl.slots import Slot, kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
 
-__all__ = ["HEADS", "Stages", "UnitDrawing"]
+__all__ = ["HEADS", "Stages", "UnitDrawing", "name_of"]
 
 _WIDTH = 1000
 #: Left edge and width of the column of each stage, by stage title.
@@ -31,7 +31,14 @@ _CUT_PLACES = {
     "normalise": 874, "round": 924,
 }  # fmt: skip
 _TOP, _ROW, _GAP = 96, 66, 16
+#: Height below which a multiplexer holds only two lines of text.
+_TALL = 72
 _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to nearest", "S32": "s32 wrap, clamp"}
+
+
+def name_of(config: CoreConfig) -> str:
+    """Return the name of a configuration for titles. Commands call a configuration from options ``own``."""
+    return "an own configuration" if config.name == "own" else config.name
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ class UnitDrawing(Stages):
         bottom = _place(rows) - _GAP
         words = f"{config.slots} product slots and an accumulator, summed exactly and rounded once; "
         words += f"latency {config.latency} cycles, one step per cycle"
-        super().__init__(f"unit of {config.name}", words, bottom + 34, theme)
+        super().__init__(f"unit of {name_of(config)}", words, bottom + 34, theme)
         self.draw_cuts(config, bottom)
         self._draw_operands()
         for number, lane in enumerate(self.lanes):
@@ -125,9 +132,15 @@ class UnitDrawing(Stages):
             return
         parts, unit_bits = 2 if config.interleaved else 1, 16 if config.always_wide else 8
         nibbles = len(list(selects_layout(config)))
+        count = f"{nibbles} nibble{'s' * (nibbles != 1)}"
         inputs = UNITS_PER_CHUNK - (config.mux == "mux3")
         words = [f"{KEPT_UNITS * nibbles // parts} x {inputs}:1", f"units of {parts * unit_bits} bits"]
-        self.multiplexer((left, _TOP, width, height), [*words, f"{nibbles} nibbles", "of metadata"])
+        if height > _TALL:
+            words += [count, "of metadata"]
+        else:
+            below = f"{count} of metadata"
+            self.text(left + width / 2, _TOP + height + 8, below, size=9, kind="quiet")
+        self.multiplexer((left, _TOP, width, height), words)
 
     def _draw_lane(self, lane: _Lane, top: float) -> None:
         """Draw one kind of multiplier slot: multipliers, and shifters or a bypass for products that are not aligned."""

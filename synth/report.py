@@ -27,6 +27,7 @@ _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "ga
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
 #: Name of the pipeline stage that only selects operands.
 _SELECTING = "select"
+_VARIES = "one synthesis varies by several per cent: --liberty FILE --orders 5 gives medians and scatter"
 _APART = "each stage is synthesised separately, so the sum differs from the flattened unit, optimised across stages"
 
 
@@ -95,7 +96,7 @@ def number(value: float | None) -> str:
 
 def table(survey: Survey) -> str:
     """Return an area survey as the text of a report."""
-    fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(survey.config).items())
+    fields = "  ".join(f"{name} = {_word(value)}" for name, value in survey.config.used_fields.items())
     lines = [*heading(survey.recipe), fields, "", *columns(_parts(survey))]
     if survey.recipe.place and survey.unit.longest:
         lines.append(f"after routing: {1e6 / survey.unit.longest:.1f} MHz")
@@ -107,6 +108,8 @@ def table(survey: Survey) -> str:
                 for name, value in overhead.items()
             )
             lines.append(f"sparsity, against the dense {what}: {', '.join(shares)}")
+    if survey.overhead is not None and not survey.recipe.library and not survey.recipe.fpga:
+        lines.append(_VARIES)
     if survey.refusal:
         lines.append(f"no warp: {survey.refusal}")
     if survey.between and survey.stages_sum:

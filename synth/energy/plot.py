@@ -50,7 +50,9 @@ def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
         places[0].set_xlabel(amount)
         whole.legend(loc="outside lower center", ncols=5)
         for instruction, points in lines.items():
-            places[1].plot(*zip(*points, strict=True), marker="o", label=_name(instruction))
+            # A line through two points would suggest that the energy between them is known.
+            line = "-" if len(points) > 2 else ""
+            places[1].plot(*zip(*points, strict=True), line, marker="o", label=_name(instruction))
         if lines:
             places[1].set_xlabel("zeros among A and B [%]")
             places[1].set_ylabel(amount)

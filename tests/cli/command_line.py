@@ -72,8 +72,8 @@ class CommandLine:
 
 
 def complaints(errors: str) -> str:
-    """Return standard error without the line that announces the build of a model that is not yet in the cache."""
-    return re.sub(r"^sptc: building .*\n", "", errors)
+    """Return standard error without lines of progress: of a model that is built first, and of a long synthesis."""
+    return re.sub(r"^sptc: building .*\n|^sptc \w+: \d+ of \d+ .* finished\n", "", errors, flags=re.MULTILINE)
 
 
 def saved(**arrays: np.ndarray) -> None:

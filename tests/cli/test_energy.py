@@ -84,7 +84,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
         (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
          "--top warp executes only mma with 16 rows of A"),
-        ([SPARSE, "--step-bytes", "8"], "--step-bytes is a multiple of 16 bytes, not 8"),
+        ([SPARSE, "--step-bytes", "8"], "steps of a multiple of 16 bytes of A, not 8: change --step-bytes"),
         ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands cannot be combined with --a and --b"),
     ):  # fmt: skip
