@@ -138,7 +138,7 @@ def main() -> None:
     )  # fmt: skip
     chosen = parser.parse_args()
     if find_spec("atheris") is None and {*chosen.readers} != {LIBRARY}:
-        print("this benchmark needs atheris: install it with `pip install -e .[fuzz]`", file=sys.stderr)
+        print("this benchmark needs atheris: install it with `pip install -e '.[fuzz]'`", file=sys.stderr)
         sys.exit(2)
     seconds = chosen.seconds or (1 if chosen.small else _WHOLE / len(chosen.readers))
     results = [*outcomes(chosen.readers, chosen.folder.resolve(), seconds)]

@@ -125,7 +125,7 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     if find_spec("cosmic_ray") is None:
-        print("this benchmark needs cosmic-ray: install it with `pip install -e .[mutation]`", file=sys.stderr)
+        print("this benchmark needs cosmic-ray: install it with `pip install -e '.[mutation]'`", file=sys.stderr)
         sys.exit(2)
     print(f"--seed {chosen.seed}", file=sys.stderr)
     files = sorted(path.relative_to(ROOT) for room in chosen.rooms for path in (ROOT / room).rglob("*.py"))
