@@ -287,7 +287,7 @@ def _identity(path: Path) -> str:
     return f"{path.resolve()} of {state.st_size} bytes at {state.st_mtime_ns}"
 
 
-def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, changes: dict[str, int | str]) -> Problem:
+def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, changes: dict[str, Any]) -> Problem:
     words = epilogue_words(options)
     start = words["c"] if options.beta is None else None
     if start is not None:

@@ -258,7 +258,7 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, int | str]:
+def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, Any]:
     """Return the changed numerics parameters as keyword arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
 
     Raises

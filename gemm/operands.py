@@ -85,7 +85,7 @@ class ProductRequest:
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
     #: Changes of the numerics, as in :class:`~sptc.gemm.product.Problem`.
-    numerics: Mapping[str, int | str] = field(default_factory=dict)
+    numerics: Mapping[str, Any] = field(default_factory=dict)
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:

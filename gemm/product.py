@@ -75,7 +75,7 @@ class Problem:
     group_length: int = 0  #: Number of elements along K that share a group scale; 0 without group scales
     block_scaled: bool = False  #: Whether `a` and `b` are elements without their block scales
     #: Changes of the numerics of each instruction: arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
-    numerics: dict[str, int | str] = field(default_factory=dict)
+    numerics: dict[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> tuple[int, int]:

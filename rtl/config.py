@@ -301,7 +301,7 @@ class CoreConfig:
         return all(element in self.elements for element in elements) and (scale is None or scale.name in self.scales)
 
 
-def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, int]:
+def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, Any]:
     """Return the alignment widths of a configuration, by field, after its `alignment_bits` is set to `bits`.
 
     8-bit floats also get `bits`, unless `base` has fewer bits for them. The width of packed e2m1 only increases. `base`
