@@ -102,7 +102,7 @@ class Element:
 
 
 #: Fields of a configuration that affect only floats.
-_OF_FLOATS = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits", "exponent_floor", "group")
+_FLOAT_FIELDS = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits", "exponent_floor", "group")
 #: Maximum number of rows, of columns, and of bytes per step in a configuration. Known hardware has far fewer.
 _MOST = 256
 
@@ -185,8 +185,8 @@ class CoreConfig:
     @property
     def used_fields(self) -> dict[str, Any]:
         """Fields that affect the hardware, by name. Integers are not aligned, so they use no field of alignment."""
-        of_floats = () if any(not element.format.is_integer for element in self.elements) else _OF_FLOATS
-        return {name: value for name, value in asdict(self).items() if name not in of_floats}
+        unused = () if any(not element.format.is_integer for element in self.elements) else _FLOAT_FIELDS
+        return {name: value for name, value in asdict(self).items() if name not in unused}
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:
