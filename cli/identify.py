@@ -26,6 +26,7 @@ from .factors import (
     scale_words,
 )
 from .options import Commands, add, add_numerics, changed_numerics, integer, switch
+from .progress import searching
 from .terminal import print_result
 
 __all__ = ["add_parser"]
@@ -120,7 +121,9 @@ def _execute(options: argparse.Namespace) -> int:
     i = instruction_named(text, arch) if text else None
     changes = changed_numerics(options, i, arch)
     changed = numerics(i, arch).replace(**changes) if i and changes else None
-    result = identify(**_search_arguments(options), numerics=changed)
+    arguments = _search_arguments(options)
+    with searching("identify"):
+        result = identify(**arguments, numerics=changed)
     chain = None if result.exact or changes or not result.nearest else chain_of(result.nearest)
     values = result.record() | {"chain": chain and chain.as_dict()}
     return print_result(options, values, result if chain is None else f"{result}\n{chain}", good=result.exact)
@@ -132,7 +135,9 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     if not (options.a and options.b and options.y):
         raise OperandError("name the files of A, B and their product with --a, --b and --y")
-    diagnosis = diagnose(**_search_arguments(options))
+    arguments = _search_arguments(options)
+    with searching("diagnose"):
+        diagnosis = diagnose(**arguments)
     differing = diagnosis.differing if diagnosis.differing.ndim == 2 else np.atleast_2d(diagnosis.differing).T
     picture = DifferenceMap(differing)
     if options.svg:

@@ -1,4 +1,4 @@
-"""Progress bars for long commands, shown on a terminal."""
+"""Progress of long commands on standard error: bars on a terminal, and lines of searches."""
 
 import signal
 import sys
@@ -10,12 +10,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["bar", "progress_bar"]
+__all__ = ["bar", "progress_bar", "searching"]
 
 #: Interval in seconds at which a bar is drawn anew, even if no unit of work is finished.
 _INTERVAL = 1.0
 #: Least interval in seconds between two lines of progress if standard error is not a terminal.
 _LINE_INTERVAL = 5.0
+#: Seconds after which a search prints its first line, and seconds between its further lines.
+_FIRST_LINE, _NEXT_LINES = 3.0, 60.0
 
 
 class _MovingBar(tqdm):  # type: ignore[misc]
@@ -74,3 +76,23 @@ def progress_bar(unit: str, command: str = "") -> Iterator[Callable[[int, int], 
                 print(f"{command}: {done} of {total} {unit}s finished", file=sys.stderr, flush=True)
 
         yield progress
+
+
+@contextmanager
+def searching(command: str) -> Iterator[None]:
+    """While the context is open, print a line after some seconds, then every minute, also if this is no terminal."""
+    done, start = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        delay, note = _FIRST_LINE, "; a search without a match can take minutes"
+        while not done.wait(delay):
+            print(f"sptc {command}: searching for {time.monotonic() - start:.0f} s{note}", file=sys.stderr, flush=True)
+            delay, note = _NEXT_LINES, ""
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

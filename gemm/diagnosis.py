@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict, dataclass, field, replace
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagno
 
 #: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
+#: Evidence in bits by which the outputs that distinguish an exact way must exceed the choice among the tried ways: with
+#: 4 bits, one of them matches by chance with a probability below 1/16.
+_MARGIN = 4
 #: Maximum number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
 #: Words that are exchanged in the text of a diagnosis if the kernel computes the transposed product.
@@ -74,7 +78,7 @@ class Remaining:
         digits = fmt.bits // 4
         return (
             f"row {self.row}, column {self.column}: y holds 0x{self.result:0{digits}x} ({one:.9g}), "
-            f"the model computes 0x{self.expected:0{digits}x} ({other:.9g})"
+            f"the diagnosis expects 0x{self.expected:0{digits}x} ({other:.9g})"
         )
 
 
@@ -143,6 +147,15 @@ class Identification:
     notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted
     diagnosis: Diagnosis | None = None  #: If no way of summation is exact: the diagnosis of the result
 
+    @property
+    def weak_evidence(self) -> bool:
+        """Whether `way` may give every bit by chance, because few outputs distinguish it from the next best way.
+
+        Each of these outputs is counted as one bit of evidence. The evidence is weak if it is less than the number of
+        bits that select one of the tried ways, plus a margin of 4 bits.
+        """
+        return self.exact and self.nearest is not None and self.nearest.differing < log2(max(1, self.tried)) + _MARGIN
+
     def record(self) -> dict[str, Any]:
         """Return the search result as JSON values, without the operands of the first output that differs."""
         near = self.nearest
@@ -150,6 +163,7 @@ class Identification:
             "exact": self.exact,
             "way": self.way and asdict(self.way),
             "compared": self.compared,
+            "weak_evidence": self.weak_evidence,
             "nearest": near and {name: getattr(near, name) for name in _OF_MISS} | {"way": asdict(near.way)},
             "equal": [asdict(way) for way in self.equal],
             "possible": self.possible and asdict(self.possible),
@@ -166,6 +180,11 @@ class Identification:
             lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
             if near:
                 lines.append(f"next best way of summation, which differs in {near.differing} outputs:\n  {near.way}")
+            if near and self.weak_evidence:
+                lines.append(
+                    f"weak evidence: only {near.differing} of {self.compared} outputs distinguish this way from the next "
+                    "best; a probe (`sptc identify --probe FOLDER`; see the guide) decides"
+                )
             if self.equal:
                 lines += ["other sums with the same bits for these operands:", *(f"  {way}" for way in self.equal)]
             elif not near:
@@ -192,9 +211,7 @@ class Identification:
         if self.diagnosis:
             lines.append(f"diagnosis: {self.diagnosis}")
         if near:
-            where = (
-                f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, the model computes 0x{near.got:x}"
-            )
+            where = f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, this way computes 0x{near.got:x}"
             lines.append(
                 f"nearest way of summation, {near.differing} outputs differ, the first in {where}\n  {near.way}"
             )

@@ -38,7 +38,7 @@ class CommandLine:
             return end.code
 
     def streams(self, *words: object, status: int = 0) -> tuple[str, str]:
-        """Return standard output and standard error of a call, without the line that announces the build of a model."""
+        """Return standard output and standard error of a call, without the lines of :func:`complaints`."""
         self.capsys.readouterr()
         left = self.status(*words)
         output, errors = self.capsys.readouterr()
@@ -72,8 +72,9 @@ class CommandLine:
 
 
 def complaints(errors: str) -> str:
-    """Return standard error without lines of progress: of a model that is built first, and of a long synthesis."""
-    return re.sub(r"^sptc: building .*\n|^sptc \w+: \d+ of \d+ .* finished\n", "", errors, flags=re.MULTILINE)
+    """Return standard error without the lines of progress, which depend on the cache and on the speed."""
+    lines = r"^sptc(: building| \w+: \d+ of \d+ .* finished|[a-z -]*: searching for \d+ s).*\n"
+    return re.sub(lines, "", errors, flags=re.MULTILINE)
 
 
 def saved(**arrays: np.ndarray) -> None:

@@ -14,6 +14,7 @@ import sptc
 from sptc.errors import Error
 from sptc.gemm.candidates import Expressions, candidates
 from sptc.gemm.choice import instructions_for
+from sptc.gemm.diagnosis import Identification, Miss
 from sptc.gemm.probe import probe, write_probe
 from sptc.gemm.stream_k import StreamK
 from sptc.gemm.ways import Way
@@ -55,12 +56,28 @@ def test_what_cusparselt_computed(name: str, result: str, split: int) -> None:
     assert found.compared == y.size
     assert found.way == Way(instruction=found.way.instruction, split_k=split, result=result)
     assert found.way.instruction.startswith("wgmma.mma_async.sp.")
+    # The two f16 products have 2 and 13 outputs that distinguish the way from the next best.
+    assert found.weak_evidence == found.record()["weak_evidence"] == (name == "f16.128x64x256")
+    assert ("weak evidence: only 2 of 8192 outputs distinguish this way from" in str(found)) == found.weak_evidence
     if result == "f16":
         assert found.nearest.differing > 0
         assert (sptc.gemm(a, b, way=found.nearest.way, backend="native") != y).sum() == found.nearest.differing
     else:  # integer sums do not depend on the order of addition
         assert found.nearest is None
         assert found.equal
+
+
+@pytest.mark.parametrize(
+    ("differing", "tried", "weak"),
+    [(1, 1, True), (4, 1, False), (13, 17, False), (5, 1253, True), (14, 1253, True), (15, 1253, False)],
+)
+def test_evidence_is_weak_if_few_outputs_distinguish_many_ways(differing: int, tried: int, weak: bool) -> None:
+    """The more ways are tried, the more outputs must distinguish the exact way from the next best one."""
+    way = Way(instruction=FIRST, result="f16")
+    near = Miss(way, differing, 0, 0, 0, 1, None)
+    assert Identification(True, way, 2048, near, tried=tried).weak_evidence == weak
+    assert not Identification(False, None, 2048, near, tried=tried).weak_evidence
+    assert not Identification(True, way, 2048, None, tried=tried).weak_evidence
 
 
 def words_of(rng: Random, result: str) -> dict[str, Any]:
