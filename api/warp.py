@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InstructionError, MetadataError, OperandError
+from ..errors import InstructionError, MetadataError, OperandError, shown
 from ..isa.architectures import require_target, target_named
 from ..isa.evidence import Evidence, weakest
 from ..isa.evidence import evidence as evidence_of
@@ -81,7 +81,7 @@ def numerics(arch: str, instruction: str) -> Numerics:
     Parameters
     ----------
     arch, instruction : str
-        As for :func:`evidence`. For ``tcgen05``, shape and types may follow in brackets.
+        As for :func:`evidence`. For ``tcgen05``, shape and types in brackets follow if its numerics depend on them.
 
     Returns
     -------
@@ -92,10 +92,18 @@ def numerics(arch: str, instruction: str) -> Numerics:
     Raises
     ------
     InstructionError
-        The text does not parse, or the architecture does not have the instruction.
+        The text does not parse, the architecture does not have the instruction, or the numerics depend on types that
+        the text does not name.
     """
-    subject = forms_named(instruction, arch)[0]
-    return numerics_of(subject.instruction, require_target(subject.instruction, arch, subject.opcode))
+    forms = forms_named(instruction, arch)
+    base = require_target(forms[0].instruction, arch, forms[0].opcode)
+    first, *others = (numerics_of(form.instruction, base) for form in forms)
+    if any(other != first for other in others):
+        raise InstructionError(
+            f"{shown(instruction)} has other numerics for other types: add shape and types in brackets, such as "
+            f"({forms[0].instruction.shape_and_types})"
+        )
+    return first
 
 
 def mma(

@@ -4,7 +4,16 @@ import argparse
 from collections import Counter
 
 from ..errors import InstructionError
-from ..show.instructions import EVIDENCE_LEVELS, instruction_rows, instructions_as_dicts, markdown_table, text_table
+from ..isa.architectures import require_target
+from ..isa.names import Subject, subject_named
+from ..show.instructions import (
+    EVIDENCE_LEVELS,
+    instruction_rows,
+    instructions_as_dicts,
+    markdown_table,
+    one_row,
+    text_table,
+)
 from .options import Commands, add, switch
 from .terminal import print_result
 
@@ -22,7 +31,8 @@ def add_parser(commands: Commands) -> None:
         "words",
         nargs="*",
         metavar="WORD",
-        help="list only instructions with all of these words, e.g. m16n8k32 or e4m3 (default: all)",
+        help="list only instructions with all of these words, e.g. m16n8k32 or e4m3, or the instruction with this full "
+        "name (default: all)",
     )
     add(parser, "arch", help="list only instructions of this architecture")
     sparsity = parser.add_mutually_exclusive_group()
@@ -37,10 +47,28 @@ def add_parser(commands: Commands) -> None:
 def _execute(options: argparse.Namespace) -> int:
     words = Counter(word for text in options.words for word in text.split("."))
     sparse = True if options.sparse else False if options.dense else None
+    subject = _named(" ".join(options.words))
     if options.json:
-        return print_result(options, {"instructions": instructions_as_dicts(words, options.arch, sparse)}, "")
-    rows = instruction_rows(words, options.arch, sparse)
+        entries = instructions_as_dicts(words, options.arch, sparse)
+        if subject and not subject.opcode:
+            entries = [entry for entry in entries if entry["instruction"] == subject.name]
+        return print_result(options, {"instructions": entries}, "")
+    if subject and sparse in (None, bool(subject.instruction.sparse)):
+        if options.arch:
+            require_target(subject.instruction, options.arch, subject.opcode)
+        rows = [one_row(subject)]
+    else:
+        rows = instruction_rows(words, options.arch, sparse)
     if not rows:
         raise InstructionError("no instruction matches these words and options; `sptc instructions` lists all")
     print(markdown_table(rows) if options.markdown else text_table(rows, options.arch))
     return 0
+
+
+def _named(text: str) -> Subject | None:
+    """Return the instruction with a full name; None for words, and for an opcode of ``tcgen05`` without types."""
+    try:
+        subject = subject_named(text)
+    except InstructionError:
+        return None
+    return subject if subject.opcode is None or "(" in text else None

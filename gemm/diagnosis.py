@@ -182,8 +182,8 @@ class Identification:
                 lines.append(f"next best way of summation, which differs in {near.differing} outputs:\n  {near.way}")
             if near and self.weak_evidence:
                 lines.append(
-                    f"weak evidence: only {near.differing} of {self.compared} outputs distinguish this way from the next "
-                    "best; a probe (`sptc identify --probe FOLDER`; see the guide) decides"
+                    f"weak evidence: only {near.differing} of {self.compared} outputs distinguish this way from the "
+                    "next best; a probe (`sptc identify --probe FOLDER`; see the guide) decides"
                 )
             if self.equal:
                 lines += ["other sums with the same bits for these operands:", *(f"  {way}" for way in self.equal)]

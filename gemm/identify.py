@@ -16,7 +16,7 @@ from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..isa.numerics import Numerics
 from ..operands.registers import CONTAINERS
-from ..tensors.compressed import Compressed
+from ..tensors.compressed import Compressed, SparsityError
 from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
@@ -140,7 +140,12 @@ def identify(
     if vector:
         scales = scales and scales.of_vector()
         right, target = right[:, None], target[:, None] if target.ndim == 1 else target
-    operands = Operands(left, right, families[0][0], prune, nan)
+    try:
+        operands = Operands(left, right, families[0][0], prune, nan)
+    except SparsityError as error:
+        if instruction:
+            raise
+        raise error.with_hint("dense=True, or --dense, selects dense instructions") from None
     if operands.swapped and fmt and len({*formats_of(fmt)}) == 2:
         families = _families(",".join(reversed(formats_of(fmt))), instruction, named, dense, scales, k)
     shape = operands.shape

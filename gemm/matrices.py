@@ -17,7 +17,7 @@ from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..operands.registers import CONTAINERS
 from ..tensors.blocks import Progress, in_float64
-from ..tensors.compressed import Compressed, check_nibbles
+from ..tensors.compressed import Compressed, SparsityError, check_nibbles
 from ..tensors.element_types import TYPE_OF, is_extension, named_dtype
 from ..tensors.encode import container_type, decode_codes
 from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
@@ -221,7 +221,10 @@ def sparse_codes(
     missing = -k % granularity.logical
     if missing:
         compared = np.pad(compared, ((0, 0), (0, missing)))
-    compressed = sparsify(compared, granularity, prune=prune, producer=producer, progress=progress)
+    try:
+        compressed = sparsify(compared, granularity, prune=prune, producer=producer, progress=progress)
+    except SparsityError as error:
+        raise error.with_hint("for a dense matrix, name a dense instruction") from None
     if codes is None:
         return Sparse(_rounded(compressed.stored, i.a, nan), compressed.nibbles, k)
     codes = np.pad(codes, ((0, 0), (0, missing))) if missing else codes

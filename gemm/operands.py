@@ -297,14 +297,19 @@ def output_operands(
 ) -> MatrixOperands:
     """Return one row of A, one column of B and one element of C, padded along K to whole instructions.
 
-    The instruction has no block scales. `matrices` are A (M x K), B (K x N; N x K with `transpose_b`) and C (M x N) or
-    None, with numbers or codes as for :func:`sptc.gemm`. With `prune`, a sparse A keeps its largest magnitudes;
-    otherwise A must be sparse. Raise an `OperandError` or `InstructionError` if a matrix cannot be an operand, the
-    output does not exist, or the instruction has block scales.
+    The instruction has no block scales. `matrices` are A (M x K), B (K x N; N x K with `transpose_b`; or a vector of K
+    elements) and C (M x N; for a vector B also a vector of M elements) or None, with numbers or codes as for
+    :func:`sptc.gemm`. With `prune`, a sparse A keeps its largest magnitudes; otherwise A must be sparse. Raise an
+    `OperandError` or `InstructionError` if a matrix cannot be an operand, the output does not exist, or the instruction
+    has block scales.
     """
     first, second, third = matrices
-    a = as_factor("a", first)
-    b = as_array("b", second).T if transpose_b else as_array("b", second)
+    a, b = as_factor("a", first), as_array("b", second)
+    c = None if third is None else as_array("c", third)
+    if b.ndim == 1:
+        b, c = b[:, None], c[:, None] if c is not None and c.ndim == 1 else c
+    elif transpose_b:
+        b = b.T
     if isinstance(a, np.ndarray):
         check_matrix("a", a, "keep")
     check_matrix("b", b, "keep")
@@ -321,14 +326,14 @@ def output_operands(
     operands = factors(stored, right, i)
     if not isinstance(a, np.ndarray):
         operands = operands.take(rows, slice(None))
-    c = np.zeros((1, 1), _TYPES[i.c.name]) if third is None else _accumulator(third, i.c, (row, column))
+    c = np.zeros((1, 1), _TYPES[i.c.name]) if c is None else _accumulator(c, i.c, (row, column))
     nibbles = None if operands.nibbles is None else operands.nibbles[None]
     return MatrixOperands(operands.a[None], operands.b[None], c.view(f"<u{c.itemsize}")[None], nibbles)
 
 
-def _accumulator(value: Any, fmt: Format, place: tuple[int, int]) -> NDArray:
+def _accumulator(c: NDArray, fmt: Format, place: tuple[int, int]) -> NDArray:
     """Return one element of C in the type of the accumulator, shape (1, 1)."""
-    c, (row, column) = as_array("c", value), place
+    row, column = place
     check_matrix("c", c, "keep")
     if row >= c.shape[0] or column >= c.shape[1]:
         raise OperandError(f"c is {c.shape[0]} x {c.shape[1]} and has no element at row {row}, column {column}")

@@ -99,6 +99,10 @@ def target_named(name: str) -> Target:
     unknown = f"{shown(name)} is no known architecture"
     if is_word_of(name, _EARLIER):
         raise InstructionError(f"{unknown}; it has no sparse tensor cores, which begin with {ARCHITECTURES[0]}")
+    if isinstance(name, str) and name.strip().startswith(("mma.", "wgmma.", "tcgen05.")):
+        raise InstructionError(
+            f"{unknown}; it is an instruction: sptc.numerics takes the architecture first, sptc.evidence second"
+        )
     near = get_close_matches(_spelled(name), TARGETS, 1, 0.7) if isinstance(name, str) else []
     raise InstructionError(f"{unknown}; {f'did you mean {near[0]}?' if near else f'expected {one_of([*TARGETS])}'}")
 

@@ -94,7 +94,8 @@ class OutputChain:
         computed, stored = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
         after = "" if self.miss.output.epilogue.is_empty else ", before the epilogue"
         lines.append(
-            f"  the nearest way computes {computed}, y holds {stored}; exact sum of all products {_number(self.exact)}{after}"
+            f"  the nearest way computes {computed}, y holds {stored}; "
+            f"exact sum of all products {_number(self.exact)}{after}"
         )
         return "\n".join(lines)
 

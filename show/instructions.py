@@ -9,7 +9,7 @@ from itertools import chain, groupby
 from ..isa.architectures import same_numerics, target_named
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
-from ..isa.names import has_words
+from ..isa.names import Subject, has_words
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
 
@@ -19,6 +19,7 @@ __all__ = [
     "instruction_rows",
     "instructions_as_dicts",
     "markdown_table",
+    "one_row",
     "text_table",
 ]
 
@@ -72,6 +73,15 @@ def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: st
         counted = [f"{level.value} {counts[level]}" for level in levels]
         cells[arch] = ", ".join(counted) if len(levels) > 1 else levels[0].value if levels else absent
     return cells
+
+
+def _levels(instructions: Sequence[tuple[Opcode | None, Instruction]], arch: str | None, absent: str) -> dict[str, str]:
+    """Return what :func:`_cells` returns; for one architecture or target if `arch` is not None."""
+    cells = _cells(instructions, absent)
+    if arch is None:
+        return cells
+    cell = cells[same_numerics(arch)]
+    return {arch: cell if target_named(arch).same_chip else Evidence.MODELLED.value}
 
 
 def _types(pairs: Iterable[tuple[str, str]], accumulators: Iterable[str], scales: Iterable[tuple[int, str]]) -> str:
@@ -131,6 +141,19 @@ def _tcgen05_rows() -> Iterator[_Row]:
             )
 
 
+def one_row(subject: Subject) -> _Row:
+    """Return a table row of a single instruction."""
+    i, name = subject.instruction, str(subject.opcode or subject.instruction)
+    scales = [(i.scale_size, i.scale_format.name)] if i.scale_format else []
+    return _Row(
+        name=f"`{name}`",
+        shapes=f"m{i.m}n{i.n}k{i.k}",
+        types=_types([(i.a.name, i.b.name)], [i.d.name], scales),
+        instructions=((subject.opcode, i),),
+        spelled=(subject.name,),
+    )
+
+
 def _matches(
     i: Instruction, names: Iterable[str], words: "Counter[str]", arch: str | None, sparse: bool | None
 ) -> bool:
@@ -141,9 +164,12 @@ def _matches(
 
 
 def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[dict[str, object]]:
-    """Return the instructions that :func:`instruction_rows` selects, each with its evidence, as JSON values."""
+    """Return the instructions that :func:`instruction_rows` selects, each with its evidence, as JSON values.
+
+    The evidence is that of `arch`, or of every architecture if it is None.
+    """
     return [
-        entry | {"evidence": _cells([(opcode, i)], "")}
+        entry | {"evidence": _levels([(opcode, i)], arch, "")}
         for opcode, i, entry in _spellings()
         if _matches(i, [str(entry["instruction"])], words, arch, sparse)
     ]
@@ -163,11 +189,9 @@ def text_table(rows: Iterable[_Row], arch: str | None) -> str:
     lines = []
     for row in rows:
         levels: dict[str, list[str]] = {}
-        for name, cell in _cells(row.instructions, "").items():
-            if cell and arch is None:
+        for name, cell in _levels(row.instructions, arch, "").items():
+            if cell:
                 levels.setdefault(cell, []).append(name)
-            elif cell and arch is not None and same_numerics(arch) == name:
-                levels.setdefault(cell if target_named(arch).same_chip else Evidence.MODELLED.value, []).append(arch)
         evidence_of = "; ".join(f"{cell}: {' '.join(names)}" for cell, names in levels.items())
         lines.append(f"{row.name.replace('`', '')}, A is {row.sparsity}")
         for text in (row.shapes, row.types, evidence_of):

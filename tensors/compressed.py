@@ -76,21 +76,29 @@ class SparsityError(Error):
         Number of chunks with too many non-zero units, and number of all chunks.
     first : tuple of Crowded
         The first chunks with too many non-zero units, at most ten.
+    hint : str
+        End of the message: how the caller can accept the matrix. May be empty.
     """
 
-    def __init__(self, granularity: Granularity, total: int, chunks: int, first: tuple[Crowded, ...]) -> None:
-        self.granularity, self.total, self.chunks, self.first = granularity, total, chunks, first
+    def __init__(
+        self, granularity: Granularity, total: int, chunks: int, first: tuple[Crowded, ...], hint: str = ""
+    ) -> None:
+        self.granularity, self.total, self.chunks, self.first, self.hint = granularity, total, chunks, first, hint
         units, kept, _ = structure(granularity)
         noun = "pairs" if granularity.name == "4:8" else "elements"
         listed = "; ".join(f"row {one.row}, column {one.column}: {one.count}" for one in first[:3])
         super().__init__(
             f"not {granularity.name} sparse: {total} of {chunks} chunks have more than {kept} of {units} {noun} that "
-            f"are not zero (first: {listed})"
+            f"are not zero (first: {listed}){hint and f'; {hint}'}"
         )
 
     def __reduce__(self) -> tuple[type["SparsityError"], tuple[object, ...]]:
         """Rebuild the error from its fields when it is unpickled, so that worker processes can send it."""
-        return SparsityError, (self.granularity, self.total, self.chunks, self.first)
+        return SparsityError, (self.granularity, self.total, self.chunks, self.first, self.hint)
+
+    def with_hint(self, hint: str) -> "SparsityError":
+        """Return a copy of the error whose message ends with a hint."""
+        return SparsityError(self.granularity, self.total, self.chunks, self.first, hint)
 
 
 class NibbleError(Error):

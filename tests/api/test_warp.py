@@ -135,6 +135,7 @@ def test_an_operand_that_does_not_fit(rng: Random) -> None:
 
 
 UNKNOWN = "^'sm_70' is no known architecture; it has no sparse tensor cores, which begin with sm_80$"
+OPCODE = "tcgen05.mma.cta_group::1.kind"
 TWO_LINES = f"{ORDERED}\n{ORDERED}"
 INSTRUCTION_REFUSALS = [
     (SCALED, {"arch": "sm_90"}, f"^sm_90 does not have {SCALED}; sm_120 has it"),
@@ -160,8 +161,19 @@ def test_an_instruction_that_does_not_fit(rng: Random) -> None:
         (ORDERED, "sm_70", UNKNOWN),
         (SCALED, "sm_90", "sm_120 has it"),
         ("fma", "sm_90", "'fma'"),
+        (
+            "sm_90",
+            ORDERED,
+            "is no known architecture; it is an instruction: sptc.numerics takes the architecture first",
+        ),
     ):
         assert re.search(words, refusal(sptc.InstructionError, sptc.evidence, {"instruction": text, "arch": arch}))
+    for text, words in (
+        (f"{OPCODE}::f8f6f4", r"\(m128n8k32\.f16\.e4m3\.e4m3\)$"),
+        (f"{OPCODE}::f16", "^'tcgen05.* has other"),
+    ):
+        assert re.search(words, refusal(sptc.InstructionError, sptc.numerics, {"arch": "sm_100", "instruction": text}))
+    assert sptc.numerics("sm_100", f"{OPCODE}::tf32").alignment_bits == 25  # all types have these numerics
 
 
 def with_nibble(e: np.ndarray, batch: tuple[int, ...], lane: int, low_bit: int, nibble: int) -> np.ndarray:

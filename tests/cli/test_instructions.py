@@ -84,5 +84,11 @@ def test_the_text_and_filters(cli: CommandLine) -> None:
     listed = cli.json("--arch", "sm_120", "--sparse", "e2m1", "m16n8k128")["instructions"]
     assert len(listed) == 4
     assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
+    assert all([*entry["evidence"]] == ["sm_120"] for entry in listed)
+    name = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"  # its words are also those of .kind::f8f6f4
+    levels = "recorded elsewhere: sm_89 sm_100; recorded: sm_90; modelled: sm_120"
+    assert cli.text(name).startswith(f"{name}, A is dense\n    m16n8k32\n    e4m3 to f32\n    {levels}\n\n")
+    assert [entry["instruction"] for entry in cli.json(name)["instructions"]] == [name]
+    cli.refuses(name, "--arch", "sm_80", message=f"sm_80 does not have {name}")
     message = "no instruction matches these words and options; `sptc instructions` lists all"
     cli.refuses("m16n8k32", "f64", message=message)

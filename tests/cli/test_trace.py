@@ -143,6 +143,10 @@ def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Ge
         previous = np.uint32(int(one["golden"]["d"], 16))
     np.save("b.npy", np.ascontiguousarray(b.T))
     assert cli.json(*words, "--transpose-b") == report
+    saved(b=b[:, column], c=c[:, column])  # a vector is the only column of B and of C
+    vector = [text, "--a", "a.npy", "--b", "b.npy", "--row", row, "--golden-only"]
+    assert cli.json(*vector)["d"] == report["d"]
+    assert cli.json(*vector, "--c", "c.npy")["d"] == one["golden"]["d"]
 
 
 def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator) -> None:

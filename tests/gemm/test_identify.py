@@ -245,7 +245,11 @@ B, Y = np.ones((64, 2), np.float16), np.full((4, 2), 32, np.float32)
 
 def test_what_is_refused() -> None:
     for operands, words, message in (
-        ((np.ones_like(A), B, Y), {}, r"^not 2:4 sparse: 64 of 64 chunks"),
+        (
+            (np.ones_like(A), B, Y),
+            {},
+            r"^not 2:4 sparse: 64 of 64 .*; dense=True, or --dense, selects dense instructions$",
+        ),
         ((A, B[:32], Y), {}, r"^A has 64 columns and B 32 rows: they have no common K$"),
         ((A, B, Y[:3]), {}, r"^y of shape \(3, 2\) is not that of the product, \(4, 2\)$"),
         ((A, B, Y.astype("f2")), {}, r"^y must be a matrix of f32, as float32 or codes in uint32, not float16 of sh"),
