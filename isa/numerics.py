@@ -101,10 +101,12 @@ class Numerics:
             Kept products per step, another name of `step`: a power of two up to 64, and at least 16 for method
             ``GROUPED``.
         **changes
-            Other fields: `alignment_bits` (F, from 1 to one more than any architecture has); `rounding` and
-            `alignment`, as members or as their values, such as ``"RNE-f32"``; for method ``GROUPED`` also `group`, 16
-            or 4. The floor of the largest exponent changes with F, as in the hardware, unless `zero_exponent` is
-            :data:`NO_FLOOR`.
+            Other fields: `alignment_bits` (F, from 1 to one more than any architecture has); `rounding`, as a member or
+            its value: ``"RZ-f32"``, ``"RZ-E8M13"``, ``"RNE-f32"`` or ``"RNE-E8M13"``, for an f16 accumulator
+            ``"RNE-f16"`` or ``"RZ-f16"``; `alignment`, likewise: ``"toward zero"``, ``"down"`` or ``"to the nearest"``;
+            for method ``GROUPED`` also `group`, 16 or 4. Back end ``native`` computes neither the last two values of
+            `alignment` nor ``"RNE-E8M13"`` and ``"RZ-f16"``. The floor of the largest exponent changes with F, as in
+            the hardware, unless `zero_exponent` is :data:`NO_FLOOR`.
 
         Raises
         ------

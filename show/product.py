@@ -70,7 +70,7 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
         lines.append(f"{report['cycles']} cycles of the array, multipliers {100 * report['utilisation']:.1f} % used")
     lines.append(f"{'error against float64':38} {'largest':>10} {'mean':>10} {'mean of product':>16}")
     meanings = {
-        "arithmetic": "product of rounded and pruned A, B",
+        "arithmetic": f"product of rounded{' and pruned' if way.parsed.sparse else ''} A, B",
         "whole": "product of A and B as given",
         "dense": "product of A and B as given, A dense",
     }
