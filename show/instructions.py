@@ -144,7 +144,7 @@ def _tcgen05_rows() -> Iterator[_Row]:
 def one_row(subject: Subject) -> _Row:
     """Return a table row of a single instruction."""
     i, name = subject.instruction, str(subject.opcode or subject.instruction)
-    scales = [(i.scale_size, i.scale_format.name)] if i.scale_format else []
+    scales = [(i.scale_size, i.scale_format.name)] if i.scale_size and i.scale_format else []
     return _Row(
         name=f"`{name}`",
         shapes=f"m{i.m}n{i.n}k{i.k}",
