@@ -118,8 +118,11 @@ def test_cmake(sources: Path, tmp_path: Path) -> None:
         text += "  target_link_libraries(${kind} sptc::${kind})\nendforeach()\n"
         (other / "CMakeLists.txt").write_text(text, encoding="utf-8")
         built = other / found.partition("(")[0]
-        run(["cmake", "-S", other, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}"], tmp_path)
+        printed = run(["cmake", "-S", other, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}"], tmp_path)
+        assert ("CMAKE_BUILD_TYPE is not set" in printed) == (found != "find_package(sptc 1 REQUIRED)")
         run(["cmake", "--build", built, "--parallel", "2"], tmp_path)
+        for flags in built.glob("libsptc/CMakeFiles/sptc_*.dir/flags.make"):
+            assert " -O3" in flags.read_text(encoding="utf-8"), flags
         for kind in ("shared", "static"):
             assert run([built / kind], tmp_path) == EXAMPLES["first"]
 
