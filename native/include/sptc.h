@@ -51,6 +51,8 @@ typedef struct sptc_instruction sptc_instruction;
  * For sptc_tcgen05(), open an opcode such as "tcgen05.mma.sp.cta_group::1.kind::f16"; shape and types are in the
  * instruction descriptor. For sptc_multiply(), add shape and types in parentheses; the number of CTAs may then be
  * omitted: "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
+ * The text is a PTX name with every qualifier that PTX requires. Of the forms that Python accepts, names without
+ * ".sync.aligned" and ".row.col", lines with operands, and words of a name are refused.
  * An architecture is any target of the assembler, such as "sm_90a". Pass SPTC_ABI as `abi`. Call sptc_close() on
  * `*instruction` whatever the status is; `*instruction` is NULL if there was not enough memory. */
 SPTC_API sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_instruction **instruction);
@@ -130,7 +132,7 @@ typedef enum sptc_metadata_policy {
 
 /* Operands of mma in the 32 threads of each warp: 32-bit registers [tile][thread][register]. */
 typedef struct sptc_mma_operands {
-    int64_t tiles;
+    int64_t tiles; /* number of warps; 0 is accepted: nothing is computed, and the call returns SPTC_OK */
     sptc_input a, b, c;
     sptc_input e;                               /* metadata registers [tile][thread], if sparse */
     int32_t selector;                           /* sparsity selector */
@@ -145,7 +147,7 @@ SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_oper
 
 /* Operands of wgmma in the 128 threads of each warpgroup, and in shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
-    int64_t tiles;
+    int64_t tiles; /* number of warpgroups; 0 is accepted, as for mma */
     sptc_input c; /* accumulators (D before the instruction); may be absent if scale_d is 0 */
     sptc_input a; /* registers of A; absent if A is in shared memory */
     uint64_t a_descriptor, b_descriptor;
@@ -155,7 +157,7 @@ typedef struct sptc_wgmma_operands {
     sptc_input smem;
     size_t smem_stride;               /* bytes between the images of consecutive tiles; 0: all tiles share one image */
     int32_t scale_d;                  /* 1: D = A B + C; 0: D = A B */
-    int32_t imm_scale_a, imm_scale_b; /* factors of A and B: 1 or, for floats only, -1 */
+    int32_t imm_scale_a, imm_scale_b; /* factors of A and B: 1 or, for floats only, -1; 0 is refused */
     int32_t imm_trans_a, imm_trans_b; /* 1 for an MN-major operand in shared memory (16-bit elements only), else 0 */
     sptc_output d;
 } sptc_wgmma_operands;
@@ -172,7 +174,7 @@ SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_
 
 /* Operands of tcgen05.mma. An address in tensor memory is lane << 16 | column. An operand that is absent is 0. */
 typedef struct sptc_tcgen05_operands {
-    int64_t images;
+    int64_t images;            /* number of memory images; 0 is accepted: nothing is computed */
     sptc_input tmem;           /* tensor memory: 32-bit words [image][CTA of the group][128 lanes][512 columns] */
     sptc_input smem;           /* shared memory: [image][CTA] bytes; the first byte of each CTA has address 0 */
     size_t smem_stride;        /* bytes from image to image, divided equally among the CTAs; 0: one image for all */
@@ -180,7 +182,7 @@ typedef struct sptc_tcgen05_operands {
     uint64_t b;                /* B: shared-memory descriptor; each CTA of a pair has half of the columns */
     uint64_t zero_column_mask; /* descriptor of the zero-column mask; only with .ws */
     uint32_t d, e, scale_a, scale_b; /* addresses in tensor memory; e is metadata, if sparse */
-    uint32_t idesc;                  /* instruction descriptor */
+    uint32_t idesc;                  /* instruction descriptor; Python's encode_instruction_descriptor encodes it */
     uint32_t disable_output_lane[4]; /* mask of the lanes of D that are not written */
     int32_t enable_input_d;          /* 1: D = A B + D; 0: D = A B */
     int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
