@@ -10,7 +10,7 @@ from ..isa.instructions import require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
 from ..isa.names import in_registers
 from ..isa.timing import ARCHITECTURE
-from ..show.timing import plot_rates, product_table, timing_rows, timing_table
+from ..show.timing import plot_rates, product_table, shape_note, timing_rows, timing_table
 from .options import Commands, add, integer
 from .terminal import print_result
 
@@ -33,8 +33,8 @@ def add_parser(commands: Commands) -> None:
         "instruction",
         nargs="?",
         metavar="INSTRUCTION",
-        help="instruction in PTX syntax; shape and types may follow tcgen05 in brackets (default: list every kind of "
-        "instruction)",
+        help="instruction in PTX syntax, in which shape and types may follow tcgen05 in brackets; some words of its "
+        "name; or a name of SASS, e.g. HMMA.SP.16832.F32 (default: list every kind of instruction)",
     )
     add(
         parser,
@@ -74,6 +74,8 @@ def _execute(options: argparse.Namespace) -> int:
     if options.svg:
         plot_rates(options.svg)
     shown = [row for row in rows if row.is_listed or options.instruction]
+    if (note := shape_note(options.instruction, rows)) and not options.json:
+        print(note)
     return print_result(options, [row.as_dict() for row in rows], partial(timing_table, shown))
 
 

@@ -192,7 +192,7 @@ def _sorted_words(text: str) -> _Words:
             f"{text!r} has shape and types in an instruction descriptor; use sptc.tcgen05_mma with that descriptor."
         )
     if family not in _QUALIFIERS:
-        raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
+        raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma, wgmma and tcgen05.")
     sorted_words = _Words(text, family)
     for word in words:
         if word in _NOT_MODELLED:

@@ -83,7 +83,8 @@ class Resource(Enum):
 class Source(Enum):
     """Level of evidence for a timing."""
 
-    MEASURED = "measured"
+    MEASURED = "measured"  #: interval and latency of this instruction were measured for this project
+    FITTED = "fitted to measurements"  #: by a formula that reproduces measurements of other types, or of other N
     MEASURED_ELSEWHERE = "measured by others"
     DATA_SHEET = "white paper"  #: derived from the rate in the manufacturer's white paper
     MODELLED = "modelled"  #: derived from a measured formula, for an instruction without measurements
@@ -158,6 +159,10 @@ _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
 #: shared memory.
 _SCALED = {True: 1, False: 3}
+#: Types and values of N of the ``mma`` and ``wgmma`` instructions that were measured on an H200. A and B have the same
+#: type, and no instruction has ``.satfinite``.
+_MEASURED_TYPES = ("f16", "bf16", "tf32", "e4m3", "s8")
+_MEASURED_N = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 #: Dense ``tcgen05.mma`` instructions with published measurements, by kind and types, and the measured values of N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
@@ -241,13 +246,15 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
     if arch != ARCHITECTURE or arch not in i.architectures or i.family == "tcgen05":
         return None
     kept, sparse = i.m * i.n * i.stored_k, bool(i.sparse)
+    measured = i.a == i.b and i.a.name in _MEASURED_TYPES and i.n in _MEASURED_N and not i.satfinite
+    source = Source.MEASURED if measured else Source.FITTED
     if i.family == "wgmma":
         law, cycles = LAWS[i.family], resource_cycles(i, a_from)
         bound_by = max(cycles, key=lambda resource: cycles[resource])
         latency = law.start[sparse] + cycles[Resource.TENSOR_CORE]
         latency += _WGMMA_SHARED[sparse] if a_from == "shared" else 0
         latency += law.integer[sparse] if i.a.is_integer else max(0.0, _LATE_PER_COLUMN * (i.n - _LATE[sparse]))
-        return Timing(cycles[bound_by], latency, bound_by, kept / (TENSOR_CORES * cycles[bound_by]))
+        return Timing(cycles[bound_by], latency, bound_by, kept / (TENSOR_CORES * cycles[bound_by]), source)
     if is_sequence(i, arch):
         types = f"{i.a.name} {i.b.name}" if i.a.is_integer else f"{i.d.name} fp8"
         name = f"{'mma.sp' if i.sparse else 'mma'} m{i.m}n{i.n}k{i.k} {types}"
@@ -256,7 +263,7 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
     long = i.stored_k * i.container_bits // 8 == ROW_BYTES
     interval = RegisterCycles().of_mma[sparse, long]
     latency = _MMA_LATENCIES[long] if i.m == _WARP_ROWS else _MMA_LATENCY_M8
-    return Timing(interval, latency, Resource.REGISTER_FILE, kept / interval)
+    return Timing(interval, latency, Resource.REGISTER_FILE, kept / interval, source)
 
 
 def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:

@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 
+from ..errors import InstructionError
 from ..infra.figures import picture
 from ..isa.architectures import require_target, same_numerics, target_named
 from ..isa.instructions import Instruction, every_instruction, parse
 from ..isa.kernel_timing import ProductTiming
-from ..isa.names import resolve
+from ..isa.names import Subject, resolve, subject_named
 from ..isa.rates import timing_on
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.timing import A_PLACES, ARCHITECTURE, LAWS, Resource, Source, Timing, tcgen05_timing, timing
+from .sass import machine_instruction
 
-__all__ = ["Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
+__all__ = ["Row", "plot_rates", "product_table", "shape_note", "timing_rows", "timing_table"]
 
 #: Values of N for which ``wgmma`` is listed if no instruction is given.
 _LISTED = (8, 32, 64, 128, 256)
@@ -43,10 +45,10 @@ class Row:
             "element": i.a.name,
             "n": i.n,
             "a_from": self.a_from,
-            "interval": cycles.interval,
-            "latency": None if isnan(cycles.latency) else cycles.latency,
+            "interval": float(cycles.interval),
+            "latency": None if isnan(cycles.latency) else float(cycles.latency),
             "bound_by": cycles.bound_by.value,
-            "kept_mac_per_cycle": cycles.kept_mac_per_cycle,
+            "kept_mac_per_cycle": float(cycles.kept_mac_per_cycle),
             "source": cycles.source.value,
             "reference": cycles.reference or None,
         }
@@ -65,25 +67,55 @@ class Row:
 def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
     """Yield the timing of an instruction, or of all instructions of a target, for each location of A.
 
-    The default is sm_90, or the first architecture that has the instruction.
+    The default is sm_90, or the first architecture that has the instruction. A SASS name stands for the PTX
+    instructions that one such SASS instruction implements.
     """
     if text is None:
-        name = arch or ARCHITECTURE
-        every: Iterable[Instruction] = (i for i in every_instruction() if target_named(name).has(i))
-        if same_numerics(name) == LAWS["tcgen05"].arch:
-            opcodes = (opcode for opcode in every_opcode() if not opcode.weight_stationary)
-            pairs = ((opcode, i) for opcode in opcodes for i in instructions_of(opcode))
-            yield from _tcgen05_rows((pair for pair in pairs if target_named(name).has(pair[1])), name)
-    else:
-        subject = resolve(text, arch)
-        i = subject.instruction
-        name = arch or (ARCHITECTURE if ARCHITECTURE in i.architectures else i.architectures[0])
-        require_target(i, name, subject.opcode)
+        yield from _every_row(arch or ARCHITECTURE)
+        return
+    for subject, architectures in _subjects(text, arch):
+        name = arch or (ARCHITECTURE if ARCHITECTURE in architectures else architectures[0])
+        require_target(subject.instruction, name, subject.opcode)
         if subject.opcode:
-            yield from _tcgen05_rows([(subject.opcode, i)], name)
-            return
-        every = [i]
-    for i in every:
+            yield from _tcgen05_rows([(subject.opcode, subject.instruction)], name)
+        else:
+            yield from _register_rows([subject.instruction], name)
+
+
+def _every_row(name: str) -> Iterator[Row]:
+    if same_numerics(name) == LAWS["tcgen05"].arch:
+        opcodes = (opcode for opcode in every_opcode() if not opcode.weight_stationary)
+        pairs = ((opcode, i) for opcode in opcodes for i in instructions_of(opcode))
+        yield from _tcgen05_rows((pair for pair in pairs if target_named(name).has(pair[1])), name)
+    yield from _register_rows((i for i in every_instruction() if target_named(name).has(i)), name)
+
+
+def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...]]]:
+    """Return the instructions that a text names, each with the architectures on which it has this name."""
+    if machine := machine_instruction(text, arch):
+        whole = [one for one in machine.implemented if one.count == 1]
+        if not whole:
+            raise InstructionError(
+                f"no cycles are known for {machine.name}: it implements only parts of instructions of {arch}"
+            )
+        return [(subject_named(one.instruction), one.architectures) for one in whole]
+    subject = resolve(text, arch)
+    return [(subject, subject.instruction.architectures)]
+
+
+def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
+    """Return a sentence if the rows are those of ``tcgen05`` opcodes without shape, for which a shape is chosen."""
+    if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
+        return None
+    if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
+        return None  # words or a constant descriptor choose the shape
+    note = "without shape and types in brackets after the opcode, the shape with the largest M and smallest N is taken"
+    shapes = {row.instruction.shape_and_types for row in rows}
+    return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note
+
+
+def _register_rows(instructions: Iterable[Instruction], name: str) -> Iterator[Row]:
+    for i in instructions:
         for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
             if cycles := timing_on(i, name, a_from):
                 yield Row(str(i), i, a_from, cycles, name)

@@ -331,7 +331,10 @@ def test_nibbles(cli: CommandLine) -> None:
 def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, message in (
         ([], "INSTRUCTION or --nibble is required"),
-        (["fma.rn.f32"], "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma and wgmma.mma_async."),
+        (
+            ["fma.rn.f32"],
+            "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma, wgmma and tcgen05.",
+        ),
         ([WGMMA, "--arch", "sm_80"], "sm_80 does not have wgmma...; sm_90 has it"),
         ([F16, "--arch", "sm_75"], "'sm_75' is no known architecture; it has no sparse tensor cores"),
         ([F16, "--selector", 2], "the selector of ... must be 0 to 1, not 2"),

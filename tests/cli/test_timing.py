@@ -20,6 +20,8 @@ def test_an_instruction_and_a_sequence(cli: CommandLine) -> None:
     ]
     last = cli.text("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32").splitlines()[-1].split()
     assert (last[2], last[3], last[-2]) == ("409.8", "482.6", "issue")
+    (row, _) = cli.json(TEXT.replace("n64", "n72"))
+    assert (row["source"], repr(row["interval"])) == ("fitted to measurements", "36.0")
     cli.text(TEXT, "--svg", "rate.svg")
     assert "<svg" in Path("rate.svg").read_text(encoding="utf-8")
     cli.refuses(TEXT, "--svg", "no/rate.svg", message="cannot be written")
@@ -44,6 +46,23 @@ def test_other_architectures(cli: CommandLine) -> None:
         assert bool(row["reference"]) == (arch != "sm_90a")
     assert cli.text(f16, "--arch", "sm_80").splitlines()[-1].startswith("white paper: NVIDIA A100 ")
     assert {row["arch"] for row in cli.json("--arch", "sm_120f")} == {"sm_120f"}
+
+
+def test_names_without_shape_and_names_of_sass(cli: CommandLine) -> None:
+    text = TCGEN05.format("sp.", 32)
+    note, header, *_ = cli.text(text.partition(" ")[0]).splitlines()
+    assert note.endswith("is taken: (m128n8k32.f16.f16.f16)")
+    assert header.startswith("instruction")
+    assert cli.text(text).startswith("instruction")
+    assert cli.json(text.partition(" ")[0])[0]["n"] == 8
+    for name, expected in (
+        ("HMMA.SP.16832.F32", {("sp", "sm_90"), ("sp::ordered_metadata", "sm_90")}),
+        ("IMMA.16864.S4.S4", {("sync", "sm_80")}),  # sm_90 executes this mma by other instructions
+        ("UTCIMMA", {("sp", "sm_100"), ("cta_group::1", "sm_100")}),
+    ):
+        rows = cli.json(name)
+        words = {(row["instruction"].removeprefix("tcgen05.").split(".")[1], row["arch"]) for row in rows}
+        assert words == expected, name
 
 
 def test_lists(cli: CommandLine) -> None:

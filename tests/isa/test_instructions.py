@@ -181,7 +181,7 @@ SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4n
 # Invalid instructions: text, beginning of the message, and another part of the message, mostly the accepted values.
 MALFORMED = [
     # errors of opcodes and mandatory qualifiers
-    ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),
+    ("", r"^'' in ''", "accepted are mma, wgmma and tcgen05"),
     ("tcgen05.mma.sp.cta_group::1.kind::f16", "^'tcgen05.mma.sp", r"use sptc\.tcgen05_mma with that descriptor\.$"),
     ("mma.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' is missing", "mma requires it"),
     ("wgmma.sp.sync.aligned.m64n8k32.f32.f16.f16", r"^'\.mma_async' is missing", "wgmma requires it"),

@@ -78,6 +78,15 @@ def test_mma(alone: list[dict[str, str]]) -> None:
     assert compared > 80
 
 
+def test_measured_instructions_are_those_of_the_recording(alone: list[dict[str, str]]) -> None:
+    recorded = {(row["instruction"], row["a_from"]) for row in alone}
+    for i in every_instruction():
+        if "sm_90" in i.architectures and not is_sequence(i, "sm_90"):
+            for a_from in ("registers", "shared") if i.family == "wgmma" else ("",):
+                is_measured = timing(i, "sm_90", a_from).source is Source.MEASURED
+                assert is_measured == ((str(i), a_from) in recorded), (i, a_from)
+
+
 def test_an_independent_measurement_agrees() -> None:
     """The model agrees with 136 measurements by an independent program within one cycle, and with all but two of them
     within 0.11 cycles.
