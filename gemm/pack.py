@@ -85,7 +85,8 @@ def pack(
     -------
     dict of str to object
         Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, for ``sptc.mma(**held)``.
-        Operands in memory are K-major and consecutive. Bits that the instruction does not read are zero.
+        Operands in memory are K-major and consecutive. Bits that the instruction does not read are zero. For
+        ``tcgen05``, `instruction` is the opcode without shape and types, which are in the descriptor `idesc`.
 
     Raises
     ------

@@ -87,8 +87,9 @@ def unpack(
     a, b, c, d, e, selector, scale_a, scale_b, smem, tmem, idesc
         Operands as :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma` take them, and as
         :func:`sptc.pack` returns them. For ``mma``, `d` is the result. Operands that are not given are None in the
-        result. For ``tcgen05``, `d` needs `tmem` and `idesc`, and either all or none of the other operands are given.
-        Operands in shared memory are K-major unless `idesc` says otherwise.
+        result. For ``tcgen05``, `d`, `tmem` and `idesc` are required, even if `instruction` has shape and types in
+        brackets, and either all or none of the other operands are given. Operands in shared memory are K-major unless
+        `idesc` says otherwise.
 
     Returns
     -------
@@ -195,7 +196,11 @@ def _of_tensor_memory(
         if address is not None and not is_integer(address):
             raise OperandError(f"{name} of {opcode} must be an int, not {describe(address)}")
     if operands["d"] is None or not is_integer(idesc):
-        raise InstructionError(f"{opcode} leaves shape and types to an instruction descriptor: give d, tmem and idesc")
+        missing = "d, the address of D in tmem," if operands["d"] is None else "idesc"
+        raise InstructionError(
+            f"unpack of {opcode} needs {missing} as sptc.pack returns it: the instruction descriptor idesc has shape "
+            "and types, and a shape in brackets does not replace it"
+        )
     descriptor = decode_instruction_descriptor(opcode, int(idesc))
     i, ctas = descriptor.instruction, opcode.cta_group
     memory = tensor_image(opcode, tmem)
