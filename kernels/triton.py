@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackendError, InstructionError, KernelError
+from ..infra.installation import install_line
 from ..isa.architectures import target_named
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
@@ -148,7 +149,7 @@ def compile_kernel(
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
     except ImportError:
-        raise BackendError("triton is not installed: pip install 'sptc[triton]'") from None
+        raise BackendError(f"triton is not installed: install it with `{install_line('triton')}`") from None
     try:
         capability = int("".join(filter(str.isdigit, target_named(arch).name)))
     except InstructionError as error:
