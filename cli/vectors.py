@@ -78,13 +78,13 @@ def add_parser(commands: Commands) -> None:
     aliases = parser.add_argument_group(
         "former names of `sptc pack` and `sptc judge`", "The next release no longer accepts these options."
     )
-    aliases.add_argument("--pack", nargs="+", metavar="INSTRUCTION", help="same as `sptc pack INSTRUCTION`")
+    aliases.add_argument("--pack", nargs="+", metavar="INSTRUCTION", help="old name of `sptc pack INSTRUCTION`")
     aliases.add_argument(
-        "--check", type=Path, metavar="PACK.npz", help="with --results: same as `sptc judge PACK.npz RESULTS`"
+        "--check", type=Path, metavar="PACK.npz", help="with --results: old name of `sptc judge PACK.npz RESULTS`"
     )
-    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=pack.RESULTS)
-    add(aliases, "jobs", note="; with --pack")
-    add(aliases, "junit", "github", note="; with --check")
+    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=f"only with --check: {pack.RESULTS}")
+    add(aliases, "jobs", note="; only with --pack")
+    add(aliases, "junit", "github", note="; only with --check")
     parser.set_defaults(execute=_execute)
 
 
@@ -166,5 +166,6 @@ def _summary(manifest: dict[str, Any], folder: Path) -> str:
     tables = ", ".join(f"{table['name']} {table['count']} x {table['bits']} bits" for table in manifest["tables"])
     return (
         f"{folder}: {manifest['tiles']} tiles of {manifest['instruction']} on {manifest['arch']}, level "
-        f"{manifest['level']}: {tables}; {len(manifest['files'])} files of {size} bytes and {MANIFEST}"
+        f"{manifest['level']}: {tables}; {len(manifest['files'])} files of {size} bytes and {MANIFEST}; "
+        f"{manifest['numerics']}"
     )

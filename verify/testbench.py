@@ -31,6 +31,7 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
     """
     inputs, results = tables
     design = module_name(config, top)
+    rows, columns, steps = (1, 1, 1) if top == "warp" else inputs.shape[1:]
     streams = top == "warp"
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -40,12 +41,15 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
         undefined=StrictUndefined,
     )
     text = environment.get_template("testbench.sv.jinja").render(
+        columns=columns,
         config=config,
         design=design,
         inputs=inputs,
         options=" ".join([_OPTIONS, *ALIKE, _UNITS]) if streams else _OPTIONS,
         results=results,
+        rows=rows,
         state=seed % ((1 << 32) - 1) + 1,
+        steps=steps,
         top=top,
     )
     files = {f"{design}.v": emit(config, top, design), f"{BENCH}.sv": text}

@@ -10,7 +10,7 @@ from ..errors import OperandError
 from ..golden.matrix import multiply_by
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
-from ..isa.metadata import UNITS_PER_CHUNK, split_nibbles
+from ..isa.metadata import MUX_OF_ARCHITECTURE, UNITS_PER_CHUNK, split_nibbles
 from ..isa.numerics import DATAPATHS, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from ..operands.registers import to_registers
@@ -26,7 +26,7 @@ from ..sim.coverage.operands import Operation, operation_of, operations_of, rout
 from ..sim.engine.steps import control_word, step_count, step_words, steps_of
 from .register_file import RegisterFile
 
-__all__ = ["datapath_numerics", "directed_steps", "step_vectors", "vector_bits", "warp_vectors"]
+__all__ = ["datapath_numerics", "directed_steps", "numerics_text", "step_vectors", "vector_bits", "warp_vectors"]
 
 _BITS = 32
 #: Mask for the metadata-rule field of a control word, after the field is shifted to bit 0.
@@ -82,7 +82,37 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
         alignment_bits=own.alignment_bits,
         zero_exponent=own.zero_exponent,
         rounding=own.rounding,
+        group=own.group,
     )
+
+
+def numerics_text(config: CoreConfig | None, instruction: Instruction, arch: str) -> str:
+    """Return whose numerics vectors have: those of the architecture, or those of a datapath that differ from them.
+
+    `config` is the datapath of the vectors, or None at level ``registers``.
+    """
+    arch_numerics = replace(numerics(instruction, arch), source="")
+    used = replace(datapath_numerics(config, instruction, arch), source="") if config else arch_numerics
+    arch_mux = MUX_OF_ARCHITECTURE[arch]
+    mux = config.mux if config and instruction.sparse else arch_mux
+    if config is None or (used, mux) == (arch_numerics, arch_mux):
+        return f"numerics of {arch} ({_step_parameters(arch_numerics)})"
+    names = [_step_parameters(used), _step_parameters(arch_numerics)]
+    if names[0] == names[1]:
+        details = {
+            "e_zero": (used.zero_exponent, arch_numerics.zero_exponent),
+            "group": (used.group, arch_numerics.group),
+            "multiplexers": (mux, arch_mux),
+        }
+        for name, values in details.items():
+            if values[0] != values[1]:
+                names = [f"{words}, {name} = {value}" for words, value in zip(names, values, strict=True)]
+    return f"numerics of the datapath {config.name} ({names[0]}), not those of {arch} ({names[1]})"
+
+
+def _step_parameters(parameters: Numerics) -> str:
+    exact = parameters.method is Method.INTEGER
+    return f"L = {parameters.step}, {'exact sums' if exact else f'F = {parameters.alignment_bits}'}"
 
 
 def step_vectors(

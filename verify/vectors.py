@@ -38,7 +38,7 @@ from .vector_levels import (
     register_vectors,
     top_vectors,
 )
-from .vector_steps import datapath_numerics
+from .vector_steps import datapath_numerics, numerics_text
 
 __all__ = [
     "BACKENDS",
@@ -154,7 +154,8 @@ def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
 def _sentences(table: Table, facts: dict[str, Any]) -> list[str]:
     title = f"{'expected' if table.expected else 'given'} {table.name} of {facts['instruction']} on {facts['arch']}"
     axes = " x ".join(f"{count} ({axis})" for count, axis in zip(table.shape, table.axes, strict=True))
-    return [f"{title}, level {facts['level']}, seed {facts['seed']}", f"{axes}, {table.bits} bits a line"]
+    lines = [f"{title}, level {facts['level']}, seed {facts['seed']}", f"{axes}, {table.bits} bits a line"]
+    return [*lines, facts["numerics"]]
 
 
 def _all_arrays(vectors: Vectors) -> Arrays:
@@ -316,6 +317,7 @@ def _facts(request: VectorRequest, vectors: Vectors) -> dict[str, Any]:
         "sptc": __version__,
         "instruction": subject.name,
         "arch": request.arch,
+        "numerics": numerics_text(request.config, subject.instruction, request.arch),
         "level": request.level,
         "configuration": request.config and asdict(request.config),
         "format": request.format,

@@ -139,13 +139,17 @@ def test_steps_of_a_unit(cli: CommandLine) -> None:
     words = ["--level", "unit", "--formats", "f16", "--step-bytes", 16, "--alignment", 26, "--format", "json"]
     (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
+    text = "numerics of the datapath own (L = 8, F = 26), not those of sm_90 (L = 16, F = 25)"
+    assert manifest["numerics"] == text
     (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
     assert manifest["configuration"]["name"] == "hopper"  # default: the preset of the instruction's architecture
+    assert manifest["numerics"] == "numerics of sm_90 (L = 16, F = 25)"
     cli.text(F32, "--level", "unit", "--format", "hex", "--seed", 4, "-o", ".")
     lines = Path("step.hex").read_text().splitlines()
     comments = [line for line in lines if line.startswith("//")]
     assert comments[0] == f"// given step of {F32} on sm_90, level unit, seed 4"
     assert comments[1] == "// 1 (case) x 16 (row) x 8 (column) x 1 (step), 1010 bits a line"
+    assert comments[2] == "// numerics of sm_90 (L = 16, F = 25)"
     assert any(re.fullmatch(r"// +selects +\[895:768\] .*", line) for line in comments)
     assert len(lines) - len(comments) == 128
 
@@ -217,7 +221,9 @@ def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
             failures,
             int(failures),
         )
-    assert lines[0].startswith(f"vector {vector}: ")
+    assert lines[0].startswith(f"vector {vector} (case ")
+    (failure,) = ElementTree.parse(folder / "wrong.xml").getroot().findall("*/*/failure")
+    assert failure.text == lines[0] + "\n"
     return lines
 
 
@@ -225,7 +231,10 @@ def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
 def test_a_bench_on_icarus(tmp_path: Path, seed: int) -> None:
     folder = write_bench(tmp_path / "bench", "unit", "tiny", 1, seed)
     lines = check_bench(folder, "iverilog", 77)
-    assert lines[0].startswith("vector 77: wanted d ")
+    # Vector 77 is the second of the two steps of row 4 (16 vectors for each row), column 6.
+    assert re.fullmatch(
+        r"vector 77 \(case 0, row 4, column 6, step 1\): expected d \w{8} overflow 0, got d \w{8} overflow 0", lines[0]
+    )
     assert lines[1] == "FAIL 1 of 256"
     (folder / "result.hex").unlink()
     done = subprocess.run(commands(folder, "iverilog")[1], cwd=folder, capture_output=True, text=True, check=False)
@@ -284,5 +293,5 @@ def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
     alter(folders[0] / "result.hex", place)
     passes, lines = simulate(folders[0], "verilator")
     assert not passes
-    assert lines[0].startswith(f"vector {place}: wanted d ")
+    assert lines[0].startswith(f"vector {place} (case 999, row 15, column 7, step 1): expected d ")
     assert f"FAIL 1 of {place + 1}" in lines

@@ -23,7 +23,7 @@ from sptc.verify import vectors
 from sptc.verify.register_file import RegisterFile, read
 from sptc.verify.stimulus import NIBBLES, draw_tiles, drawn_distributions
 from sptc.verify.vector_levels import Drawn, tables_of
-from sptc.verify.vector_steps import datapath_numerics, step_vectors
+from sptc.verify.vector_steps import datapath_numerics, numerics_text, step_vectors
 from sptc.verify.vectors import BACKENDS, MANIFEST, VectorRequest, content_digest, hex_lines, write_vectors
 
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -160,6 +160,14 @@ def test_steps_equal_those_of_the_hardware(arch: str, rng: np.random.Generator) 
         i = parse(text)
         assert datapath_numerics(config, i, arch) == numerics(i, arch)
         assert agrees(config, i, arch, 10 if i.family == "mma" else 2, rng, "verilator"), text
+
+
+def test_the_text_about_numerics_names_what_differs() -> None:
+    """Vectors have the group of the datapath, which differs from the architecture's in no other parameter here."""
+    blackwell = PRESETS["rtx-blackwell"]
+    assert numerics_text(blackwell, parse(SCALED), "sm_120").startswith("numerics of sm_120 (")
+    text = numerics_text(replace(blackwell, name="own", group=4), parse(SCALED), "sm_120")
+    assert re.search(r"the datapath own \(.*, group = 4\), not those of sm_120 \(.*, group = 16\)$", text)
 
 
 @pytest.mark.regression
