@@ -83,6 +83,13 @@ class Port:
 
 
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
+#: Modules whose registers all belong to a pipeline, which a reset does not clear.
+_WITHOUT_RESET = ("unit", "row")
+_RESET_OF_PIPELINE = "Synchronous reset, active high. It clears no register: pipeline registers have no reset."
+_RESET = (
+    "Synchronous reset, active high, for at least one rising edge of clk. It clears the registers of control, so items "
+    "of streams that are in the module are lost. Registers of data keep their contents."
+)
 _STREAM = {
     "valid": "The payload is valid. While valid is 1 and ready is 0, valid and the payload must not change.",
     "ready": "The payload can be accepted. It is transferred in each cycle in which valid and ready are both 1.",
@@ -112,7 +119,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
     if config.cuts or top not in _MAY_BE_COMBINATIONAL:
         result += [
             Port("clk", True, Bits(1), "Clock. Registers change at its rising edge."),
-            Port("rst", True, Bits(1), "Synchronous reset, active high."),
+            Port("rst", True, Bits(1), _RESET_OF_PIPELINE if top in _WITHOUT_RESET else _RESET),
         ]
     for path, member in members:
         kind, names = _type(member.shape, elements), list(map(str, path))

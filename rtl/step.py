@@ -59,7 +59,8 @@ def control_layout() -> DescribedLayout:
     rule = (
         "Rule that defines the legal metadata nibbles: PLAIN and WGMMA two different indices, ORDERED increasing "
         "indices, TF32 0b0100 and 0b1110, TCGEN05 seven nibbles. With 3:1 multiplexers, PLAIN also exchanges kept "
-        "elements of A. Dense steps ignore it."
+        "elements of A. The metadata decoder of a row reads it; a unit, which takes decoded metadata, ignores it. "
+        "Dense steps ignore it."
     )
     return DescribedLayout(
         {
@@ -95,7 +96,8 @@ def row_step_layout(config: CoreConfig) -> DescribedLayout:
 def unit_step_layout(config: CoreConfig) -> DescribedLayout:
     """Return the layout of the operands that a dot-product unit takes in one step, with decoded metadata."""
     selects = (
-        "Decoded metadata [chunk][kept element]: bit u selects unit u of B; at most one of the four bits is 1. In a "
+        "Decoded metadata [chunk][kept element]: bits 8 c + 4 s to 8 c + 4 s + 3 are the select of kept element s of "
+        "chunk c. Bit u of a select selects unit u of the four units of the chunk of B; at most one bit is 1. In a "
         "dense step, kept elements 0 and 1 must select units 0 and 1."
     )
     if config.interleaved:
@@ -152,5 +154,6 @@ def unit_result_layout() -> DescribedLayout:
         "An integer sum exceeded 32 bits and was not clamped: its sign is the inverse of bit 31 of d. Input overflow "
         "of the next step of the same instruction must have this value; only the last step may clamp."
     )
-    d = "Result in the format of control.result; an f16 is in the low half, and the high half is 0."
+    d = "Result in the format of control.result; an f16 is in the low half, and the high half is 0. "
+    d += "NaN is 0x7fffffff for results F32 and E8M13, and 0x7fff for F16."
     return DescribedLayout({"d": (32, d), "overflow": (1, overflow)})
