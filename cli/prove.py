@@ -34,9 +34,10 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "prove",
         help="prove properties of the hardware formally",
-        description="Prove each property for every datapath, and check that no proof is vacuous. If a property fails, "
-        "print its counterexample. With --trace, also write the counterexample as waves. Exit status 0: all properties "
-        "are proved. 1: a property failed, is undecided or is vacuous.",
+        description="Prove each property of the hardware of sptc for every datapath, and check that no proof is "
+        "vacuous. The arguments are names of properties; Verilog files cannot be proved. If a property "
+        "fails, print its counterexample. With --trace, also write the counterexample as waves. Exit status 0: all "
+        "properties are proved. 1: a property failed, is undecided or is vacuous.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="properties or topics (default: all; see --list)")
     switch(parser, "--list", "list the properties and the time that each takes")

@@ -34,11 +34,15 @@ PROPERTIES: tuple[Property, ...] = (*_ARITHMETIC, *_STREAMS)
 def chosen(words: Sequence[str]) -> list[Property]:
     """Return the properties with the given names or topics, or all properties if no word is given.
 
-    Raise an `Error` for an unknown word.
+    Raise an `Error` for an unknown word, such as the name of a Verilog file.
     """
     names = [item.name for item in PROPERTIES]
     topics = list(dict.fromkeys(name.partition(".")[0] for name in names))
     for word in words:
+        if word.endswith((".v", ".sv")):
+            raise Error(
+                f"{word!r} is no property: prove takes names of properties of sptc's own hardware, and no Verilog files"
+            )
         if word not in names and word not in topics:
             near = get_close_matches(word, [*names, *topics], 1)
             hint = f"; did you mean {near[0]}?" if near else ""

@@ -8,6 +8,7 @@ from typing import Any
 from vcd import VCDWriter
 
 from ..infra.files import whole_file
+from ..rtl.config import PRESETS
 from .model import Trace
 from .proof import Outcome
 from .properties import Case, Engine, Property
@@ -106,14 +107,27 @@ def listed(properties: Sequence[Property]) -> str:
         lines += [item.name, f"    {item.statement}"]
         if taken := seconds.get(item.name):
             words = (f"{taken[name]:.1f} s for {name}" for name in _LISTED if name in taken)
-            lines.append("    " + ", ".join([*words, f"{taken['every']:.1f} s for all presets"]))
+            lines.append("    " + ", ".join([*words, f"{taken['every']:.1f} s for {_presets_as_text(item)}"]))
     return "\n".join([*lines, "", "Processor seconds of the recorded proofs."])
 
 
+def _presets_of(item: Property) -> list[str]:
+    """Return the names of the presets to which a property applies."""
+    return [name for name, config in PRESETS.items() if any(True for _ in item.parameters(config))]
+
+
+def _presets_as_text(item: Property) -> str:
+    names = _presets_of(item)
+    return "all presets" if len(names) == len(PRESETS) else f"all presets that it concerns ({', '.join(names)})"
+
+
 def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:
-    """Return names, statements and recorded processor times of properties as plain values for JSON."""
+    """Return names, statements, recorded processor times and presets of properties as plain values for JSON."""
     seconds = _recorded_seconds()
-    return {item.name: {"statement": item.statement, "seconds": seconds.get(item.name)} for item in properties}
+    return {
+        item.name: {"statement": item.statement, "seconds": seconds.get(item.name), "presets": _presets_of(item)}
+        for item in properties
+    }
 
 
 def _recorded_seconds() -> dict[str, dict[str, float]]:

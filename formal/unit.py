@@ -93,7 +93,7 @@ def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
 
 @UNIT.property("floats", lambda config: [(_reduced(config, "e2m1"),)])
 def _float_step(h: Harness, config: CoreConfig) -> None:
-    """A step of e2m1 rounds the exact sum of its terms, each truncated F bits below the largest exponent, to f16.
+    """A step of four e2m1 products rounds the exact sum of its terms, each truncated F = 12 bits below e_max, to f16.
 
     This covers all operands, metadata and accumulators. If the accumulator is infinite, it is the result. If it is NaN,
     the result is the canonical NaN.
@@ -138,7 +138,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
 
 @UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)])
 def _integer_step(h: Harness, config: CoreConfig) -> None:
-    """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
+    """A step of four products of 8-bit integers adds them to the accumulator exactly, then clamps or wraps once.
 
     This covers all operands, metadata and accumulators of 33 bits, whose highest bit is the sign that the overflow flag
     encodes. The sum is assumed to fit 33 bits, as the sums of every instruction do.
