@@ -25,7 +25,10 @@ __all__ = ["ALL", "RESULTS", "add_parser", "architecture_or_all", "judge_results
 #: Word that stands for all instructions or all architectures on the command line.
 ALL = "all"
 #: Help text of the argument for the file of results.
-RESULTS = "computed D in C order: .npz with key D, JSON list, or text with one 32-bit hexadecimal word per line"
+RESULTS = (
+    "computed D in C order: .npz with key D, JSON list of integers or of hexadecimal strings, or text with one 32-bit "
+    "hexadecimal word per line"
+)
 
 
 def add_parser(commands: Commands) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..isa.fragments import accumulator_fragment
 from ..verify.conformance import Judgement, Pack
+from ..verify.register_file import RegisterFile
 from ..verify.replay import as_number
 from ..verify.trace import as_code
 
@@ -51,6 +53,7 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
             "case": first.case,
             "row": first.row,
             "column": first.column,
+            **_register(pack, first.row, first.column),
             **{name: as_code(code, fmt.bits) for name, code in codes.items()},
             **{f"{name}_number": repr(as_number(code, fmt)) for name, code in codes.items()},
         }
@@ -69,6 +72,15 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
     }
 
 
+def _register(pack: Pack, row: int, column: int) -> dict[str, int]:
+    """Return the thread and the register that contain an element of D; empty if D is in tensor memory."""
+    if not isinstance(pack.file, RegisterFile):
+        return {}
+    fragment = accumulator_fragment(pack.file.instruction)
+    place = int(fragment.positions[row, column]) // fragment.rows.shape[2]
+    return {"thread": place // fragment.registers, "register": place % fragment.registers}
+
+
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
     """Return the comparison of results with a pack as text; `place` is ``first`` of a :func:`judgement_as_dict`."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
@@ -78,9 +90,10 @@ def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | Non
     if judgement.beside:
         lines.append(f"{judgement.beside} words of tensor memory outside D differ")
     if place:
+        register = f", in register {place['register']} of thread {place['thread']}" if "thread" in place else ""
         lines.append(
             f"first: case {place['case']}, row {place['row']}, column {place['column']}: wanted {place['wanted']} "
-            f"({place['wanted_number']}), got {place['got']} ({place['got_number']})"
+            f"({place['wanted_number']}), got {place['got']} ({place['got_number']}){register}"
         )
         if judgement.explained_by:
             lines.append(f"the results are those of a model with {', or with '.join(judgement.explained_by)}")

@@ -299,8 +299,9 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 
 
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one per line.
+    """Read results: key ``D`` of an ``.npz``, a JSON list, or hexadecimal words, one per line.
 
+    A JSON list has integers, or strings with hexadecimal words.
     `shape` is the shape of D in the pack. A JSON list is flat or nested like D; hexadecimal lines are in C order. Raise
     a `FileError` if the file has another format, or another number of words.
     """
@@ -314,7 +315,7 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
             raise archive.refuse("D", f"a uint32 array of shape {shape}, as D in the pack")
         return d
     text = read_text(path, "is no .npz, no JSON and no hexadecimal words").strip()
-    words = _listed(path, text) if text.startswith("[") else _lines(path, text)
+    words = _listed(path, text) if text.startswith("[") else _hexadecimal(path, text.splitlines(), "line")
     if words.shape not in (shape, (int(np.prod(shape)),)):
         raise FileError(f"{path} must hold {int(np.prod(shape))} words of shape {shape}, as D in the pack, "
                         f"not {words.size} of shape {words.shape}")  # fmt: skip
@@ -322,21 +323,28 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
 
 
 def _listed(path: Path, text: str) -> NDArray[np.uint32]:
-    refusal = f"{path} must be a JSON list of integers from 0 to {2**_WORD_BITS - 1}, flat or nested as D is"
+    refusal = (
+        f"{path} must be a JSON list of integers from 0 to {2**_WORD_BITS - 1} or of hexadecimal strings, flat or "
+        "nested as D is"
+    )
     try:
-        words = np.array(parse_json(text, str(path)))
+        content = parse_json(text, str(path))
+        words = np.array(content)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, FileError) else FileError(refusal) from None
+    if words.dtype.kind == "U" and words.tolist() == content:  # all are strings: NumPy converts mixed lists
+        return _hexadecimal(path, words.ravel().tolist(), "word").reshape(words.shape)
     if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
         raise FileError(refusal)
     return words.astype(np.uint32)
 
 
-def _lines(path: Path, text: str) -> NDArray[np.uint32]:
+def _hexadecimal(path: Path, texts: Sequence[str], name: str) -> NDArray[np.uint32]:
+    """Return the numbers of hexadecimal texts; `name` is what an error message calls one of them."""
     words = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(texts, 1):
         digits = line.strip().removeprefix("0x").removeprefix("0X")
         if not 0 < len(digits) <= _WORD_BITS // 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-            raise FileError(f"{path}: line {number} must be a hexadecimal word of 32 bits, not {line[:40]!r}")
+            raise FileError(f"{path}: {name} {number} must be a hexadecimal word of 32 bits, not {line[:40]!r}")
         words.append(int(digits, 16))
     return np.array(words, np.uint32)

@@ -105,6 +105,7 @@ def test_right_results_and_results_like_none(pack: Path, judge: CommandLine) -> 
     lines = judge.text(pack, "d.npz", status=1).splitlines()
     assert lines[0] == f"1 of 768 outputs of {F16} on sm_90 differ"
     assert lines[1].startswith("first: case 0, row 0, column 7: wanted 0x")
+    assert lines[1].endswith(", in register 1 of thread 3")
     assert lines[2] == "nearest model: the right model, which gives 767 of 768 outputs"
 
 

@@ -3,6 +3,7 @@ results.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -186,6 +187,7 @@ def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
     with path.open("wb") as file:
         np.savez(file, D=d)
     forms = [None, str(d.tolist()), str(d.ravel().tolist())]
+    forms.append(json.dumps([f"{word:08x}" for word in d.ravel()]))
     forms += ["\n".join(f"{word:08x}" for word in d.ravel()), "\n".join(f"0x{word:X}" for word in d.ravel()) + "\n"]
     for text in forms:
         if text is not None:
@@ -196,7 +198,8 @@ def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
         ("", "must hold 256 words"), ("12345678\n123456789", "line 2 must be a hexadecimal word"),
         ("12 34", "line 1 must be a hexadecimal word"), ("[1, 2]", "must hold 256 words"),
         ("[1, -2]", "must be a JSON list of integers"), ("[4294967296]", "must be a JSON list of integers"),
-        ("[1.5]", "must be a JSON list of integers"), ("[[1, 2], [3]]", "must be a JSON list of integers"),
+        ("[1.5]", "must be a JSON list of integers"), ('[1, "2"]', "must be a JSON list of integers"),
+        ('["12", "x"]', "word 2 must be a hexadecimal word"), ("[[1, 2], [3]]", "must be a JSON list of integers"),
         ("[true]", "must be a JSON list of integers"), ("[1, 2", "is not JSON"), ("PK", "not a readable .npz"),
         ("\ud800", "is no .npz, no JSON and no hexadecimal words"),
     ):  # fmt: skip
