@@ -215,8 +215,8 @@ def _of_tensor_memory(
         return Matrices(instruction=i, d=typed(codes, i.d))
     scales = {name: operands.pop(name) for name in ("scale_a", "scale_b")}
     addresses = {name: address for name, address in operands.items() if address is not None}
-    if missing := [name for name in ("a", "b", *("e" * opcode.sparse)) if name not in addresses]:
-        raise OperandError(f"{opcode} requires {missing[0]} if any operand other than d is given")
+    if absent := [name for name in ("a", "b", *("e" * opcode.sparse)) if name not in addresses]:
+        raise OperandError(f"{opcode} requires {absent[0]} if any operand other than d is given")
     placement = placement_of(opcode, descriptor, addresses, scales, None)
     octets = shared_image(opcode, placement, smem)
     octets = octets if ctas == 2 else octets[..., None, :]
