@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..rtl.config import CoreConfig
+from ..rtl.config import PRESETS, CoreConfig
 from .harness import Harness
 
 __all__ = ["Case", "Engine", "Parameters", "Property", "Topic", "anonymous", "cases", "once"]
@@ -35,6 +35,11 @@ class Property:
     engine: Engine
     #: Function from the parameters to the number of cycles within which a design with registers must reach its covers.
     cycles: Callable[..., int]
+
+    @property
+    def presets(self) -> list[str]:
+        """Names of the presets to which the property applies."""
+        return [name for name, config in PRESETS.items() if any(True for _ in self.parameters(config))]
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
         """Pickle a property as its name. Unpickling imports the module of `build`, which registers the property."""

@@ -8,7 +8,6 @@ from typing import Any
 from vcd import VCDWriter
 
 from ..infra.files import whole_file
-from ..rtl.config import PRESETS
 from .model import Trace
 from .proof import Outcome
 from .properties import Case, Engine, Property
@@ -107,25 +106,15 @@ def listed(properties: Sequence[Property]) -> str:
         lines += [item.name, f"    {item.statement}"]
         if taken := seconds.get(item.name):
             words = (f"{taken[name]:.1f} s for {name}" for name in _LISTED if name in taken)
-            lines.append("    " + ", ".join([*words, f"{taken['every']:.1f} s for {_presets_as_text(item)}"]))
+            lines.append("    " + ", ".join([*words, f"{taken['every']:.1f} s for all of {', '.join(item.presets)}"]))
     return "\n".join([*lines, "", "Processor seconds of the recorded proofs."])
-
-
-def _presets_of(item: Property) -> list[str]:
-    """Return the names of the presets to which a property applies."""
-    return [name for name, config in PRESETS.items() if any(True for _ in item.parameters(config))]
-
-
-def _presets_as_text(item: Property) -> str:
-    names = _presets_of(item)
-    return "all presets" if len(names) == len(PRESETS) else f"all presets that it concerns ({', '.join(names)})"
 
 
 def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:
     """Return names, statements, recorded processor times and presets of properties as plain values for JSON."""
     seconds = _recorded_seconds()
     return {
-        item.name: {"statement": item.statement, "seconds": seconds.get(item.name), "presets": _presets_of(item)}
+        item.name: {"statement": item.statement, "seconds": seconds.get(item.name), "presets": item.presets}
         for item in properties
     }
 

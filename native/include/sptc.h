@@ -148,8 +148,8 @@ SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_oper
 /* Operands of wgmma in the 128 threads of each warpgroup, and in shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
     int64_t tiles; /* number of warpgroups; 0 is accepted, as for mma */
-    sptc_input c; /* accumulators (D before the instruction); may be absent if scale_d is 0 */
-    sptc_input a; /* registers of A; absent if A is in shared memory */
+    sptc_input c;  /* accumulators (D before the instruction); may be absent if scale_d is 0 */
+    sptc_input a;  /* registers of A; absent if A is in shared memory */
     uint64_t a_descriptor, b_descriptor;
     sptc_input e;
     int32_t selector;

@@ -90,7 +90,7 @@ def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
     names = re.findall(r"^\w+\.\w+$", cli.text("--list", "metadata", "warp.order"), re.MULTILINE)
     assert names == ["metadata.legal", "metadata.selects", "metadata.exchange", "metadata.chunk", "warp.order"]
     assert cli.json("--list").keys() == {item.name for item in catalogue.PROPERTIES}
-    assert "for all presets that it concerns (blackwell, rtx-blackwell)" in cli.text("--list", "metadata.exchange")
+    assert " s for all of blackwell, rtx-blackwell" in cli.text("--list", "metadata.exchange")
     cli.refuses("unit.v", message="names of properties of sptc's own hardware, and no Verilog files")
 
 

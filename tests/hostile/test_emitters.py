@@ -94,7 +94,7 @@ def test_verilog(nasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert line.isprintable()
     name = module_name(config, "row")
     assert re.fullmatch(r"sptc_[A-Za-z0-9_]*_row", name)
-    table: Any = SimpleNamespace(name="inputs", bits=8, count=1)
+    table: Any = SimpleNamespace(name="inputs", bits=8, count=1, shape=(1, 1, 1, 1))
     plain = dataclasses.replace(config, name=name.removeprefix("sptc_").removesuffix("_row"))
     assert bench_files(config, "row", (table, table), 0) == bench_files(plain, "row", (table, table), 0)
 
