@@ -94,7 +94,7 @@ def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
         ),
         (
             f"**{len(_record('tests', 'planted', 'found.json'))}**",
-            "faults that `tests/planted/` plants in the sources, each detected by a quick test",
+            "faults that `tests/planted/` plants in the sources, each detected by a test",
             "[planted faults](planted.md)",
         ),
     ]
@@ -143,7 +143,7 @@ def _regression() -> str:
 def _planted() -> str:
     rows = ((f"`{name}`", f"`{one['test']}`") for name, one in _record("tests", "planted", "found.json").items())
     return (
-        "# Planted faults\n\nThe table lists faults planted in the sources, and the first quick test that detects each "
+        "# Planted faults\n\nThe table lists faults planted in the sources, and the first test that detects each "
         f"fault.\n\n{table(['fault', 'test that detects the fault'], rows)}"
     )
 
