@@ -67,7 +67,9 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
     kept = f"{report['kept_products']} of {report['dense_products']} products kept"
     lines.append(f"{kept}, {report['instructions']} instructions")
     if report["cycles"]:
-        lines.append(f"{report['cycles']} cycles of the array, multipliers {100 * report['utilisation']:.1f} % used")
+        used = f"multipliers {100 * report['utilisation']:.1f} % used"
+        preset = PRESET_OF_ARCHITECTURE[way.arch]
+        lines.append(f"{report['cycles']} cycles of one array of the datapath {preset}, {used}")
     lines.append(f"{'error against float64':38} {'largest':>10} {'mean':>10} {'mean of product':>16}")
     meanings = {
         "arithmetic": f"product of rounded{' and pruned' if way.parsed.sparse else ''} A, B",
