@@ -165,9 +165,10 @@ def nibble_text(value: int) -> str:
         f"  all others {_multiplexers(value, '', 'mux3')}",
     ]
     if description["swapped"] is not None:
-        swapped = f"{description['swapped']:#06b}"
+        swapped = "" if description["swapped"] == value else f" by {description['swapped']:#06b}"
+        replaces = "keeps" if not swapped else "replaces"
         lines.append(
-            f"  the assembler replaces plain {value:#06b} of f16, bf16, s8 and u8 by {swapped} and swaps the elements"
+            f"  the assembler {replaces} plain {value:#06b} of f16, bf16, s8 and u8{swapped} and swaps the elements"
         )
     lines += ["", "written by"]
     lines += [f"  {entry['chunk']}: {entry['software']}" for entry in description["producers"]]
