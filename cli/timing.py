@@ -31,7 +31,8 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "instruction",
-        nargs="?",
+        nargs="*",
+        default=[],
         metavar="INSTRUCTION",
         help="instruction in PTX syntax, in which shape and types may follow tcgen05 in brackets; some words of its "
         "name; or a name of SASS, e.g. HMMA.SP.16832.F32 (default: list every kind of instruction)",
@@ -66,6 +67,7 @@ def add_parser(commands: Commands) -> None:
 def _execute(options: argparse.Namespace) -> int:
     if (options.tile or options.result_bytes) and not options.product:
         raise InstructionError("--tile and --result-bytes need --product")
+    options.instruction = " ".join(options.instruction) or None
     if options.product:
         return _product(options)
     if options.svg and same_numerics(options.arch or ARCHITECTURE) != ARCHITECTURE:

@@ -63,6 +63,8 @@ def test_names_without_shape_and_names_of_sass(cli: CommandLine) -> None:
         rows = cli.json(name)
         words = {(row["instruction"].removeprefix("tcgen05.").split(".")[1], row["arch"]) for row in rows}
         assert words == expected, name
+    words = "mma.sp m16n8k32 f16 f32 ordered_metadata"
+    assert cli.text(*words.split()) == cli.text(words)
 
 
 def test_lists(cli: CommandLine) -> None:
