@@ -122,7 +122,7 @@ def _execute(options: argparse.Namespace) -> int:
     changes = changed_numerics(options, i, arch)
     changed = numerics(i, arch).replace(**changes) if i and changes else None
     arguments = _search_arguments(options)
-    with searching("identify"):
+    with searching("sptc identify"):
         result = identify(**arguments, numerics=changed)
     chain = None if result.exact or changes or not result.nearest else chain_of(result.nearest)
     values = result.record() | {"chain": chain and chain.as_dict()}
@@ -136,7 +136,7 @@ def _diagnose(options: argparse.Namespace) -> int:
     if not (options.a and options.b and options.y):
         raise OperandError("name the files of A, B and their product with --a, --b and --y")
     arguments = _search_arguments(options)
-    with searching("diagnose"):
+    with searching("sptc diagnose"):
         diagnosis = diagnose(**arguments)
     differing = diagnosis.differing if diagnosis.differing.ndim == 2 else np.atleast_2d(diagnosis.differing).T
     picture = DifferenceMap(differing)

@@ -86,7 +86,7 @@ def searching(command: str) -> Iterator[None]:
     def report() -> None:
         delay, note = _FIRST_LINE, "; a search without a match can take minutes"
         while not done.wait(delay):
-            print(f"sptc {command}: searching for {time.monotonic() - start:.0f} s{note}", file=sys.stderr, flush=True)
+            print(f"{command}: searching for {time.monotonic() - start:.0f} s{note}", file=sys.stderr, flush=True)
             delay, note = _NEXT_LINES, ""
 
     thread = threading.Thread(target=report, daemon=True)

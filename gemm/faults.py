@@ -104,7 +104,7 @@ class _Examination:
                 self._near_faults,
                 *(() if self._is_fine else (self._uncleared,)),
                 self._lines,
-                *(() if self._is_fine else (self._nibbles,)),
+                self._nibbles,
                 self._by_all_ways,
             ):
                 for explanation in search():

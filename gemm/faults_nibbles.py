@@ -14,11 +14,16 @@ from .ways import Way
 
 __all__ = ["wrong_nibbles"]
 
-#: Maximum number of wrong nibbles in a row, of columns that are compared, and of elements of A in all rows together.
-_NIBBLES, _COLUMNS, _ELEMENTS = 4, 64, 1 << 18
-#: A nibble is replaced if this removes a tenth of the squared differences of its row. All replacements together must
-#: leave at most rounding errors: those of the result type, or of 12 bits if the type has more.
-_GAIN, _ROUNDING_BITS = 0.9, 12
+#: Maximum number of columns that are compared, and of elements of A in all rows together.
+_COLUMNS, _ELEMENTS = 64, 1 << 18
+#: Number of times that a pair of wrong nibbles is chosen in a row. Beside a pair, at most two others are kept.
+_ROUNDS = 8
+#: Number of replacements of one nibble from which pairs are formed. A row of 128 chunks has so many.
+_PAIRED = 2048
+#: All replacements together must leave at most rounding errors: none for integers, else those of the result type, or of
+#: 12 bits if the type has more.
+_ROUNDING_BITS = 12
+#: Number of different mistakes that the text names.
 _SHOWN = 3
 
 
@@ -36,8 +41,10 @@ def wrong_nibbles(
     correct, values : ndarray of float64, shape (M, N)
         Correct product, and the result whose fault is searched.
     """
-    with np.errstate(invalid="ignore"):
-        differences = np.where(np.isfinite(values - correct), values - correct, 0)
+    fmt = FORMATS[way.result]
+    precision = 0 if fmt.is_integer else 2.0 ** -min(fmt.fraction_bits, _ROUNDING_BITS)
+    differences = values - correct
+    differences[~np.isfinite(differences)] = 0
     rows = np.flatnonzero(differences.any(1))
     if setting.nibbles is None or len(rows) * setting.k > _ELEMENTS:
         return None
@@ -45,7 +52,7 @@ def wrong_nibbles(
     rows_by_text: dict[str, list[int]] = {}
     for row in rows.tolist():
         columns = np.flatnonzero(differences[row])[:_COLUMNS]
-        rounding = np.nanmax(np.abs(correct[row])) / (1 << min(FORMATS[way.result].fraction_bits, _ROUNDING_BITS))
+        rounding = precision * float(np.abs(correct[row, columns]).max())
         changes = _changes(setting, way, row, columns, differences[row, columns], rounding)
         nibbles[row, [*changes]] = [*changes.values()]
         if changes:
@@ -53,7 +60,7 @@ def wrong_nibbles(
     if not rows_by_text:
         return None
     height, chunks = nibbles.shape
-    texts = [f"{describe_set(np.array(rows), height, 'rows')[0]}: {text}" for text, rows in rows_by_text.items()]
+    texts = [f"{describe_set(np.array(same), height, 'rows')[0]}: {text}" for text, same in rows_by_text.items()]
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     wrong = nibbles != setting.nibbles
     bits = wrong.any(1).sum() * log2(height) + wrong.sum() * log2(15 * chunks)
@@ -73,7 +80,7 @@ def _changes(
     differences: NDArray[np.float64],
     rounding: float,
 ) -> dict[int, int]:
-    """Return the wrong nibbles of a row of A by chunk, if at most `_NIBBLES` leave errors of the size of `rounding`.
+    """Return the wrong nibbles of a row of A by chunk, if a few of them leave errors of the size of `rounding`.
 
     `differences` are the differences of the result from the correct product in some columns of the row.
     """
@@ -92,21 +99,40 @@ def _changes(
     for nibble in nibbles:
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
-    steps = sums - sums[own, np.arange(len(own))]
+    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # by chunk and nibble
+    usable = np.isfinite(steps).all(-1)  # other nibbles select NaN or infinity, or replace them
+    steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2
-    while len(changes) < _NIBBLES and left @ left > most:
-        distances = ((left - steps) ** 2).sum(-1)
-        distances[:, [*changes]] = np.inf
-        chunk = int(np.unravel_index(np.argmin(distances), distances.shape)[1])
-        if not distances[:, chunk].min() < _GAIN * (left @ left):
+    for _ in range(_ROUNDS):
+        if left @ left <= most:
+            return changes
+        changes = dict([*changes.items()][-2:])
+        left = differences - sum(steps[chunk, nibble] for chunk, nibble in changes.items())
+        free = usable & ~np.isin(np.arange(len(own)), [*changes])[:, None]
+        if not free.any():
             break
-        changes[chunk] = int(own[chunk])
-        for chosen in reversed(changes):  # the newest first: a nibble chosen before may now fit worse than another one
-            left = left + steps[changes[chosen], chosen]
-            changes[chosen] = int(((left - steps[:, chosen]) ** 2).sum(-1).argmin())
-            left = left - steps[changes[chosen], chosen]
+        pair = _best_pair(left, steps, free)
+        left = left - sum(steps[chunk, nibble] for chunk, nibble in pair.items())
+        changes |= {chunk: nibble for chunk, nibble in pair.items() if nibble != own[chunk]}
     return changes if left @ left <= most else {}
+
+
+def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: NDArray[np.bool_]) -> dict[int, int]:
+    """Return the nibbles of the two chunks whose replacement leaves the least squares of the differences `left`.
+
+    `steps` are the changes of a row by chunk and nibble, shape (chunks, 16, columns); the change by the present nibble
+    of a chunk is zero, so a single wrong nibble is paired with a present one. `usable` tells which nibbles may be
+    chosen, shape (chunks, 16).
+    """
+    vectors = steps.reshape(-1, steps.shape[-1])
+    gains = np.where(usable.ravel(), 2 * vectors @ left - (vectors**2).sum(-1), -np.inf)
+    likely = np.argsort(-gains)[: min(_PAIRED, int(usable.sum()))]
+    chunks, nibbles = np.divmod(likely, 16)
+    pairs = gains[likely, None] + gains[likely] - 2 * vectors[likely] @ vectors[likely].T
+    pairs[chunks[:, None] == chunks] = -np.inf
+    best = np.unravel_index(pairs.argmax(), pairs.shape)
+    return {int(chunks[place]): int(nibbles[place]) for place in best}
 
 
 def _text(own: NDArray[np.uint8], changes: dict[int, int]) -> str:

@@ -145,7 +145,7 @@ def _below(folder: Path) -> Iterator[Path]:
 @cache
 def _content(path: Path, is_read: bool, changed: int, size: int) -> bytes:
     """Return a digest of a file: of its bytes, or only of its code. The digest is cached until the file changes."""
-    if path.suffix == ".py" and not is_read and not path.is_relative_to(TESTS):
+    if path.suffix == ".py" and not is_read and not {TESTS, ROOT / "benchmarks"} & {*path.parents}:
         return code_digest([path]).encode()
     return hashlib.sha256(path.read_bytes()).digest()
 

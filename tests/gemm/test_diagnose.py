@@ -1,6 +1,7 @@
 """``sptc.diagnose`` names planted faults, and does not explain a correct product or a flipped bit by a fault."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import sptc
 from sptc.gemm.index_maps import describe_map, describe_set, named_maps
 from sptc.gemm.misread_tiles import misreadings, regathered
 from sptc.isa.memory import SWIZZLES
+from sptc.tensors.sparsify import expand, sparsify
 from sptc.tests.gemm.sparse_factors import Random, drawn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -69,6 +71,25 @@ def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
     assert (diagnosis.explained, diagnosis.remaining, diagnosis.kind) == (False, 1, "unexplained")
     assert (diagnosis.first.row, diagnosis.first.column) == (9, 9)
     assert np.array_equal(np.argwhere(diagnosis.differing), [[9, 9]])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_wrong_nibbles_beside_an_infinity(rng: Random, swapped: bool) -> None:
+    """An infinite output neither hides wrong nibbles of its row nor counts as a difference."""
+    a, b = drawn(rng, (64, 32, 128))
+    b[5, 3] = np.inf
+    compressed = sparsify(a, "2:4")
+    nibbles = compressed.nibbles.copy()
+    chunk = int(np.flatnonzero(nibbles[21] != nibbles[21, 2])[-1])
+    nibbles[21, [2, chunk]] = nibbles[21, [chunk, 2]]
+    wrong = expand(replace(compressed, nibbles=nibbles))
+    y, right = (sptc.gemm(each, b, format="f16", backend="native") for each in (wrong, a))
+    product = (b.T, a.T, y.T) if swapped else (a, b, y)
+    diagnosis = sptc.diagnose(*product, format="f16", result="f32")
+    assert (diagnosis.explained, diagnosis.kind) == (True, "metadata"), diagnosis
+    assert f"{'column' if swapped else 'row'} 21: the nibbles of chunks" in diagnosis.text
+    differing = y.view(np.uint32) != right.view(np.uint32)
+    np.testing.assert_array_equal(diagnosis.differing, differing.T if swapped else differing)
 
 
 def test_faults_with_the_sparse_factor_on_the_right(rng: Random) -> None:

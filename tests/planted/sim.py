@@ -79,9 +79,9 @@ def _(components: Any, change: Change) -> None:
 @instead("sim.items.noise", "sim.benches.items", "_filled")
 def _(items: Any, right: Any, registers: Any, rng: Any) -> list[list[int]]:
     """Registers that an instruction does not read hold zeros instead of random bits."""
-    held = items.np.zeros((items.LANES, items.REGISTERS), items.np.uint32)
-    held[:, : registers.shape[2]] = registers[0]
-    return list(held.tolist())
+    filled = items.np.zeros((items.LANES, items.REGISTERS), items.np.uint32)
+    filled[:, : registers.shape[2]] = registers[0]
+    return list(filled.tolist())
 
 
 @instead("sim.items.nibbles", "sim.benches.items", "_every_nibble")

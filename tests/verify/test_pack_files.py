@@ -53,13 +53,13 @@ def test_operands_come_back(text: str, rng: np.random.Generator) -> None:
 def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
     name = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
     i = subject_named(name).instruction
-    given = next(draw_candidates(i, right_model(i, "sm_120").numerics, rng, 3))
-    wide = given.widened(40)
-    expected, found = (right_model(i, "sm_120").multiply(each) for each in (given, wide))
-    assert found.shape == (3, 16, 40)
-    assert (found[:, :, :8] == expected).all()
-    assert (wide.matrices.b[0, :, 8:16] == given.matrices.b[1]).all()
-    assert (wide.matrices.scale_b[2, 32:40] == given.matrices.scale_b[0]).all()
+    narrow = next(draw_candidates(i, right_model(i, "sm_120").numerics, rng, 3))
+    wide = narrow.widened(40)
+    expected, result = (right_model(i, "sm_120").multiply(each) for each in (narrow, wide))
+    assert result.shape == (3, 16, 40)
+    assert (result[:, :, :8] == expected).all()
+    assert (wide.matrices.b[0, :, 8:16] == narrow.matrices.b[1]).all()
+    assert (wide.matrices.scale_b[2, 32:40] == narrow.matrices.scale_b[0]).all()
 
 
 def test_packs_exist_for_every_instruction() -> None:

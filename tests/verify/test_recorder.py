@@ -200,8 +200,8 @@ def test_the_assembler_accepts_every_kernel(tmp_path: Path, name: str) -> None:
     for row in rows.values():
         subject, rng = row.subject, np.random.default_rng(0)
         i = subject.instruction
-        given = next(draw_candidates(i, numerics(i, same_numerics(name)), rng, 1))
-        file = file_of(subject, same_numerics(name), given, rng, row.sparsity_selector)
+        operands = next(draw_candidates(i, numerics(i, same_numerics(name)), rng, 1))
+        file = file_of(subject, same_numerics(name), operands, rng, row.sparsity_selector)
         _, text, _ = _launch(file, name)
         (tmp_path / "k.ptx").write_text(text)
         command = [ptxas(), f"-arch={target(name)}", "k.ptx", "-o", "k.cubin"]
