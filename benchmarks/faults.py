@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from math import sqrt
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from measure import Row, options, show
@@ -114,21 +115,30 @@ class Outcome:
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the regression of a top with each of its faults. Return the outcomes and the seconds without the build."""
+    """Run the regression of a top with each of its faults. Return the outcomes and the seconds without the build.
+
+    Each outcome is stored in `folder` at once, and a later call skips the faults with a stored outcome.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "injected.jsonl"
+    outcomes = {o.number: o for o in stored(path, {"items": settings.items, "faults": faults, "seed": seed})}
     if settings.jobs:
-        folder.mkdir(parents=True, exist_ok=True)
         draw_jobs(settings, np.random.default_rng(seed))
     of_top = regression(settings, faults, seed, folder)
     assert of_top.first_failure(None) is None, "the regression fails without a fault"
     start = time.perf_counter()
-    outcomes = []
-    for fault in of_top.netlist.faults:
-        after = of_top.first_failure(fault)
-        verdict = "survived" if after is None else "killed"
-        outcomes.append(
-            Outcome(settings.preset, settings.top, fault.number, fault.component, fault.command, verdict, after)
-        )
-    return outcomes, time.perf_counter() - start
+    with path.open("a", encoding="utf-8") as store:
+        for fault in of_top.netlist.faults:
+            if fault.number in outcomes:
+                continue
+            after = of_top.first_failure(fault)
+            verdict = "survived" if after is None else "killed"
+            outcome = Outcome(
+                settings.preset, settings.top, fault.number, fault.component, fault.command, verdict, after
+            )
+            outcomes[fault.number] = outcome
+            append(store, [outcome])
+    return [*outcomes.values()], time.perf_counter() - start
 
 
 def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
@@ -154,6 +164,12 @@ def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
     for line in lines[1:]:
         if line.endswith("]"):  # the last line may be incomplete after an interruption
             yield from (Outcome(**fields) for fields in json.loads(line))
+
+
+def append(store: TextIO, outcomes: list[Outcome]) -> None:
+    """Append outcomes to a file that :func:`stored` reads."""
+    store.write(json.dumps([asdict(outcome) for outcome in outcomes]) + "\n")
+    store.flush()
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
@@ -237,8 +253,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
         def keep(outcomes: list[Outcome]) -> None:
             found.update({(o.preset, o.top, o.number): o for o in outcomes})
-            store.write(json.dumps([asdict(outcome) for outcome in outcomes]) + "\n")
-            store.flush()
+            append(store, outcomes)
 
         injections = [
             pool.submit(inject, settings, faults, seed, place)
