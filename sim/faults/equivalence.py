@@ -63,7 +63,7 @@ _PORT = re.compile(
 #: Limits of successive proof attempts, in logic levels: levels of the cone behind the fault, and levels of logic in
 #: front of the cone; None means no limit. Wires and cells both count as levels; with fewer than six, the cone may not
 #: contain the faulty cell.
-_LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
+_LEVELS = ((6, 16), (12, 30), (8, None), (20, None), (None, None))
 #: Fraction of the time limit that a proof attempt on a partial cone may use.
 _SHARE_OF_A_PART = 0.25
 
@@ -118,8 +118,9 @@ def settled(
     If `pipeline` is given and the registers of the design only add latency, the designs with and without the fault are
     compared without registers, once for each case of `pipeline`. Otherwise, or if this leaves the fault undecided, the
     cone of the fault is compared from cleared registers: first only the logic near the fault, finally the whole cone.
-    The dot-product units of an array are first left out: the proof must show that their inputs are the same with and
-    without the fault. If it cannot, the units are flattened into the design, since some inputs may not affect a result.
+    Each of these attempts is made twice for an array. First its dot-product units are left out: the proof must show
+    that their inputs are the same with and without the fault. Then the units are flattened into the design, since some
+    inputs may not affect a result.
 
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
     `timeout` is the limit of each search in seconds. `box` is a module that is left out instead of the units: its
@@ -135,8 +136,8 @@ def settled(
             verdict = _by_cases(top, fault, place, timeout, pipeline)
             if verdict is not Verdict.UNDECIDED:
                 return verdict
-        for prepare in closed if box else (*closed, _WHOLE):
-            for behind, before in _LEVELS:
+        for behind, before in _LEVELS:
+            for prepare in closed if box else (*closed, _WHOLE):
                 verdict = _of_cone(top, fault, place, timeout, prepare, behind, before)
                 if verdict is Verdict.EQUIVALENT:
                     return verdict
