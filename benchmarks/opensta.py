@@ -2,8 +2,10 @@
 
 ``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For each
 toggle, OpenSTA adds the internal energies of a rise and a fall, although only one of them happens. For a gate with
-several inputs, it adds half of that for each input, so that the sum grows with the number of inputs. ``sptc energy``
-takes the mean over the inputs. This script therefore applies OpenSTA's formula to the loads, transition times and
+several inputs, it adds half of that for each input, so that the sum grows with the number of inputs. An energy with a
+condition counts with the probability of the condition, for independent pins. Energies of ground pins count only if the
+conditions of the pin do not cover all states. ``sptc energy`` takes the mean over the inputs and over the conditions,
+and omits ground pins. This script therefore applies OpenSTA's formula to the loads, transition times and
 tables of ``sptc energy``, and compares the resulting power with OpenSTA's.
 """
 
@@ -25,13 +27,14 @@ from sptc.synth.liberty import Library
 CONFIG = CoreConfig(name="s8", formats=("s8",), step_bytes=4, cuts=("multiply",))
 #: Toggles per cycle of every net except the clock, and clock frequency in Hz.
 ACTIVITY, FREQUENCY = 0.2, 1e8
-_PICO, _MILLI = 1e-12, 1e3
+_PICO, _MICRO = 1e-12, 1e6
+_PIN = re.compile(r"[A-Za-z_]\w*")
 _ROW = re.compile(r"^(Sequential|Combinational) +(\S+) +(\S+)", re.MULTILINE)
 SCRIPT = f"""\
 read_liberty library.lib
 read_verilog row.v
 link_design row
-create_clock -name clk -period {1e9 / FREQUENCY:g} [get_ports clk]
+create_clock -name clk -period [expr {1 / FREQUENCY:g} / [sta::unit_scale time]] [get_ports clk]
 set_input_delay 0 -clock clk [all_inputs]
 set_power_activity -global -activity {ACTIVITY} -duty 0.5
 report_power -digits 8
@@ -58,7 +61,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power in mW of registers and gates, from sptc's loads and OpenSTA's formula."""
+    """Return internal and switching power in uW of registers and gates, from sptc's loads and OpenSTA's formula."""
     electrical = cells.electrical
     loads = net_loads(netlist, electrical)
     slews = transition_times(netlist, cells, loads)
@@ -69,26 +72,32 @@ def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list
         power = found["Sequential" if cell.clock else "Combinational"]
         for pin, bit in pins.items():
             load = loads.get(bit, 0.0)
-            rate = FREQUENCY * _PICO * _MILLI * (2.0 if bit in clock else ACTIVITY)
-            related = cell.pins[pin].energies
-            duty = 0.5 if len(related) > 1 or pin == cell.data else 1.0
-            for source, tables in related:
-                times = slews.get(pins.get(source or pin, "0"), {})
-                power[0] += rate * duty * sum(table.at(load, times.get(edge, 0.0)) for edge, table in tables.items())
+            rate = FREQUENCY * _PICO * _MICRO * (2.0 if bit in clock else ACTIVITY)
+            arcs = cell.pins[pin].energies
+            related = {arc.related for arc in arcs}
+            for arc in arcs:
+                states = 2 ** len(names := {*_PIN.findall(arc.condition)})
+                same = [other for other in arcs if other.condition and other.ground == arc.ground]
+                if arc.ground and (not names or len(same) == states):
+                    continue
+                duty = 1 / states if names else 0.5 if len(related) > 1 or pin == cell.data else 1.0
+                times = slews.get(pins.get(arc.related or pin, "0"), {})
+                energies = (table.at(load, times.get(edge, 0.0)) for edge, table in arc.tables.items())
+                power[0] += rate * duty * sum(energies)
             if (kind, pin) in cells.functions:
                 power[1] += rate * electrical.voltage**2 / 2 * load
     return found
 
 
 def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str, list[float]]:
-    """Return the power in mW that OpenSTA reports, for registers and for gates."""
+    """Return the power in uW that OpenSTA reports, for registers and for gates."""
     with tempfile.TemporaryDirectory() as folder:
         for name, data in (("library.lib", library.text), ("row.v", verilog(netlist)), ("power.tcl", SCRIPT)):
             (Path(folder) / name).write_text(data, encoding="utf-8")
         done = subprocess.run(
             [program, "-no_splash", "-exit", "power.tcl"], cwd=folder, capture_output=True, text=True, check=False
         )
-    power = {name: [_MILLI * float(word) for word in words] for name, *words in _ROW.findall(done.stdout)}
+    power = {name: [_MICRO * float(word) for word in words] for name, *words in _ROW.findall(done.stdout)}
     if not power:
         raise Error(f"{program} reported no power: {(done.stdout + done.stderr).strip().splitlines()[:1]}")
     return power
@@ -114,8 +123,8 @@ def main() -> None:
     rows = [Row("cells", "", float(len(netlist.cells)))]
     for part, figures in theirs.items():
         for what, of_sta, own in zip(("internal", "switching"), figures, ours[part], strict=True):
-            rows.append(Row(f"{part}, {what}, OpenSTA", "mW", of_sta))
-            rows.append(Row(f"{part}, {what}, sptc with OpenSTA's formula", "mW", own))
+            rows.append(Row(f"{part}, {what}, OpenSTA", "uW", of_sta))
+            rows.append(Row(f"{part}, {what}, sptc with OpenSTA's formula", "uW", own))
     totals = [sum(map(sum, of.values())) for of in (theirs, ours)]
     rows.append(Row("ratio of total power, sptc to OpenSTA", "", totals[1] / totals[0], "within 5 %"))
     show(rows, chosen.json)

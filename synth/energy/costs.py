@@ -61,9 +61,10 @@ def costs_of(
 
     * Charging: a toggle of a net takes C V^2 / 2, where C is the capacitance of the pins of the net. This energy is
       counted in the stage of the net's driver. Wires have no capacitance.
-    * Internal energy: a toggle of an output takes the mean over rise and fall, and over all inputs to which the library
-      relates the output. The tables are evaluated at the load of the output and at the longest transition times of the
-      inputs over all paths. The transition times of ports are zero.
+    * Internal energy: a toggle of a pin takes the mean over rise and fall, over all inputs to which the library relates
+      an output, and over the conditions that the library states, with equally likely inputs. The tables are evaluated
+      at the load of the output and at the longest transition times of the inputs over all paths. The transition times
+      of ports are zero.
 
     `stages` has the stage of each cell, and `inside` the netlists of the boxes, by module. The input pins of a box load
     the nets of `netlist`. If `netlist` is itself the netlist of a box, `outside` is the capacitance in pF that each of
@@ -104,11 +105,11 @@ def _of_toggle(
     cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
 ) -> float:
     """Return the internal energy in pJ that a cell consumes per toggle of a pin."""
-    energies = []
-    for related, tables in cell.pins[pin].energies:
-        source = pins.get(related or pin, "0")
-        energies.append(_mean(tables, loads.get(pins[pin], 0.0), slews.get(source, {})))
-    return sum(energies) / len(energies) if energies else 0.0
+    return sum(
+        arc.share * _mean(arc.tables, loads.get(pins[pin], 0.0), slews.get(pins.get(arc.related or pin, "0"), {}))
+        for arc in cell.pins[pin].energies
+        if arc.share
+    )
 
 
 def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) -> float:

@@ -3,21 +3,25 @@
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import Error
+from ..functions import computing
 from ..liberty import Library, finite
 from ..liberty_text import Group
 
-__all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "Table"]
+__all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "EnergyArc", "Table"]
 
 _LOADS = ("total_output_net_capacitance",)
 _SLEWS = ("input_net_transition", "input_transition_time")
 _PICO = {"pf": 1.0, "ff": 1e-3}
 _EDGES = ("rise", "fall")
+_PIN = re.compile(r"[A-Za-z_]\w*")
+#: Maximum number of pins on which the condition of an energy depends. Cells of real libraries have fewer.
+_MOST_PINS = 12
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,26 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 
 
 @dataclass(frozen=True)
+class EnergyArc:
+    """Internal energy of a cell per toggle of one of its pins, from one group ``internal_power`` of the library."""
+
+    related: str  #: Related input pin, or an empty string
+    tables: Mapping[str, Table]  #: Energy in pJ of a rise and of a fall of the pin
+    #: Weight of the arc in the mean energy of a toggle, with all combinations of the cell's inputs equally likely. The
+    #: weights of an output add up to 1. Those of an input add up to less if some of its toggles also toggle an output.
+    share: float = 1.0
+    condition: str = ""  #: Expression ``when`` of the arc; the arc applies if it is true
+    #: Whether the energy is that of a ground pin. Such an arc has the share 0: the charge that leaves through the
+    #: ground pin has been counted where it enters, at the supply pin.
+    ground: bool = False
+
+
+@dataclass(frozen=True)
 class ElectricalPin:
     """Electrical data of one pin of a library cell: energies and transition times."""
 
     capacitance: float  #: Capacitance in pF
-    #: Energy in pJ of a rise and of a fall of the pin, by related input pin. The empty name means no related pin.
-    energies: tuple[tuple[str, Mapping[str, Table]], ...]
+    energies: tuple[EnergyArc, ...]  #: Internal energies of a toggle of the pin
     #: Transition times of a rise and of a fall of an output pin, by related input pin.
     transitions: tuple[tuple[str, Mapping[str, Table]], ...]
 
@@ -110,45 +128,110 @@ class ElectricalLibrary:
         capacitance = "".join(root.lists.get("capacitive_load_unit", ["1", "pf"])[1:]).lower()
         if capacitance not in _PICO:
             raise Error(f"{library.name} has capacitances in {capacitance}, not in pf or ff")
-        scale = finite(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
+        picofarads = finite(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
+        volts, watts = (_unit(library, *unit) for unit in (("voltage_unit", "1V"), ("leakage_power_unit", "1nW")))
         templates = {
             group.name: group for kind in ("lu_table_template", "power_lut_template") for group in root.all(kind)
         }
-        cells = {group.name: _cell(group, templates, scale) for group in root.all("cell")}
+        functions = {cell.name: dict(cell.outputs) for cell in library.cells}
+        reader = _Reader(templates, picofarads, picofarads * volts**2)
+        cells = {group.name: reader.cell(group, functions.get(group.name, {})) for group in root.all("cell")}
         if not any(pin.energies for cell in cells.values() for pin in cell.pins.values()):
             raise Error(f"{library.name} has no energies: no cell has a group internal_power")
-        unit = re.fullmatch(r"([\d.]+)([munp]?)W", root.values.get("leakage_power_unit", "1nW"))
-        if not unit:
-            raise Error(f"{library.name} has the leakage unit {root.values['leakage_power_unit']}, not a unit of power")
         if "nom_voltage" not in root.values:
             raise Error(f"{library.name} does not state its nominal voltage")
-        nanowatts = finite(unit[1]) * {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}[unit[2]]
-        return cls(library.name, finite(root.values["nom_voltage"]), nanowatts, cells)
+        return cls(library.name, volts * finite(root.values["nom_voltage"]), 1e9 * watts, cells)
 
 
-def _cell(group: Group, templates: Mapping[str, Group], scale: float) -> ElectricalCell:
-    pins = {pin.name: _pin(pin, templates, scale) for pin in group.all("pin")}
-    register = next(group.all("ff"), None)
-    data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
-    states = tuple(register.words) if register else ()
-    return ElectricalCell(pins, finite(group.values.get("cell_leakage_power", "0")), data, clock, states)
+def _unit(library: Library, attribute: str, default: str) -> float:
+    """Return the size of a library's unit of voltage or leakage power, in V or W."""
+    text, name = library.root.values.get(attribute, default), default[-1]
+    match = re.fullmatch(rf"([\d.]+)([munp]?){name}", text)
+    if not match:
+        raise Error(f"{library.name} has the {attribute} {text}, not a number of {name}, m{name}, u{name}, ...")
+    return finite(match[1]) * {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}[match[2]]
 
 
-def _pin(group: Group, templates: Mapping[str, Group], scale: float) -> ElectricalPin:
-    def tables(inside: Group, name: str) -> dict[str, Table]:
-        tables = {edge: next(inside.all(name.format(edge)), None) for edge in _EDGES}
-        return {edge: _table(table, templates, scale) for edge, table in tables.items() if table}
+def _likelihood(condition: str, functions: Mapping[str, str]) -> float:
+    """Return the share of the combinations of a cell's inputs in which a condition on its pins is true.
 
-    energies = [(arc.values.get("related_pin", ""), tables(arc, "{}_power")) for arc in group.all("internal_power")]
-    transitions = [(arc.values.get("related_pin", ""), tables(arc, "{}_transition")) for arc in group.all("timing")]
-    return ElectricalPin(
-        scale * finite(group.values.get("capacitance", "0")),
-        tuple((pin, found) for pin, found in energies if found),
-        tuple((pin, found) for pin, found in transitions if found),
-    )
+    `functions` are those of the cell's outputs. An output that depends on a stored bit counts as an input.
+    """
+    pins = {*_PIN.findall(condition)}
+    computed = {pin: functions[pin] for pin in pins if functions.get(pin)}
+    inputs = sorted(pins - computed.keys() | {pin for text in computed.values() for pin in _PIN.findall(text)})
+    if len(inputs) > _MOST_PINS:
+        raise ValueError(condition)
+    # Bit i of a word is the value of a pin in combination i of the inputs.
+    count = 1 << len(inputs)
+    every = (1 << count) - 1
+    words = {pin: sum(1 << i for i in range(count) if i >> place & 1) for place, pin in enumerate(inputs)}
+    words |= {pin: computing(text)(words, every) for pin, text in computed.items()}
+    return int(computing(condition)(words, every)).bit_count() / count
 
 
-def _table(group: Group, templates: Mapping[str, Group], scale: float) -> Table:
+@dataclass(frozen=True)
+class _Reader:
+    """Reader of a library's cells."""
+
+    templates: Mapping[str, Group]  #: Templates of the tables, by name
+    picofarads: float  #: Size of the library's unit of capacitance, in pF
+    picojoules: float  #: Size of the library's unit of energy, in pJ: its unit of capacitance times that of V^2
+
+    def cell(self, group: Group, functions: Mapping[str, str]) -> ElectricalCell:
+        """Read a cell with the given functions of its outputs."""
+        grounds = {pin.name for pin in group.all("pg_pin") if "ground" in pin.values.get("pg_type", "")}
+        register = next(group.all("ff"), None)
+        data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
+        states = tuple(register.words) if register else ()
+        pins = {pin.name: self._pin(pin, functions, grounds) for pin in group.all("pin")}
+        return ElectricalCell(pins, _leakage(group, grounds), data, clock, states)
+
+    def _pin(self, group: Group, functions: Mapping[str, str], grounds: set[str]) -> ElectricalPin:
+        energies = [
+            EnergyArc(
+                arc.values.get("related_pin", ""),
+                self._tables(arc, "{}_power", self.picojoules),
+                condition=arc.values.get("when", ""),
+                ground=arc.values.get("related_pg_pin") in grounds,
+            )
+            for arc in group.all("internal_power")
+        ]
+        transitions = [
+            (arc.values.get("related_pin", ""), self._tables(arc, "{}_transition", 1.0)) for arc in group.all("timing")
+        ]
+        return ElectricalPin(
+            self.picofarads * finite(group.values.get("capacitance", "0")),
+            _weighted([arc for arc in energies if arc.tables], functions, output=group.name in functions),
+            tuple((pin, tables) for pin, tables in transitions if tables),
+        )
+
+    def _tables(self, arc: Group, name: str, scale: float) -> dict[str, Table]:
+        tables = {edge: next(arc.all(name.format(edge)), None) for edge in _EDGES}
+        return {edge: _table(table, self.templates, self.picofarads, scale) for edge, table in tables.items() if table}
+
+
+def _leakage(group: Group, grounds: set[str]) -> float:
+    """Return the leakage power of a cell: the attribute, or the leakage without a condition, or the mean of all."""
+    if "cell_leakage_power" in group.values:
+        return finite(group.values["cell_leakage_power"])
+    states = [one for one in group.all("leakage_power") if one.values.get("related_pg_pin") not in grounds]
+    always = [one for one in states if "when" not in one.values] or states
+    return sum(finite(one.values.get("value", "0")) for one in always) / max(1, len(always))
+
+
+def _weighted(arcs: list[EnergyArc], functions: Mapping[str, str], *, output: bool) -> tuple[EnergyArc, ...]:
+    """Return the arcs of a pin with their shares."""
+    supplied = [arc for arc in arcs if not arc.ground]
+    always = sum(not arc.condition for arc in supplied)
+    weights = [_likelihood(arc.condition, functions) if arc.condition else 1 / always for arc in supplied]
+    total = sum(weights) if output else 1.0
+    shares = iter(weights)
+    return tuple(replace(arc, share=0.0 if arc.ground else next(shares) / (total or 1.0)) for arc in arcs)
+
+
+def _table(group: Group, templates: Mapping[str, Group], picofarads: float, scale: float) -> Table:
+    """Read a table. `scale` is the size of the unit of its values."""
     template = templates.get(group.name)
     variables = [template.values.get(f"variable_{place}", "") for place in (1, 2)] if template else ["", ""]
 
@@ -156,12 +239,12 @@ def _table(group: Group, templates: Mapping[str, Group], scale: float) -> Table:
         words = group.lists.get(name) or (template.lists.get(name) if template else None) or ["0"]
         return np.array([finite(word) for part in words for word in part.split(",")])
 
-    values = numbers("values")
+    values = scale * numbers("values")
     if not variables[0]:
         return Table((0.0,), (0.0,), ((float(values[0]),),))
     index = {variable: numbers(f"index_{place}") for place, variable in enumerate(variables, 1) if variable}
     values = values.reshape([len(numbers) for numbers in index.values()])
-    loads = next((scale * numbers for variable, numbers in index.items() if variable in _LOADS), np.zeros(1))
+    loads = next((picofarads * numbers for variable, numbers in index.items() if variable in _LOADS), np.zeros(1))
     slews = next((numbers for variable, numbers in index.items() if variable in _SLEWS), np.zeros(1))
     if len(index) == 2 and variables[0] in _SLEWS:
         values = values.T

@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from ..liberty import Cell, Library
-from .electrical import ElectricalCell, ElectricalLibrary, ElectricalPin, Table
+from .electrical import ElectricalCell, ElectricalLibrary, ElectricalPin, EnergyArc, Table
 from .netlist import CellLibrary
 
 __all__ = ["GATES"]
@@ -49,7 +49,7 @@ def _pin(transistors: int, *, output: bool = False) -> ElectricalPin:
     def always(value: float) -> dict[str, Table]:
         return dict.fromkeys(("rise", "fall"), Table((0.0,), (0.0,), ((value,),)))
 
-    energies = (("", always(transistors / _OF_GATE)),) if transistors else ()
+    energies = (EnergyArc("", always(transistors / _OF_GATE)),) if transistors else ()
     return ElectricalPin(0.0, energies, (("", always(0.0)),) if output else ())
 
 

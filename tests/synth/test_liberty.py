@@ -111,13 +111,13 @@ def test_energy_tables_and_libraries_without_them() -> None:
     nand, flop = electrical.cells["NAND2"], electrical.cells["FLOP"]
     assert nand.leakage == LEAKAGE
     assert nand.pins["A"].capacitance == CAPACITANCE
-    energies = nand.pins["Y"].energies
-    assert [pin for pin, _ in energies] == ["A", "B"]
-    for _, tables in energies:
-        assert (tables["rise"].at(0.0, 0.0), tables["rise"].at(1.0, 0.0)) == RISE
-        assert tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
+    arcs = nand.pins["Y"].energies
+    assert [(arc.related, arc.share) for arc in arcs] == [("A", 0.5), ("B", 0.5)]
+    for arc in arcs:
+        assert (arc.tables["rise"].at(0.0, 0.0), arc.tables["rise"].at(1.0, 0.0)) == RISE
+        assert arc.tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
     assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
-    assert flop.pins["K"].energies[0][1]["rise"].at(0.3, 0.1) == OF_CLOCK
+    assert flop.pins["K"].energies[0].tables["rise"].at(0.3, 0.1) == OF_CLOCK
     table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
     assert table.at(1.0, 0.5) == 2.5
     assert table.at(3.0, 0.0) == 6.0
@@ -128,11 +128,46 @@ def test_energy_tables_and_libraries_without_them() -> None:
         ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
-        ('"1nW"', '"1hp"', "has the leakage unit 1hp, not a unit of power"),
+        ('"1nW"', '"1hp"', "has the leakage_power_unit 1hp, not a number of W, mW, uW, ..."),
         ("nom_voltage : 2.0;", "", "does not state its nominal voltage"),
     ):
         with pytest.raises(Error, match=f"^power.lib {message}$"):
             ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))
+
+
+def test_units_conditions_and_ground_pins_of_energies() -> None:
+    """Energies in the units of the library; a condition weighs as often as it is true; ground pins count once."""
+
+    def arc(values: str, *attributes: str) -> str:
+        tables = " ".join(f'{edge}_power (scalar) {{ values ("{values}"); }}' for edge in ("rise", "fall"))
+        return f"internal_power () {{ {' '.join(attributes)} {tables} }}"
+
+    a = [arc("8", 'when : "!B Y";'), arc("100", 'when : "!B Y";', "related_pg_pin : VSS;")]
+    y = [
+        arc("4", 'related_pin : "A";', 'when : "B C";', "related_pg_pin : VDD;"),
+        arc("2", 'related_pin : "A";', 'when : "B !C+!B";', "related_pg_pin : VDD;"),
+        arc("100", 'related_pin : "A";', "related_pg_pin : VSS;"),
+    ]
+    text = f"""library (small) {{
+        capacitive_load_unit (2, ff); voltage_unit : "100mV"; nom_voltage : 7; leakage_power_unit : "10pW";
+        cell (NAND3) {{ area : 1;
+            pg_pin (VDD) {{ pg_type : primary_power; }} pg_pin (VSS) {{ pg_type : primary_ground; }}
+            leakage_power () {{ value : 3; when : "A"; }} leakage_power () {{ value : 5; when : "!A"; }}
+            leakage_power () {{ value : 100; related_pg_pin : VSS; }}
+            pin (A) {{ direction : input; capacitance : 3; {" ".join(a)} }}
+            pin (B) {{ direction : input; }} pin (C) {{ direction : input; }}
+            pin (Y) {{ direction : output; function : "!(A B C)"; {" ".join(y)} }} }} }}"""
+    electrical = ElectricalLibrary.of(Library("small.lib", text))
+    nand = electrical.cells["NAND3"]
+    assert (electrical.voltage, electrical.leakage_nanowatts, nand.leakage) == pytest.approx((0.7, 0.01, 4.0))
+    # The unit of energy is 2 fF times (0.1 V)^2, which is 2e-5 pJ.
+    assert nand.pins["A"].capacitance == pytest.approx(3 * 2e-3)
+    values = {pin: [(one.share, one.tables["fall"].at(0, 0)) for one in nand.pins[pin].energies] for pin in "AY"}
+    assert [share for share, _ in values["A"]] == [0.5, 0.0]
+    assert [share for share, _ in values["Y"]] == [0.25, 0.75, 0.0]
+    assert [value for _, value in values["Y"]] == pytest.approx([8e-5, 4e-5, 2e-3])
+    with pytest.raises(Error, match=r"^small.lib has the voltage_unit 1kV, not a number of V, mV, uV, \.\.\.$"):
+        ElectricalLibrary.of(Library("small.lib", text.replace("100mV", "1kV")))
 
 
 def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> None:
