@@ -48,7 +48,14 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: write the report of nextpnr")
     switch(parser, "--unit-only", "measure only the unit, not the dense unit of the same size and the array")
     switch(parser, "--by-stage", "also measure each stage of the unit", dest="stage")
-    switch(parser, "--warpgroup", "also measure the parts of a warpgroup: four arrays and their operand fetch")
+    parser.add_argument(
+        "--top",
+        choices=("warp", "warpgroup", "tcgen05"),
+        help="also measure the parts of this top module: its arrays, operand fetch and control",
+    )
+    parser.add_argument(
+        "--warpgroup", dest="top", action="store_const", const="warpgroup", help="the same as --top warpgroup"
+    )
     switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")
     text = "replace the pipeline registers of the unit by wires; do not measure the array"
     add(parser, "combinational", help=text)
@@ -64,8 +71,8 @@ def _execute(options: argparse.Namespace) -> int:
     if options.full_adders and not options.liberty:
         raise Error("--full-adders needs the full-adder cells of a library: add --liberty FILE")
     _check_placing(options)
-    if options.warpgroup and (options.unit_only or options.combinational or options.fpga):
-        raise Error("--warpgroup cannot be combined with --unit-only, --combinational or --fpga")
+    if options.top and (options.unit_only or options.combinational or options.fpga):
+        raise Error("--top cannot be combined with --unit-only, --combinational or --fpga")
     from ..synth.area import CLOSER, survey
     from ..synth.plot import plot_survey
     from ..synth.recipe import Recipe
@@ -89,6 +96,7 @@ def _execute(options: argparse.Namespace) -> int:
             twin=not options.unit_only,
             array=not options.unit_only,
             closer=[name for name in CLOSER if getattr(options, name)],
+            top=options.top or "",
             progress=progress,
         )
     print_result(options, as_dict(measured), table(measured))

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from ..errors import Error
 from ..rtl.config import ConfigError, CoreConfig
 from .netlist import Netlist, around_units, registered_unit, stages, unit
-from .parts import Part, warpgroup_parts
+from .parts import Part, parts_of
 from .price import Measurement, Request, measure_all
 from .recipe import Recipe
 
 __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
 #: Names of the optional details of an area survey.
-CLOSER = ("stage", "format", "warpgroup")
+CLOSER = ("stage", "format")
 #: Additive amounts (area, gates, cells) by name.
 Amounts = dict[str, float]
 
@@ -60,8 +60,9 @@ class Survey:
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
     between: Measurement | None  #: Logic of the dot-product unit between its stages
     formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
-    #: Parts of a warpgroup with these arrays, each synthesised separately. The dot-product units are the first part.
-    warpgroup: tuple[Stage, ...]
+    top: str  #: Top module with these arrays that was split into :attr:`parts`, or an empty string
+    #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
+    parts: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds
 
     @property
@@ -109,9 +110,9 @@ class Survey:
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
 
     @property
-    def warpgroup_sum(self) -> Amounts | None:
-        """Sum of the amounts of all parts of the warpgroup."""
-        return summed(part.amounts for part in self.warpgroup) if self.warpgroup else None
+    def parts_sum(self) -> Amounts | None:
+        """Sum of the amounts of all parts of the top module."""
+        return summed(part.amounts for part in self.parts) if self.parts else None
 
     @property
     def overhead_scatter(self) -> dict[str, tuple[float, float]]:
@@ -148,6 +149,7 @@ def survey(
     twin: bool = True,
     array: bool = True,
     closer: Collection[str] = (),
+    top: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Survey:
     """Measure a datapath.
@@ -161,8 +163,10 @@ def survey(
     twin, array : bool
         Also measure the dense unit, if `config` is sparse; and the logic around the units, if possible.
     closer : collection of str
-        Details from :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, the cost of each format;
-        ``warpgroup``, the parts of a warpgroup of these arrays, if the array can be measured.
+        Details from :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, the cost of each format.
+    top : str
+        Also measure the parts of this top module with these arrays, if the array can be measured: a key of
+        :data:`~sptc.synth.parts.TOPS`, or an empty string.
     progress : callable
         Called with the number of finished and of all netlists.
 
@@ -177,8 +181,8 @@ def survey(
     plan.add_units(twin=twin and config.sparse)
     if array and not recipe.combinational and not recipe.fpga:
         plan.add_array()
-        if "warpgroup" in closer:
-            plan.add_warpgroup()
+        if top:
+            plan.add_parts(top)
     if "stage" in closer:
         plan.add_stages()
     if "format" in closer:
@@ -198,7 +202,7 @@ class _Plan:
         self._plain = replace(recipe, full_adders=False)
         self._stages: tuple[str, ...] = ()
         self._formats: tuple[str, ...] = ()
-        self._parts: list[Part] = []
+        self._top, self._parts = "", list[Part]()
         self._refusals: dict[str, str] = {}
 
     def _unit(self, config: CoreConfig) -> Netlist:
@@ -222,9 +226,9 @@ class _Plan:
         except Error as error:
             self._refusals["warp"] = str(error)
 
-    def add_warpgroup(self) -> None:
-        """Plan measurements of a warpgroup's parts. Raise an `Error` if the configuration cannot form a warpgroup."""
-        self._parts = warpgroup_parts(self._config)
+    def add_parts(self, top: str) -> None:
+        """Plan measurements of a top module's parts. Raise an `Error` if the configuration cannot form the top."""
+        self._top, self._parts = top, parts_of(self._config, top)
         self.requests |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
 
     def add_stages(self) -> None:
@@ -266,7 +270,8 @@ class _Plan:
                 _share(word, measurements["unit"], measurements.get(f"without {word}"), self._refusals.get(word, ""))
                 for word in self._formats
             ),
-            warpgroup=tuple(
+            top=self._top,
+            parts=tuple(
                 _part(part, measurements[f"part {part.name}" if part.netlist else "unit"]) for part in self._parts
             ),
             seconds=seconds,

@@ -1,4 +1,4 @@
-"""Split of a warpgroup at its module hierarchy into parts. A part excludes the parts that are nested in its module."""
+"""Split of a top module at its hierarchy into parts. A part excludes the parts that are nested in its module."""
 
 import re
 from collections import Counter
@@ -8,50 +8,80 @@ from ..rtl.config import CoreConfig
 from ..rtl.emit import unit_of
 from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_units, modules
 
-__all__ = ["Part", "warpgroup_parts"]
+__all__ = ["TOPS", "Part", "names_of", "parts_of"]
 
-#: Hierarchical name of an array within a warpgroup.
-_ARRAY = "tensor_cores.core.warp.core"
-#: Names of the parts by hierarchical module name without numbers. A module that is not listed belongs to the part
-#: around it.
-_NAMES = {
-    "": "wgmma groups, waits and flags",
-    "tensor_cores": "instruction slots",
-    "tensor_cores.stored_a": "storage of A",
-    "tensor_cores.fetch": "fetch of operands",
-    "tensor_cores.operands": "panels to operands",
-    "tensor_cores.core": "panels or mma",
-    "tensor_cores.core.warp": "registers to operands, results to registers",
-    _ARRAY: "control of an array",
-    f"{_ARRAY}.unit": "unit",
-    f"{_ARRAY}.decode_row": "decoder of a row",
-    f"{_ARRAY}.order_row": "order of a row",
-    f"{_ARRAY}.order_column": "order of a column",
+#: Top modules that are split: hierarchical name of an array of units, and names of the other parts by hierarchical
+#: module name without numbers. A module that is not listed belongs to the part around it.
+TOPS = {
+    "warp": ("core", {"": "registers to operands, results to registers"}),
+    "warpgroup": (
+        "tensor_cores.core.warp.core",
+        {
+            "": "wgmma groups, waits and flags",
+            "tensor_cores": "instruction slots",
+            "tensor_cores.stored_a": "storage of A",
+            "tensor_cores.fetch": "fetch of operands",
+            "tensor_cores.operands": "panels to operands",
+            "tensor_cores.core": "panels or mma",
+            "tensor_cores.core.warp": "registers to operands, results to registers",
+        },
+    ),
+    "tcgen05": (
+        "array.core",
+        {
+            "": "commands, commits and requests",
+            "slots": "instruction slots",
+            "fetch": "fetch of operands",
+            "tensor_operands": "fetch of metadata and scales",
+            "accumulators": "accumulators in tensor memory",
+            "stored_a": "storage of A",
+            "words": "storage of metadata and scales",
+            "operands": "panels to operands",
+            "array": "registers to operands, results to registers",
+        },
+    ),
+}
+#: Names of the parts inside an array, by module name without numbers.
+_OF_ARRAY = {
+    "": "control of an array",
+    ".unit": "unit",
+    ".decode_row": "decoder of a row",
+    ".order_row": "order of a row",
+    ".order_column": "order of a column",
 }
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a warpgroup, without the parts that are nested in its module."""
+    """A part of a top module, without the parts that are nested in its module."""
 
     name: str
-    count: int  #: Number of instances of the part in a warpgroup
+    count: int  #: Number of instances of the part in the top module
     #: Netlist of one instance of the part, or None for the dot-product units, which are measured separately.
     netlist: Netlist | None
 
 
-def warpgroup_parts(config: CoreConfig) -> list[Part]:
-    """Return the parts of a warpgroup, the units first. Raise an `Error` if the configuration cannot form a warp."""
-    contents, unit = modules(emit_around_units(config, "warpgroup")), unit_of(TOP)
+def names_of(top: str) -> dict[str, str]:
+    """Return the names of a top module's parts, by hierarchical module name without numbers."""
+    array, names = TOPS[top]
+    return names | {f"{array}{module}": name for module, name in _OF_ARRAY.items()}
+
+
+def parts_of(config: CoreConfig, top: str) -> list[Part]:
+    """Return the parts of a top module, a key of :data:`TOPS`, the units first.
+
+    Raise an `Error` if the configuration cannot form the top module.
+    """
+    contents, unit, part_names = modules(emit_around_units(config, top)), unit_of(TOP), names_of(top)
     counts: Counter[str] = Counter()
-    netlists: dict[str, Netlist | None] = {_NAMES[f"{_ARRAY}.unit"]: None}
+    netlists: dict[str, Netlist | None] = {_OF_ARRAY[".unit"]: None}
     waiting = [TOP]
     while waiting:
         module = waiting.pop()
-        name = _NAMES[_place(module)]
+        name = part_names[_place(module)]
         counts[name] += 1
         inside = [other for other in contents if other.startswith(f"{module}.")]
-        others = [other for other in inside if _place(other) in _NAMES and other.rpartition(".")[0] == module]
+        others = [other for other in inside if _place(other) in part_names and other.rpartition(".")[0] == module]
         waiting += others
         if name in netlists:
             continue

@@ -114,9 +114,9 @@ def table(survey: Survey) -> str:
         lines.append(f"no warp: {survey.refusal}")
     if survey.between and survey.stages_sum:
         lines += ["", *columns(_stages(survey, survey.between, survey.stages_sum)), _APART]
-    if survey.warpgroup_sum:
-        lines += ["", *columns(_shares(survey.recipe, "part of a warpgroup", survey.warpgroup, survey.warpgroup_sum))]
-        lines.append(_beside_units(survey, survey.warpgroup_sum))
+    if survey.parts_sum:
+        lines += ["", *columns(_shares(survey.recipe, f"part of {survey.top}", survey.parts, survey.parts_sum))]
+        lines.append(_beside_units(survey, survey.parts_sum))
     if survey.formats:
         lines += ["", *columns(_formats(survey))]
         lines += [f"no unit without {share.name}: {share.refusal}" for share in survey.formats if share.refusal]
@@ -196,9 +196,9 @@ def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[s
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return the share of a warpgroup's area outside its units and, if known, of operand selection in a unit."""
+    """Return the share of a top module's area outside its units and, if known, of operand selection in a unit."""
     first = survey.recipe.amounts[0]
-    units = survey.warpgroup[0].amounts[first]
+    units = survey.parts[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"
     if survey.stages_sum:
         chosen = sum(stage.amounts[first] for stage in survey.stages if stage.name == _SELECTING)
@@ -207,7 +207,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return the table rows of the parts of a unit or warpgroup, with shares of the first amount (area or gates)."""
+    """Return the table rows of the parts of a unit or top module, with shares of the first amount (area or gates)."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):
@@ -274,8 +274,9 @@ def as_dict(survey: Survey) -> dict[str, Any]:
         "stages": [{"stage": stage.name} | _as_dict(stage, recipe) for stage in survey.stages],
         "between_stages": plain(survey.between),
         "stages_sum": survey.stages_sum,
-        "warpgroup": [{"part": part.name} | _as_dict(part, recipe) for part in survey.warpgroup],
-        "warpgroup_sum": survey.warpgroup_sum,
+        "top": survey.top or None,
+        "parts": [{"part": part.name} | _as_dict(part, recipe) for part in survey.parts],
+        "parts_sum": survey.parts_sum,
         "formats": [
             {"format": share.name, "adds": share.amounts or None, "without": plain(share.without)}
             | {"refusal": share.refusal or None}

@@ -29,7 +29,7 @@ def made_up() -> Survey:
     return Survey(
         config=CoreConfig(name="made-up", formats=("s8", "u8"), rows=2, columns=3), recipe=Recipe(), seconds=3.0,
         unit=measured(1100, 22), twin=measured(1000, 20), unit_with_adders=None, twin_with_adders=None,
-        core=measured(30), core_twin=measured(10), warp=measured(400), refusal="", formats=(), warpgroup=(),
+        core=measured(30), core_twin=measured(10), warp=measured(400), refusal="", formats=(), top="", parts=(),
         stages=(Stage("multiply", 4, {"gates": 600}, 9), Stage("round", 1, {"gates": 200}, 8)), between=measured(200),
     )  # fmt: skip
 

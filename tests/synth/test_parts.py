@@ -1,4 +1,4 @@
-"""Parts of a warpgroup: each part occurs once in the list, with its number of instances, and none is missing."""
+"""Parts of top modules: each part occurs once in the list, with its number of instances, and none is missing."""
 
 import gc
 from dataclasses import replace
@@ -8,10 +8,13 @@ import pytest
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.rtl.emit import emit
+from sptc.rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
+from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroup import Warpgroup
 from sptc.synth import parts as hierarchy
-from sptc.synth.area import survey, warpgroup_parts
+from sptc.synth.area import survey
 from sptc.synth.netlist import modules
+from sptc.synth.parts import TOPS, names_of, parts_of
 from sptc.synth.recipe import Recipe
 from sptc.synth.report import table
 
@@ -21,7 +24,7 @@ ARRAYS = 4
 
 @pytest.mark.regression
 def test_every_module_is_in_one_part() -> None:
-    parts = warpgroup_parts(TINY)
+    parts = parts_of(TINY, "warpgroup")
     counts = {part.name: part.count for part in parts}
     assert next(iter(counts)) == "unit"
     assert counts["unit"] == ARRAYS * TINY.rows * TINY.columns
@@ -36,30 +39,38 @@ def test_every_module_is_in_one_part() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
-def test_every_part_is_in_the_hardware() -> None:
+@pytest.mark.parametrize("top", TOPS)
+def test_every_part_is_in_the_hardware(top: str) -> None:
+    config = replace(TINY, rows=4, columns=4)
+    of_cta = replace(TINY, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
+    component = {
+        "warp": lambda: Warp(config),
+        "warpgroup": lambda: Warpgroup(config),
+        "tcgen05": lambda: Tcgen05(of_cta),
+    }
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
         if place in places:  # an equal module was visited before
             return
         places.add(place)
-        if place in hierarchy._NAMES:
+        if place in names_of(top):
             for name, (part, _) in component.elaborate(None)._named_submodules.items():
                 enter(part, hierarchy._place(f"{place}.{name}"))
 
-    enter(Warpgroup(replace(TINY, rows=4, columns=4)), "")
+    enter(component[top](), "")
     gc.collect()  # free components that were never elaborated, while their warnings are off
-    assert hierarchy._NAMES.keys() <= places
+    assert names_of(top).keys() <= places
 
 
 @pytest.mark.regression
 def test_area_of_the_parts() -> None:
-    measurement = survey(TINY, Recipe(), jobs=2, twin=False, closer=("warpgroup",))
-    units, *others = measurement.warpgroup
+    measurement = survey(TINY, Recipe(), jobs=2, twin=False, top="warpgroup")
+    units, *others = measurement.parts
     assert units.amounts == {name: units.count * amount for name, amount in measurement.unit.amounts.items()}
     assert all(part.amounts["gates"] > 0 for part in others)
-    assert measurement.warpgroup_sum["gates"] == sum(part.amounts["gates"] for part in measurement.warpgroup)
-    beside = 100 - 100 * units.amounts["gates"] / measurement.warpgroup_sum["gates"]
+    assert measurement.parts_sum["gates"] == sum(part.amounts["gates"] for part in measurement.parts)
+    beside = 100 - 100 * units.amounts["gates"] / measurement.parts_sum["gates"]
     assert f"\n{beside:.1f} % of the area is outside the units\n" in table(measurement)
 
 
@@ -84,7 +95,7 @@ def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
         text += "".join(module(f"{core}.warp.core.{name}") for name in ("unit_0", "unit_1", "decode_row_0"))
     monkeypatch.setattr("sptc.synth.parts.emit_around_units", lambda config, top: text)
     monkeypatch.setattr("sptc.synth.parts.black_box_of_unit", lambda config, unit: "")
-    by_name = {part.name: part for part in warpgroup_parts(TINY)}
+    by_name = {part.name: part for part in parts_of(TINY, "warpgroup")}
     assert {name: part.count for name, part in by_name.items()} == {
         "unit": 4, "wgmma groups, waits and flags": 1, "instruction slots": 1, "fetch of operands": 1,
         "panels or mma": 2, "registers to operands, results to registers": 2, "control of an array": 2,
@@ -99,4 +110,4 @@ def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_datapath_that_serves_no_warp() -> None:
     with pytest.raises(Error, match="step_bytes must be 16 or 32"):
-        warpgroup_parts(replace(TINY, step_bytes=4))
+        parts_of(replace(TINY, step_bytes=4), "warpgroup")
