@@ -85,7 +85,7 @@ FULL = Size(
         "core": 10_000,
         "warp": 1_200,
         "warpgroup": 150,
-        "tcgen05": 60,
+        "tcgen05": 200,
     },
     60.0,
 )

@@ -157,6 +157,8 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
 
 #: Number of tensor memory columns for D (lower columns) and for the other operands (upper columns).
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
+#: Number of columns for D of instructions whose D often overlaps the D of previous instructions.
+_OVERLAPPING_D_COLUMNS = 72
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
 #: Number of panels of A, number of shared-memory reads per panel of A, and numbers of tensor memory columns that A and
@@ -197,11 +199,12 @@ def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uin
 
 
 def random_instruction(
-    config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128
+    config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128, d_columns: int = _D_COLUMNS
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
-    `opcode` must not have ``.ws``; D has at most `widest` columns. Types, shape, addresses and flags are random.
+    `opcode` must not have ``.ws``. D has at most `widest` columns, which are among the first `d_columns` columns of
+    tensor memory. Types, shape, addresses and flags are random.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
@@ -225,7 +228,7 @@ def random_instruction(
     arguments: dict[str, Any] = {
         "instruction": str(opcode),
         "idesc": encode_instruction_descriptor(opcode, descriptor),
-        "d": 8 * int(rng.integers(0, (_D_COLUMNS - i.n) // 8 + 1)),
+        "d": int(rng.integers(0, d_columns - i.n + 1)),
         "a": columns[0] if in_tensor else in_shared(),
         "b": in_shared(),
         "enable_input_d": bool(rng.integers(4)),
@@ -265,13 +268,16 @@ def random_work(
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator) -> CtaProgram:
     """Return random instructions of a CTA pair, for a test whose unit arrays output hashes of operands instead of sums.
 
-    The D of an instruction has at most 32 columns. Commits follow some instructions, as in :func:`random_work`.
+    The D of an instruction has at most 32 columns, and often overlaps the D of previous ones. Commits follow some
+    instructions, as in :func:`random_work`.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     tmem, smem = random_memories(2, rng)
     expected, commands, flags = tmem, [], []
     for _ in range(instructions):
-        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, 32)
+        opcode = opcodes[int(rng.integers(len(opcodes)))]
+        d_columns = int(rng.choice((_OVERLAPPING_D_COLUMNS, _D_COLUMNS)))
+        instruction = random_instruction(config, opcode, rng, 32, d_columns)
         pair, echo = instruction.opcode.cta_group == 2, EchoBackend(config)
         if pair:
             expected = instruction.run(expected, smem, echo)

@@ -1,12 +1,11 @@
-// Library of arrays that return a hash of their operands, with the timing of arrays of dot-product units.
+// Library of arrays that return a hash of their operands, with the timing of arrays of dot-product units, or slower.
+// At most `most` results are in flight in an array.
 #include <cstdint>
 #include <deque>
 
 #include "configuration.h"
 
 namespace {
-
-constexpr int most = 3;  // largest number of results in flight in an array
 
 uint32_t fold(uint32_t hash, uint32_t word) {
     hash = (hash ^ word) * 0x9e3779b1u;
