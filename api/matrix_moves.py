@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ..errors import InstructionError, OperandError
 from ..isa.matrix_moves import MatrixMove, parse_matrix_move
 from ..operands import matrix_moves as golden
+from ..operands.packing import common_batch
 from .operands import describe
 
 __all__ = ["ldmatrix", "stmatrix"]
@@ -45,7 +46,7 @@ def ldmatrix(instruction: str, smem: NDArray[np.uint8], addresses: NDArray[Any])
     """
     move = _parse(instruction, "ldmatrix")
     lanes = _addresses(addresses, move)
-    _check_batch(move, smem=_image(smem, move).shape[:-1], addresses=lanes.shape[:-1])
+    common_batch({"smem": _image(smem, move).shape[:-1], "addresses": lanes.shape[:-1]}, f" of {move}")
     return golden.ldmatrix(move, smem, lanes)
 
 
@@ -88,7 +89,8 @@ def stmatrix(
             f"registers of {move} must be a uint32 array of shape (..., 32, {count}), not {describe(registers)}"
         )
     lanes = _addresses(addresses, move)
-    _check_batch(move, smem=_image(smem, move).shape[:-1], addresses=lanes.shape[:-1], registers=registers.shape[:-2])
+    shapes = {"smem": _image(smem, move).shape[:-1], "addresses": lanes.shape[:-1], "registers": registers.shape[:-2]}
+    common_batch(shapes, f" of {move}")
     return golden.stmatrix(move, smem, lanes, registers)
 
 
@@ -115,11 +117,3 @@ def _addresses(addresses: NDArray[Any], move: MatrixMove) -> NDArray[np.intp]:
         actual = describe(addresses)
         raise OperandError(f"addresses of {move} must be an integer array of shape (..., 32), not {actual}")
     return addresses.astype(np.intp, copy=False)
-
-
-def _check_batch(move: MatrixMove, **shapes: tuple[int, ...]) -> None:
-    try:
-        np.broadcast_shapes(*shapes.values())
-    except ValueError:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise OperandError(f"the batch axes of the operands of {move} do not broadcast: {listed}") from None

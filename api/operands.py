@@ -13,6 +13,7 @@ from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
 from ..isa.tensor_memory import TensorMap
 from ..isa.text import is_word_of
+from ..operands.packing import common_batch
 
 __all__ = [
     "METADATA_POLICIES",
@@ -21,6 +22,8 @@ __all__ = [
     "check_choice",
     "check_image",
     "check_metadata",
+    "check_presence",
+    "check_scales",
     "checked_ids",
     "checked_selector",
     "describe",
@@ -62,6 +65,25 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: Inst
         shape = ", ".join(map(str, ("...", *tail)))
         raise OperandError(f"{name} of {instruction} must be a uint32 array of shape ({shape}), not {describe(value)}")
     return value
+
+
+def check_presence(instruction: object, sparse: object, **operands: object) -> None:
+    """Raise an error if a sparse instruction lacks one of the operands (`e`, `selector`), or a dense one has it."""
+    for name, value in operands.items():
+        words = "metadata operand e" if name == "e" else name
+        if sparse and value is None:
+            raise OperandError(f"{instruction} is sparse and requires the {words}")
+        if not sparse and value is not None:
+            raise OperandError(f"{instruction} is dense and takes no {words}")
+
+
+def check_scales(instruction: object, scaled: object, name: str, value: object) -> bool:
+    """Return whether block scales are given. Raise an error if they are missing, or superfluous."""
+    if not scaled and value is not None:
+        raise OperandError(f"{instruction} has no block scales and takes no {name}")
+    if scaled and value is None:
+        raise OperandError(f"{instruction} is block-scaled and requires {name}")
+    return value is not None
 
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
@@ -157,11 +179,7 @@ def in_blocks(
     """
     tails = tails or {name: 1 if name in ("e", "smem", "scale_a", "scale_b") else 2 for name in operands}
     shapes = {name: value.shape[: value.ndim - tails[name]] for name, value in operands.items()}
-    try:
-        batch = np.broadcast_shapes(*shapes.values())
-    except ValueError:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
+    batch = common_batch(shapes)
     axes = batch or (1,)
     # Broadcast operands are views with stride 0. Only the tiles of the current block are copied.
     views = {

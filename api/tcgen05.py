@@ -1,7 +1,7 @@
 """``tcgen05.mma`` as a Python function, which checks all operands before a back end computes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ from .operands import (
     check_choice,
     check_image,
     check_metadata,
+    check_presence,
+    check_scales,
     describe,
     in_blocks,
     is_integer,
@@ -148,28 +150,48 @@ def tcgen05_mma(
     _check_scale_input_d(scale_input_d, opcode)
     disabled = _disabled_lanes(disable_output_lane, opcode)
     scales = {"scale_a": scale_a, "scale_b": scale_b}
-    if opcode.sparse and e is None:
-        raise OperandError(f"{opcode} is sparse and requires the metadata operand e")
-    if not opcode.sparse and e is not None:
-        raise OperandError(f"{opcode} is dense and takes no metadata operand e")
+    check_presence(opcode, opcode.sparse, e=e)
     addresses = {"d": d, "a": a, "b": b} | ({} if e is None else {"e": e})
     placement = placement_of(opcode, descriptor, addresses, scales, zero_column_mask)
     tmem, image = tensor_image(opcode, tmem), shared_image(opcode, placement, smem)
-    execution = _Execution(
-        opcode=opcode,
-        descriptor=descriptor,
-        arch=arch,
-        addresses={name: int(at) for name, at in (addresses | scales).items() if at is not None},
-        placement=placement,
-        computes=computes,
-        metadata=metadata,
-        enable_input_d=bool(enable_input_d),
-        scale_input_d=int(scale_input_d),
-        disabled=disabled,
-    )
+    addresses = {name: int(at) for name, at in (addresses | scales).items() if at is not None}
+    in_use = {
+        "scale_input_d": scale_input_d != 0,
+        "disable_output_lane": disabled is not None,
+        "zero_column_mask": placement.zero_columns is not None,
+    }
+    options = tuple(name for name, used in in_use.items() if used)
+
+    def compute(block: dict[str, Any]) -> NDArray[np.uint32]:
+        i, batch = descriptor.instruction, len(block["tmem"])
+        tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
+        smem = block["smem"].reshape(batch, opcode.cta_group, -1)
+        _check_copies(opcode, placement, tmem.reshape(-1, LANES, COLUMNS))
+        operands = gather(descriptor, placement, tmem, smem)
+        if operands.nibbles is not None and placement.e:
+            check_metadata(
+                i,
+                operands.nibbles.reshape(batch, i.m, i.chunks),
+                lambda: operands.a.reshape(batch, i.m, i.stored_k),
+                placement.e.below_each_other(opcode.cta_group),
+                metadata,
+            )
+        images = TensorMemoryOperands(opcode, descriptor, addresses, tmem, smem, bool(enable_input_d), options)
+        c = _accumulator(operands.c, descriptor, enable_input_d, int(scale_input_d), opcode)
+        product = computes.multiply(i, arch, replace(operands, c=c, held=images))
+        if product.tmem is not None:
+            return product.tmem.reshape(block["tmem"].shape)
+        # PTX does not define the high half of a 32-bit word whose low half receives an f16. This model leaves the high
+        # half unchanged.
+        result = np.array(tmem, order="C")
+        scatter_tensor(result.reshape(-1, LANES, COLUMNS), placement.d, product.d, disabled)
+        if opcode.shifts_a and isinstance(placement.a, TensorMap):
+            shift_rows(result, placement.a)
+        return result.reshape(block["tmem"].shape)
+
     ctas = () if opcode.cta_group == 1 else (2,)
     tail, tails = (*ctas, LANES, COLUMNS), {"tmem": len(ctas) + 2, "smem": len(ctas) + 1}
-    result = in_blocks({"tmem": tmem, "smem": image}, tail, execution.run, tails=tails, block_tiles=_BLOCK_IMAGES)
+    result = in_blocks({"tmem": tmem, "smem": image}, tail, compute, tails=tails, block_tiles=_BLOCK_IMAGES)
     return np.moveaxis(result, -3, 0) if ctas else result
 
 
@@ -193,75 +215,21 @@ def shared_image(opcode: Opcode, placement: Placement, smem: object) -> NDArray[
     return np.moveaxis(image, 0, -2) if ctas else image
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Execution:
-    """One ``tcgen05.mma`` whose operands are checked, ready for execution on memory images."""
-
-    opcode: Opcode
-    descriptor: InstructionDescriptor
-    arch: str
-    addresses: dict[str, int]
-    placement: Placement
-    computes: Backend
-    metadata: str
-    enable_input_d: bool
-    scale_input_d: int
-    disabled: NDArray[np.bool_] | None
-
-    def run(self, block: dict[str, Any]) -> NDArray[np.uint32]:
-        """Execute ``tcgen05.mma`` on a block of memory images. Return tensor memory after the instruction."""
-        opcode, instruction = self.opcode, self.descriptor.instruction
-        batch = len(block["tmem"])
-        tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
-        smem = block["smem"].reshape(batch, opcode.cta_group, -1)
-        _check_copies(opcode, self.placement, tmem.reshape(-1, LANES, COLUMNS))
-        operands = gather(self.descriptor, self.placement, tmem, smem)
-        if operands.nibbles is not None and self.placement.e:
-            check_metadata(
-                instruction,
-                operands.nibbles.reshape(batch, instruction.m, instruction.chunks),
-                lambda: operands.a.reshape(batch, instruction.m, instruction.stored_k),
-                self.placement.e.below_each_other(opcode.cta_group),
-                self.metadata,
-            )
-        images = TensorMemoryOperands(
-            opcode, self.descriptor, self.addresses, tmem, smem, self.enable_input_d, self._options
+def _accumulator(
+    c: NDArray, descriptor: InstructionDescriptor, enable_input_d: bool, scale_input_d: int, opcode: Opcode
+) -> NDArray:
+    """Return the accumulator input of ``tcgen05.mma``: the old D, the scaled old D, or zero."""
+    if not enable_input_d:
+        return np.zeros_like(c)
+    if not scale_input_d:
+        return c
+    scaled, known = scale_accumulator(c, descriptor.instruction.c, scale_input_d)
+    if not known.all():
+        raise OperandError(
+            f"scale_input_d of {opcode} must not be {scale_input_d}, which makes an element of D "
+            f"subnormal: no public source states how a subnormal number is normalised or rounded"
         )
-        matrices = replace(operands, c=self._accumulator(operands.c), held=images)
-        product = self.computes.multiply(instruction, self.arch, matrices)
-        if product.tmem is not None:
-            return product.tmem.reshape(block["tmem"].shape)
-        # PTX does not define the high half of a 32-bit word whose low half receives an f16. This model leaves the high
-        # half unchanged.
-        result = np.array(tmem, order="C")
-        scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, product.d, self.disabled)
-        if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
-            shift_rows(result, self.placement.a)
-        return result.reshape(block["tmem"].shape)
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        """Names of the optional arguments in use, for example ``scale_input_d``."""
-        in_use = {
-            "scale_input_d": self.scale_input_d != 0,
-            "disable_output_lane": self.disabled is not None,
-            "zero_column_mask": self.placement.zero_columns is not None,
-        }
-        return tuple(name for name, used in in_use.items() if used)
-
-    def _accumulator(self, c: NDArray) -> NDArray:
-        """Return the accumulator input: the old D, the scaled old D, or zero."""
-        if not self.enable_input_d:
-            return np.zeros_like(c)
-        if not self.scale_input_d:
-            return c
-        scaled, known = scale_accumulator(c, self.descriptor.instruction.c, self.scale_input_d)
-        if not known.all():
-            raise OperandError(
-                f"scale_input_d of {self.opcode} must not be {self.scale_input_d}, which makes an element of D "
-                f"subnormal: no public source states how a subnormal number is normalised or rounded"
-            )
-        return scaled
+    return scaled
 
 
 def _integer(name: str, value: object, opcode: Opcode) -> int:
@@ -389,12 +357,9 @@ def _shared(
 def _scales(
     name: str, address: int | None, opcode: Opcode, lines: int, scale_id: int, parts: int = 1
 ) -> TensorMap | None:
+    check_scales(opcode, opcode.scale_size, name, address)
     if opcode.scale_size is None:
-        if address is not None:
-            raise OperandError(f"{opcode} has no block scales and takes no {name}")
         return None
-    if address is None:
-        raise OperandError(f"{opcode} is block-scaled and requires {name}")
     return scale_map(name, lines, opcode.scale_size, scale_id, _integer(name, address, opcode), parts)
 
 

@@ -9,17 +9,15 @@ from numpy.typing import NDArray
 
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
-from ..isa.memory import decode_descriptor, encode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands, Product, StepFlags
-from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_registers
+from ..operands.packing import to_shared_memory
+from ..operands.registers import pack_nibbles, pack_scales, to_registers
 
 __all__ = ["multiply_held"]
 
 #: Type of a function that executes an instruction once for each case of a batch of operands.
 Execute = Callable[[Instruction, str, HeldOperands], Product]
 _Value = TypeVar("_Value")
-_CORE_MATRIX_BYTES = 128
-_CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -99,24 +97,8 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
     if instruction.family == "mma":
         arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)
     else:
-        image, descriptors = _image_of_b(instruction, b)
-        arrays["b"] = each_tile(image, 0)
+        packed = to_shared_memory(instruction, {"b": b.swapaxes(1, 2)}, "none")
+        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # A is in registers
     product = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
     codes = product.d.reshape(*tiles, m, n).swapaxes(1, 2)
     return replace(product, d=codes.reshape(1, down * m, across * n)[:, :rows, :columns])
-
-
-def _image_of_b(instruction: Instruction, b: NDArray) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Store tiles of B, shape (tiles, k, n), in shared-memory images. Return the images and the descriptors of A and B.
-
-    B is K-major without swizzle. A is in registers, so its descriptor is 0.
-    """
-    leading = _CORE_MATRIX_BYTES * -(-instruction.n // _CORE_MATRIX_ROWS)
-    descriptor = encode_descriptor(0, leading, _CORE_MATRIX_BYTES)
-    where = operand_map(instruction, "b", decode_descriptor(descriptor))
-    size = instruction.container_bits // 8
-    places = where.addresses[..., None] + np.arange(size)
-    image = np.zeros((len(b), int(places.max()) + 1), np.uint8)
-    columns = np.ascontiguousarray(b.swapaxes(1, 2).astype(CONTAINERS[instruction.container_bits]))
-    image[:, places] = columns[..., None].view(np.uint8)
-    return image, (0, descriptor)

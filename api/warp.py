@@ -23,6 +23,8 @@ from .operands import (
     Registers,
     check_choice,
     check_metadata,
+    check_presence,
+    check_scales,
     checked_ids,
     checked_selector,
     describe,
@@ -175,11 +177,8 @@ def mma(
         "b": registers("b", b, (32, b_fragment(parsed).registers), parsed),
         "c": registers("c", c, (32, accumulators.registers), parsed),
     }
-    if e is not None and not parsed.sparse:
-        raise OperandError(f"{parsed} is dense and takes no metadata operand e")
+    check_presence(parsed, parsed.sparse, e=e)
     if parsed.sparse:
-        if e is None:
-            raise OperandError(f"{parsed} is sparse and requires the metadata operand e")
         operands["e"] = registers("e", e, (32,), parsed)
     selector = checked_selector(selector, parsed)
     scale_ids: dict[str, tuple[int, int]] = {}
@@ -287,12 +286,8 @@ def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, 
 
 def _scale(name: str, value: ScaleOperand | None, instruction: Instruction) -> tuple[Registers, int, int] | None:
     """Check one block-scale operand of an ``mma``. Return its data, byte id and thread id."""
-    if instruction.scale_size is None:
-        if value is not None:
-            raise OperandError(f"{instruction} has no block scales and takes no {name}")
+    if not check_scales(instruction, instruction.scale_size, name, value):
         return None
-    if value is None:
-        raise OperandError(f"{instruction} is block-scaled and requires {name}")
     if not isinstance(value, tuple) or len(value) != 3:
         raise OperandError(f"{name} of {instruction} must be a tuple (data, byte id, thread id), not {describe(value)}")
     data, byte_id, thread_id = value

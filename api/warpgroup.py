@@ -22,6 +22,7 @@ from .operands import (
     check_choice,
     check_image,
     check_metadata,
+    check_presence,
     checked_selector,
     describe,
     in_blocks,
@@ -93,7 +94,8 @@ def wgmma(
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     imm_scale, imm_trans = (imm_scale_a, imm_scale_b), (imm_trans_a, imm_trans_b)
-    sparsity_selector = _check_sparsity(parsed, e, selector)
+    check_presence(parsed, parsed.sparse, e=e, selector=selector)
+    sparsity_selector = 0 if selector is None else checked_selector(selector, parsed)
     immediates = _immediates(parsed, sparsity_selector, isinstance(a, np.ndarray), scale_d, imm_scale, imm_trans)
     accumulators = accumulator_fragment(parsed)
     operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
@@ -196,16 +198,6 @@ def wgmma_chain(
 
     tails = {name: 1 if name == "smem" else 2 for name in operands}
     return in_blocks(operands, accumulators.rows.shape[:2], compute, tails=tails)
-
-
-def _check_sparsity(instruction: Instruction, e: Registers | None, selector: int | None) -> int:
-    """Return the sparsity selector, or 0 if dense. Raise if selector or metadata is missing or superfluous."""
-    for name, value in (("metadata operand e", e), ("selector", selector)):
-        if value is None and instruction.sparse:
-            raise OperandError(f"{instruction} is sparse and requires the {name}")
-        if value is not None and not instruction.sparse:
-            raise OperandError(f"{instruction} is dense and takes no {name}")
-    return 0 if selector is None else checked_selector(selector, instruction)
 
 
 def _immediates(

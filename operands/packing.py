@@ -29,13 +29,16 @@ __all__ = [
 _PATTERN_BYTES = 1024
 
 
-def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the common batch shape of operands. Raise an error if the shapes do not broadcast."""
+def common_batch(shapes: dict[str, tuple[int, ...]], owner: str = "") -> tuple[int, ...]:
+    """Return the shape to which the batch axes of operands broadcast, or raise an `OperandError`.
+
+    `owner` names the instruction in the message, for example " of mma...", if the caller does not name it.
+    """
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
+        raise OperandError(f"the batch axes of the operands{owner} do not broadcast: {listed}") from None
 
 
 def matrices_to_registers(matrices: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
