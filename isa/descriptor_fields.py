@@ -24,10 +24,8 @@ _RESERVED = "reserved"
 #: Fields that the matrix descriptors of ``wgmma`` and ``tcgen05`` share: name, lowest bit, width in bits.
 _OFFSETS = (("start address", 0, 14), ("leading byte offset", 16, 14), ("stride byte offset", 32, 14))
 _BASE_OFFSET = ("base offset", 49, 3)
+#: Titles of fields of the instruction descriptor whose names are not their titles.
 _TITLES = {
-    "sparsity_selector": "sparsity selector",
-    "sparse": "sparse",
-    "saturate": "saturate",
     "d": "type of D",
     "a": "type of A",
     "b": "type of B",
@@ -156,9 +154,10 @@ def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...
         raise OperandError(f"an instruction descriptor has 32 bits, not {value.bit_length()}")
     fields = []
     for field in _partition(value, 32, descriptor_fields(opcode)):
-        if field.name in _TITLES:
+        if field.name != _RESERVED:
             meaning, problem = _instruction_meaning(field, opcode)
-            field = replace(field, name=_TITLES[field.name], meaning=meaning, problem=problem)
+            title = _TITLES.get(field.name, field.name.replace("_", " "))
+            field = replace(field, name=title, meaning=meaning, problem=problem)
         fields.append(field)
     return tuple(fields)
 
@@ -181,9 +180,8 @@ def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, s
     if name == "k":
         return "96" if value else str(opcode.k), "K = 96 is not modelled" if value else ""
     if name.startswith("transpose"):
-        return MAJORS[
-            "mn" if value else "k"
-        ], f".kind::{opcode.kind} is K-major only" if value and not kind.transposes else ""
+        problem = f".kind::{opcode.kind} is K-major only" if value and not kind.transposes else ""
+        return MAJORS["mn" if value else "k"], problem
     if name.startswith("negate"):
         return "yes" if value else "no", f".kind::{opcode.kind} does not negate" if value and not kind.negates else ""
     if name == "saturate":

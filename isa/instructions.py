@@ -264,22 +264,14 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
     return a, b, tail[0] if family == "mma" else d, d, tail[1] if block_scale else ""
 
 
-class _Candidates:
-    """Rows of the PTX syntax table that match all qualifiers checked up to now."""
-
-    def __init__(self, words: _Words) -> None:
-        self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]
-        self._text = words.text
-
-    def narrow(self, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        """Keep only the table rows that accept `value`. Raise an error if no row accepts it."""
-        kept = [row for row in self.rows if value in accepted(row)]
-        if not kept:
-            choices = list(dict.fromkeys(_spell(choice) for row in self.rows for choice in accepted(row)))
-            raise InstructionError(
-                f"{_spell(value)} in {self._text!r} is not accepted as {part}; expected {one_of(choices)}."
-            )
-        self.rows = kept
+def _narrowed(
+    rows: Sequence[Variant], text: str, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]
+) -> Sequence[Variant]:
+    """Return the rows of the syntax table that accept a qualifier. Raise an error if no row accepts it."""
+    if narrowed := [row for row in rows if value in accepted(row)]:
+        return narrowed
+    choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
+    raise InstructionError(f"{_spell(value)} in {text!r} is not accepted as {part}; expected {one_of(choices)}.")
 
 
 @parser
@@ -292,17 +284,16 @@ def parse(text: str) -> Instruction:
     """
     words = _sorted_words(text)
     _check_required(words)
-    candidates = _Candidates(words)
-    candidates.narrow("kind", words.kind, lambda row: [f"kind::{row.kind}" if row.kind else ""])
-    _check_block_scale(words, scaled=bool(candidates.rows[0].scales))
+    rows: Sequence[Variant] = [row for row in VARIANTS if row.family == words.family]
+    rows = _narrowed(rows, text, "kind", words.kind, lambda row: [f"kind::{row.kind}" if row.kind else ""])
+    _check_block_scale(words, scaled=bool(rows[0].scales))
     a, b, c, d, stype = _operand_types(words)
-    candidates.narrow("sparsity variant", words.sparse, lambda row: row.sparse)
-    candidates.narrow("atype", a, lambda row: [pair[0] for pair in row.pairs])
-    candidates.narrow("btype", b, lambda row: [pair[1] for pair in row.pairs if pair[0] == a])
-    candidates.narrow("shape", words.shape, lambda row: row.shapes)
-    candidates.narrow("dtype", d, lambda row: [pair[0] for pair in row.accumulators])
-    candidates.narrow("ctype", c, lambda row: [pair[1] for pair in row.accumulators if pair[0] == d])
-    (row,) = candidates.rows
+    rows = _narrowed(rows, text, "sparsity variant", words.sparse, lambda row: row.sparse)
+    rows = _narrowed(rows, text, "atype", a, lambda row: [pair[0] for pair in row.pairs])
+    rows = _narrowed(rows, text, "btype", b, lambda row: [pair[1] for pair in row.pairs if pair[0] == a])
+    rows = _narrowed(rows, text, "shape", words.shape, lambda row: row.shapes)
+    rows = _narrowed(rows, text, "dtype", d, lambda row: [pair[0] for pair in row.accumulators])
+    (row,) = _narrowed(rows, text, "ctype", c, lambda row: [pair[1] for pair in row.accumulators if pair[0] == d])
 
     if "satfinite" in words.flags and not row.satfinite:
         raise InstructionError(f"'.satfinite' in {text!r} is not accepted; it belongs to the integer types.")

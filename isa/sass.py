@@ -54,7 +54,8 @@ def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
         Architecture that has the instruction.
     """
     if i.family == "wgmma":
-        return ".".join([f"{_letter(i)}GMMA", *_words(i, f"{i.m}x{i.n}x{i.k}")]), 1
+        words = [f"{_letter(i)}GMMA", *(["SP"] if i.sparse else []), f"{i.m}x{i.n}x{i.k}", *_types(i)]
+        return ".".join(words), 1
     m, k, letter, count, types = i.m, i.k, _letter(i), 1, _types(i)
     if numerics(i, arch).method is Method.EMULATED:
         letter, k, count, types = "H", k // 2, 2, [i.d.name.upper()]
@@ -70,10 +71,6 @@ def _letter(i: Instruction) -> str:
     if i.a.is_integer:
         return "I"
     return {4: "O", 8: "Q"}.get(i.container_bits, "H")
-
-
-def _words(i: Instruction, shape: str) -> list[str]:
-    return [*(["SP"] if i.sparse else []), shape, *_types(i)]
 
 
 def _types(i: Instruction) -> list[str]:

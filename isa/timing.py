@@ -44,6 +44,8 @@ TENSOR_CORES = 4
 #: Bytes per row of stored A: for ``wgmma`` and ``tcgen05.mma``, and for an ``mma`` that reads A from four registers.
 ROW_BYTES = 32
 _WARP_ROWS = 16
+#: Columns of D that the tensor cores of an SM process per cycle.
+_COLUMNS_PER_CYCLE = 2
 #: Smallest N (number of columns of D) of ``wgmma``.
 _NARROWEST = 8
 #: Width in bits of the narrowest element that tensor cores of sm_90 multiply. Narrower elements are emulated.
@@ -117,30 +119,18 @@ class Law:
     """
 
     arch: str
-    recording: str  #: Name of the file in ``recordings/cycles/`` with the measurements
     #: Latency in cycles, extrapolated to N = 0. Key: for ``wgmma``, whether the instruction is sparse; for
     #: ``tcgen05.mma``, whether a CTA pair executes it.
     start: Mapping[bool, float]
     integer: Mapping[bool, int]  #: Additional latency of integers, in cycles; keys as in `start`
-    columns_per_cycle: int = 2  #: Columns of D that the tensor cores process per cycle
-    shared_bytes: int = SHARED_BYTES  #: Bytes per cycle that shared memory delivers
 
 
-#: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200, the
-#: formula of ``tcgen05.mma`` by others on a B200.
+#: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200
+#: (``h200-2026-11-24.csv`` in ``recordings/cycles/``), the formula of ``tcgen05.mma`` by others on a B200
+#: (``tcgen05-b200-2026-03-06.csv``).
 LAWS = {
-    "wgmma": Law(
-        arch=ARCHITECTURE,
-        recording="h200-2026-11-24.csv",
-        start={False: 45.5, True: 48.5},
-        integer={False: -2, True: -2},
-    ),
-    "tcgen05": Law(
-        arch="sm_100",
-        recording="tcgen05-b200-2026-03-06.csv",
-        start={False: 104, True: 138},
-        integer={False: -1, True: -3},
-    ),
+    "wgmma": Law(arch=ARCHITECTURE, start={False: 45.5, True: 48.5}, integer={False: -2, True: -2}),
+    "tcgen05": Law(arch="sm_100", start={False: 104, True: 138}, integer={False: -1, True: -3}),
 }
 #: Additional latency of ``wgmma`` with A in shared memory, in cycles. Key: whether the ``wgmma`` is sparse.
 _WGMMA_SHARED = {False: 10, True: 9}
@@ -221,13 +211,13 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 
     `a_from` is as for :func:`timing` or :func:`tcgen05_timing`; the opcode is that of a ``tcgen05.mma``.
     """
-    law, shared = LAWS[i.family], a_from == "shared"
+    shared = a_from == "shared"
     layout = layout_for(opcode, i.m) if opcode else None
     rows, column_parts = (layout.rows, layout.column_parts) if layout else (i.m, 1)
     read = i.n // (opcode.cta_group if opcode else 1) * i.k * i.container_bits // 8 + shared * rows * ROW_BYTES
     cycles = {
-        Resource.TENSOR_CORE: i.n / column_parts / law.columns_per_cycle,
-        Resource.SHARED_MEMORY: read / law.shared_bytes,
+        Resource.TENSOR_CORE: i.n / column_parts / _COLUMNS_PER_CYCLE,
+        Resource.SHARED_MEMORY: read / SHARED_BYTES,
     }
     if not opcode:
         narrow = i.d.bits < 32 or i.n == _NARROWEST
@@ -284,7 +274,7 @@ def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
     law, layout, cycles = LAWS[i.family], layout_for(opcode, i.m), resource_cycles(i, a_from, opcode)
     bound_by = max(cycles, key=lambda resource: cycles[resource])
     pair, shared = opcode.cta_group == 2, a_from == "shared"
-    reads = layout.rows * ROW_BYTES / law.shared_bytes
+    reads = layout.rows * ROW_BYTES / SHARED_BYTES
     latency = law.start[pair] + cycles[Resource.TENSOR_CORE]
     if layout.name == "B":
         latency += _HALF_ROWS

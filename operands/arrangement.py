@@ -53,21 +53,17 @@ class Arrangement:
         i, where, ctas = self.instruction, self.placement, self.opcode.cta_group
         batch = len(matrices.a)
         tmem = np.zeros((batch, ctas, LANES, COLUMNS), np.uint32)
-        smem = np.zeros((batch, ctas, _bytes_of(where)), np.uint8)
-        self.put(tmem, where.d, matrices.c)
         assert isinstance(where.a, SharedMap)
+        smem = np.zeros((batch, ctas, max(_end(where.a), _end(where.b))), np.uint8)
         for place, codes, fmt in ((where.a, matrices.a, i.a), (where.b, matrices.b.swapaxes(1, 2), i.b)):
             share = (codes >> _shift(i, fmt, place)).reshape(batch * ctas, -1, codes.shape[2])
             scatter_shared(smem.reshape(batch * ctas, -1), place, share)
-        if where.e is not None:
-            assert matrices.nibbles is not None
-            self.put(tmem, where.e, matrices.nibbles)
-        if where.scale_a is not None:
-            assert where.scale_b is not None
-            assert matrices.scale_a is not None
-            assert matrices.scale_b is not None
-            self.put(tmem, where.scale_a, matrices.scale_a)
-            self.put(tmem, where.scale_b, np.tile(matrices.scale_b, (1, ctas, 1)))
+        scale_b = None if matrices.scale_b is None else np.tile(matrices.scale_b, (1, ctas, 1))
+        maps = where.d, where.e, where.scale_a, where.scale_b
+        for in_tensor, code in zip(maps, (matrices.c, matrices.nibbles, matrices.scale_a, scale_b), strict=True):
+            if in_tensor is not None:
+                assert code is not None
+                self.put(tmem, in_tensor, code)
         return tmem, smem
 
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
@@ -121,11 +117,6 @@ def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int
     d = accumulator_map(layout, i.n, i.d.bits, addresses["d"])
     placement = Placement(d, shared["a"], shared["b"], e, scale_a, scale_b)
     return Arrangement(opcode, i, sparsity_selector, addresses, placement)
-
-
-def _bytes_of(where: Placement) -> int:
-    assert isinstance(where.a, SharedMap)
-    return max(_end(place) for place in (where.a, where.b))
 
 
 def _end(place: SharedMap) -> int:

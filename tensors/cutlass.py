@@ -1,6 +1,5 @@
 """Index maps of metadata nibbles in the memory layouts of CUTLASS."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +9,6 @@ from ..errors import OperandError
 from ..isa.metadata import join_nibbles, split_nibbles
 
 __all__ = [
-    "Atom",
     "atom_sm90",
     "atom_sm100",
     "from_atoms",
@@ -18,6 +16,10 @@ __all__ = [
     "swizzled_positions",
     "to_atoms",
 ]
+
+#: Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4. The array has the index in the atom, counted in
+#: nibbles, of the metadata nibble of each chunk; shape (rows, chunks).
+Atom = NDArray[np.intp]
 #: Logical columns per metadata nibble, by element width in bits.
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
@@ -80,24 +82,6 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
     return column // 2 * (2 * rows) + row * 2 + column % 2
 
 
-@dataclass(frozen=True, eq=False)
-class Atom:
-    """Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4."""
-
-    #: Index in the atom, counted in nibbles, of each chunk's metadata nibble; shape (rows, chunks).
-    positions: NDArray[np.intp]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows of A in an atom."""
-        return self.positions.shape[0]
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks per row in an atom."""
-        return self.positions.shape[1]
-
-
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
     """Return an atom in which the address of an element is the sum of its row and column digits times `strides`.
 
@@ -109,7 +93,7 @@ def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: in
     logical = m % 8 * m0 + m // 8 % 2 * m1 + m // 16 * m2 + k % half * k0 + k // half % 2 * k1 + k // (2 * half) * k2
     positions = logical // _CHUNK[bits]
     positions.flags.writeable = False
-    return Atom(positions)
+    return positions
 
 
 @lru_cache(maxsize=16)
@@ -165,8 +149,7 @@ def atom_sm100(bits: int) -> Atom:
 
 
 def _row_major(rows: int, columns: int, bits: int) -> Atom:
-    chunks = columns // _CHUNK[bits]
-    return Atom(np.arange(rows * chunks).reshape(rows, chunks))
+    return np.arange(rows * columns // _CHUNK[bits]).reshape(rows, -1)
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
@@ -185,12 +168,12 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
         Two nibbles per byte, the low one first.
     """
     rows, chunks = nibbles.shape
-    down, across = -(-rows // atom.rows), -(-chunks // atom.chunks)
-    whole = np.zeros((down * atom.rows, across * atom.chunks), np.uint8)
+    down, across = -(-rows // atom.shape[0]), -(-chunks // atom.shape[1])
+    whole = np.zeros((down * atom.shape[0], across * atom.shape[1]), np.uint8)
     whole[:rows, :chunks] = nibbles
-    blocks = whole.reshape(down, atom.rows, across, atom.chunks).transpose(2, 0, 1, 3)
-    placed = np.empty((across * down, atom.positions.size), np.uint8)
-    placed[:, atom.positions.ravel()] = blocks.reshape(across * down, -1)
+    blocks = whole.reshape(down, atom.shape[0], across, atom.shape[1]).transpose(2, 0, 1, 3)
+    placed = np.empty((across * down, atom.size), np.uint8)
+    placed[:, atom.ravel()] = blocks.reshape(across * down, -1)
     return join_nibbles(placed).ravel()
 
 
@@ -211,14 +194,14 @@ def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) ->
     OperandError
         The number of bytes does not match the number of atoms.
     """
-    down, across = -(-rows // atom.rows), -(-chunks // atom.chunks)
-    if octets.size * 2 != down * across * atom.positions.size:
+    down, across = -(-rows // atom.shape[0]), -(-chunks // atom.shape[1])
+    if octets.size * 2 != down * across * atom.size:
         raise OperandError(
-            f"{rows} rows of {chunks} chunks take {down * across * atom.positions.size // 2} bytes of metadata in "
+            f"{rows} rows of {chunks} chunks take {down * across * atom.size // 2} bytes of metadata in "
             f"whole atoms, not {octets.size}"
         )
     flat = octets.reshape(across * down, -1)
     placed = split_nibbles(flat)
-    blocks = placed[:, atom.positions.ravel()].reshape(across, down, atom.rows, atom.chunks)
-    whole = blocks.transpose(1, 2, 0, 3).reshape(down * atom.rows, across * atom.chunks)
+    blocks = placed[:, atom.ravel()].reshape(across, down, atom.shape[0], atom.shape[1])
+    whole = blocks.transpose(1, 2, 0, 3).reshape(down * atom.shape[0], across * atom.shape[1])
     return np.ascontiguousarray(whole[:rows, :chunks])

@@ -27,21 +27,12 @@ SUFFIXES = (".safetensors", ".npz")
 _INCOMPLETE = "is not a complete {} file"
 #: Name of the numpy or ``ml_dtypes`` type by element type of safetensors.
 _SAFETENSORS_TYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
+    **{f"F{bits}": f"float{bits}" for bits in (64, 32, 16)},
     "BF16": "bfloat16",
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
     "F8_E8M0": "float8_e8m0fnu",
-    "I64": "int64",
-    "U64": "uint64",
-    "I32": "int32",
-    "U32": "uint32",
-    "I16": "int16",
-    "U16": "uint16",
-    "I8": "int8",
-    "U8": "uint8",
+    **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for bits in (64, 32, 16, 8) for kind in ("int", "uint")},
 }
 #: Name of the ``.npz`` member that holds the text metadata as JSON.
 _METADATA = "__metadata__"

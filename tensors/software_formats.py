@@ -104,10 +104,7 @@ def _codes(stored: NDArray, bits: int) -> NDArray:
 
 def _values(stored: NDArray, bits: int) -> NDArray:
     """Return elements as stored in memory: two 4-bit elements per byte, the first in the low half."""
-    if bits != 4:
-        return stored
-    codes = _codes(stored, bits)
-    return join_nibbles(codes)
+    return join_nibbles(_codes(stored, bits)) if bits == 4 else stored
 
 
 def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
@@ -117,8 +114,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
         return values
     if values.dtype.itemsize != 1:
         raise OperandError(f"values of 4:8 sparsity must be bytes, each with two elements, not {values.dtype.name}")
-    octets = np.ascontiguousarray(values).view(np.uint8)
-    return split_nibbles(octets)
+    return split_nibbles(np.ascontiguousarray(values).view(np.uint8))
 
 
 def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
@@ -137,8 +133,7 @@ def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
         raise OperandError(
             f"metadata in words of {word_bits} bits needs a multiple of {per_word} chunks a row, not {nibbles.shape[1]}"
         )
-    octets = np.ascontiguousarray(join_nibbles(nibbles))
-    return octets.view(f"<u{word_bits // 8}")
+    return np.ascontiguousarray(join_nibbles(nibbles)).view(f"<u{word_bits // 8}")
 
 
 def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:

@@ -6,7 +6,6 @@ elements are zero; -0.0 is zero.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +16,7 @@ from ..isa.metadata import GRANULARITIES, Granularity, nibble
 from .blocks import Progress, check_matrix, in_float64, place, row_blocks
 from .compressed import Compressed, Crowded, SparsityError, check_nibbles, structure
 
-__all__ = [
-    "PRODUCERS",
-    "Producer",
-    "expand",
-    "sparsify",
-]
+__all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
 
 
 @dataclass(frozen=True)
@@ -105,27 +99,14 @@ def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) ->
         return magnitudes[..., 0] if size == 1 else magnitudes.sum(-1)
 
 
-class _Crowds:
-    """Counts the chunks that have more non-zero units than stored units, and records the first ten."""
-
-    def __init__(self, granularity: Granularity) -> None:
-        self.granularity = granularity
-        self.total = 0
-        self.first: list[Crowded] = []
-
-    def add(self, present: NDArray[np.bool_], rows: slice) -> None:
-        """Count the chunks with too many non-zero units in a block of rows."""
-        counts, kept = present.sum(-1), structure(self.granularity)[1]
-        self.total += int((counts > kept).sum())
-        if self.total > len(self.first) and len(self.first) < 10:
-            for row, chunk in islice(np.argwhere(counts > kept), 10 - len(self.first)):
-                column = int(chunk) * self.granularity.logical
-                self.first.append(Crowded(rows.start + int(row), column, int(counts[row, chunk])))
-
-    def check(self, chunks: int) -> None:
-        """Raise an error if any chunk has too many non-zero units. `chunks` is the total number of chunks."""
-        if self.total:
-            raise SparsityError(self.granularity, self.total, chunks, tuple(self.first))
+def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) -> tuple[int, list[Crowded]]:
+    """Return the number of chunks in a block of rows that have too many non-zero units, and the first ten of them."""
+    counts, kept = present.sum(-1), structure(granularity)[1]
+    crowded = counts > kept
+    return int(crowded.sum()), [
+        Crowded(rows.start + int(row), int(chunk) * granularity.logical, int(counts[row, chunk]))
+        for row, chunk in np.argwhere(crowded)[:10]
+    ]
 
 
 def _stored(
@@ -200,7 +181,7 @@ def sparsify(
     table, (rows, columns) = _nibbles_of(producer, units), matrix.shape
     nibbles = np.empty((rows, columns // granularity.logical), np.uint8)
     stored = np.empty((rows, columns // 2), matrix.dtype)
-    crowds = _Crowds(granularity)
+    total, first = 0, list[Crowded]()
     for block in row_blocks(matrix.shape, progress):
         dense = np.asarray(matrix[block])
         magnitudes = np.abs(in_float64(dense))
@@ -210,10 +191,12 @@ def sparsify(
             _check_comparable(magnitudes, block)
             present &= _largest(of_units, kept)
         else:
-            crowds.add(present, block)
+            count, crowded = _crowded(present, block, granularity)
+            total, first = total + count, [*first, *crowded][:10]
         nibbles[block] = chosen = table.take(np.packbits(present, axis=-1, bitorder="little")[..., 0])
         stored[block] = _stored(dense, present, chosen, granularity, PRODUCERS[producer])
-    crowds.check(nibbles.size)
+    if total:
+        raise SparsityError(granularity, total, nibbles.size, tuple(first))
     return Compressed(stored, nibbles, granularity)
 
 

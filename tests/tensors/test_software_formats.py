@@ -263,10 +263,10 @@ def test_atoms() -> None:
                 atom_sm90(bits, tile)
             continue
         expected = sm90(blocks)[:, :: CHUNK[bits]] // CHUNK[bits]
-        np.testing.assert_array_equal(atom_sm90(bits, tile).positions, expected, f"sm_90, {bits} bits, {tile}")
+        np.testing.assert_array_equal(atom_sm90(bits, tile), expected, f"sm_90, {bits} bits, {tile}")
     for bits, sm100 in SM100.items():
         expected = sm100[:, :: CHUNK[bits]] // CHUNK[bits]
-        np.testing.assert_array_equal(atom_sm100(bits).positions, expected, f"sm_100, {bits} bits")
+        np.testing.assert_array_equal(atom_sm100(bits), expected, f"sm_100, {bits} bits")
 
 
 @pytest.mark.parametrize(
@@ -274,15 +274,15 @@ def test_atoms() -> None:
 )
 def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
     """Padding is zero, atoms follow each other along M first, and each nibble is at its position in the map."""
-    rows, chunks = atom.rows * 2 - 5, atom.chunks * 3 - 1
+    rows, chunks = atom.shape[0] * 2 - 5, atom.shape[1] * 3 - 1
     nibbles = rng.integers(0, 16, (rows, chunks), dtype=np.uint8)
     octets = to_atoms(nibbles, atom)
-    assert octets.size == 2 * 3 * atom.positions.size // 2
+    assert octets.size == 2 * 3 * atom.size // 2
     np.testing.assert_array_equal(from_atoms(octets, atom, rows, chunks), nibbles)
     for _ in range(50):
         row, chunk = rng.integers(rows), rng.integers(chunks)
-        block = row // atom.rows + 2 * (chunk // atom.chunks)
-        position = block * atom.positions.size + atom.positions[row % atom.rows, chunk % atom.chunks]
+        block = row // atom.shape[0] + 2 * (chunk // atom.shape[1])
+        position = block * atom.size + atom[row % atom.shape[0], chunk % atom.shape[1]]
         assert octets[position // 2] >> (4 * (position % 2)) & 15 == nibbles[row, chunk]
     used = np.count_nonzero(octets & 15) + np.count_nonzero(octets >> 4)
     assert used == np.count_nonzero(nibbles)
