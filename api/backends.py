@@ -123,12 +123,8 @@ def backend(name: str | Backend) -> Backend:
 def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Instruction | None, arch: str) -> Backend:
     """Return a back end that uses the given numerics for an instruction, or the same back end if `numerics` is None.
 
-    Raises
-    ------
-    OperandError
-        `numerics` is no `Numerics` record, or belongs to another kind of instruction, or `instruction` is None.
-    BackendError
-        The back end cannot change its numerics.
+    Raise an `OperandError` if `numerics` is no `Numerics` record, or belongs to another kind of instruction, or
+    `instruction` is None; and a `BackendError` if the back end cannot change its numerics.
     """
     if numerics is None:
         return computes

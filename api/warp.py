@@ -210,12 +210,13 @@ def mma_tiles(
     """Compute a product of several tiles by chains of ``mma`` along K, equal to repeated calls of :func:`mma`.
 
     Back ends that model every architecture compute all tiles of a warp as one product; other back ends execute one
-    instruction after the other. Shapes of the operands are not checked.
+    instruction after the other. Shapes of the operands are not checked. The errors are those of :func:`mma`; the batch
+    index of a :class:`~sptc.errors.MetadataError` is that of the warp.
 
     Parameters
     ----------
-    instruction : str
-        PTX opcode with its qualifiers.
+    instruction, arch, backend, metadata
+        As for :func:`mma`.
     operands : mapping of str to ndarray of uint32
         Registers of A for each row of tiles and each step along K, ``a`` of shape (batch, rows, steps, 32, registers);
         of B for each column and step, ``b`` (batch, columns, steps, 32, registers); accumulators of each tile, ``c``
@@ -223,17 +224,6 @@ def mma_tiles(
         and a block-scaled instruction ``scale_a`` (batch, rows, steps, 32) and ``scale_b`` (batch, columns, steps, 32).
     immediates : Immediates
         Sparsity selector, and ids of the block scales.
-    arch, backend, metadata
-        As for :func:`mma`.
-
-    Returns
-    -------
-    ndarray of uint32, shape of ``c``
-
-    Raises
-    ------
-    InstructionError, MetadataError, BackendError
-        As for :func:`mma`; the batch index of a :class:`~sptc.errors.MetadataError` is that of the warp.
     """
     (_, rows, columns), steps = operands["c"].shape[:3], operands["a"].shape[2]
     if backend not in MODELS:

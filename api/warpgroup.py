@@ -146,23 +146,9 @@ def wgmma_chain(
     """Compute consecutive dense ``wgmma`` on the same accumulators. The result equals repeated calls of :func:`wgmma`.
 
     Back ends that model every architecture compute all instructions as one product; other back ends execute each
-    instruction.
-
-    Parameters
-    ----------
-    instruction, d, smem, backend
-        As for :func:`wgmma`.
-    steps : sequence of (ndarray of uint32 or int, int)
-        A and B of each instruction.
-    scale_d : bool
-        Whether the first instruction adds D; all later instructions add D.
-    **immediates : int
-        Immediate operands such as ``imm_scale_a``, as for :func:`wgmma`; the same for all instructions.
-
-    Raises
-    ------
-    InstructionError, OperandError, BackendError
-        As for :func:`wgmma`.
+    instruction. `steps` are A and B of each instruction. `scale_d` tells whether the first instruction adds D; all
+    later instructions add D. Further immediate operands such as ``imm_scale_a`` are the same for all instructions. The
+    other parameters and the errors are those of :func:`wgmma`.
     """
     parsed = resolve(instruction, "sm_90", family="wgmma").instruction
     if len(steps) == 1 or backend not in MODELS or parsed.sparse:

@@ -31,10 +31,8 @@ def comment(text: object) -> str:
 def verilog_name(text: str) -> str:
     """Return a text as a Verilog identifier. It is escaped if it has other characters than letters, digits and ``_``.
 
-    Raises
-    ------
-    ValueError
-        No identifier can hold the text: it is empty, or has a space or a character that is not printable ASCII.
+    Raise a `ValueError` if no identifier can hold the text: it is empty, or has a space or a character that is not
+    printable ASCII.
     """
     if _IDENTIFIER.fullmatch(text):
         return text

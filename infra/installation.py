@@ -45,17 +45,9 @@ class Requirement:
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """Return the dependencies of an extra, and of the extras that it includes.
+    """Return the dependencies of an extra, and of the extras that it includes; without `extra`, the required ones.
 
-    Parameters
-    ----------
-    extra : str
-        Name of the extra; empty for the required dependencies.
-
-    Raises
-    ------
-    BackendError
-        This package is not installed, so that its dependencies are not known.
+    Raise a `BackendError` if this package is not installed, so that its dependencies are not known.
     """
     try:
         lines = importlib.metadata.requires("sptc") or []

@@ -26,17 +26,9 @@ _SEGMENT = struct.Struct("<II5Q8x")
 def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
     """Load a shared library of the cache, of the installed package, or of a temporary folder of this process.
 
-    Parameters
-    ----------
-    path : Path
-        Path of the library.
-    installed : bool
-        Whether the library is part of the installed package, whose files may belong to another user.
-
-    Raises
-    ------
-    BackendError
-        Another user could have written the library, or the library is truncated, for another machine, or not loadable.
+    An `installed` library is part of the installed package, whose files may belong to another user. Raise a
+    `BackendError` if the library is truncated, for another machine, or not loadable; or if it is not `installed`, and
+    another user could have written it.
     """
     if not installed:
         require_private(path)

@@ -89,10 +89,8 @@ _EARLIER = tuple(f"sm_{number}" for number in (50, 52, 53, 60, 61, 62, 70, 72, 7
 def target_named(name: str) -> Target:
     """Return the PTX target with a given name.
 
-    Raises
-    ------
-    InstructionError
-        The name is unknown (the message has the nearest known target), or the target is older than sm_80.
+    Raise an `InstructionError` if the name is unknown (the message has the nearest known target), or the target is
+    older than sm_80.
     """
     if is_word_of(name, TARGETS):
         return TARGETS[name]
@@ -119,21 +117,11 @@ def same_numerics(name: str) -> str:
 
 
 def require_target(instruction: Instruction, name: str, opcode: Opcode | None = None) -> str:
-    """Check that a target supports an instruction. Return the architecture with the numerics of the target.
+    """Return the architecture with the numerics of a target, after a check that the target supports an instruction.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        The instruction.
-    name : str
-        The target.
-    opcode : Opcode, optional
-        Qualifiers of ``tcgen05.mma``: a family target does not accept ``.scale_vec``.
-
-    Raises
-    ------
-    InstructionError
-        The name is unknown, or the target lacks the instruction; the message names the targets that have it.
+    `opcode` has the qualifiers of a ``tcgen05.mma``: a family target does not accept ``.scale_vec``. Raise an
+    `InstructionError` if the name of the target is unknown, or the target lacks the instruction; the message then names
+    the targets that have it.
     """
     target = target_named(name)
     if target.arch not in instruction.architectures:

@@ -79,13 +79,7 @@ def family_of(value: int) -> str:
 
 
 def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
-    """Return the fields of a 64-bit matrix descriptor of ``wgmma`` or ``tcgen05``.
-
-    Raises
-    ------
-    OperandError
-        The value has more than 64 bits.
-    """
+    """Return the fields of a 64-bit matrix descriptor of a family. Raise an `OperandError` for more than 64 bits."""
     if not 0 <= value < 1 << 64:
         raise OperandError(f"a shared-memory descriptor has 64 bits, not {value.bit_length()}")
     generation = GENERATIONS[family]
@@ -143,12 +137,9 @@ def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
 
 
 def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...]:
-    """Return the fields of a 32-bit instruction descriptor. `problem` states why an opcode does not support a value.
+    """Return the fields of a 32-bit instruction descriptor, or raise an `OperandError` for more than 32 bits.
 
-    Raises
-    ------
-    OperandError
-        The value has more than 32 bits.
+    Field `problem` states why the opcode does not support the value of a descriptor field.
     """
     if not 0 <= value < 1 << 32:
         raise OperandError(f"an instruction descriptor has 32 bits, not {value.bit_length()}")

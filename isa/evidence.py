@@ -91,23 +91,11 @@ def sources(form: Form) -> tuple[Source, ...]:
 
 
 def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opcode: Opcode | None = None) -> Evidence:
-    """Return the level of evidence for the model of an instruction.
+    """Return the level of evidence for the model of an instruction on an architecture.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Any instruction.
-    arch : str
-        Architecture.
-    a_from : str, optional
-        Location of A: ``"registers"`` or ``"shared"``. Default: the weakest level of all locations.
-    opcode : Opcode, optional
-        Opcode of an instruction of ``tcgen05``. Default: the weakest level of all opcodes.
-
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction, or the instruction cannot read A from `a_from`.
+    `a_from` is the location of A, ``"registers"`` or ``"shared"``, and `opcode` the opcode of a ``tcgen05``
+    instruction. Without them, the level is the weakest of all locations and opcodes. Raise an `InstructionError` if the
+    architecture does not have the instruction, or the instruction cannot read A from `a_from`.
     """
     require_architecture(instruction, arch)
     forms = forms_of(instruction, arch, opcode)

@@ -102,24 +102,9 @@ def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
 
 
 def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescriptor) -> int:
-    """Encode an instruction descriptor, the inverse of :func:`decode_instruction_descriptor`.
+    """Encode an instruction descriptor of 32 bits, the inverse of :func:`decode_instruction_descriptor`.
 
-    Parameters
-    ----------
-    opcode : Opcode
-        Opcode of the instruction.
-    descriptor : InstructionDescriptor
-        Fields to encode.
-
-    Returns
-    -------
-    int
-        The 32-bit descriptor.
-
-    Raises
-    ------
-    OperandError
-        The instruction does not have the shape, types or options of `descriptor`.
+    Raise an `OperandError` if the instruction does not have the shape, types or options of `descriptor`.
     """
     where = f"an instruction descriptor of {opcode}"
     _check_fields(opcode, descriptor, where)

@@ -165,23 +165,10 @@ def encode_descriptor(
     base_offset: int = 0,
     family: str = "wgmma",
 ) -> int:
-    """Encode a matrix descriptor, the inverse of :func:`decode_descriptor`.
+    """Encode a matrix descriptor of ``"wgmma"`` or ``"tcgen05"``, the inverse of :func:`decode_descriptor`.
 
-    Parameters
-    ----------
-    start, leading_offset, stride_offset : int
-        Start address and offsets, in bytes.
-    swizzle : str
-        Key of :data:`SWIZZLES`.
-    base_offset : int
-        0 to 7.
-    family : str
-        ``"wgmma"`` or ``"tcgen05"``.
-
-    Raises
-    ------
-    OperandError
-        A number is misaligned or out of range, or the family lacks the swizzle.
+    Start address and offsets are in bytes, `base_offset` is 0 to 7, and `swizzle` is a key of :data:`SWIZZLES`. Raise
+    an `OperandError` if a number is misaligned or out of range, or the family lacks the swizzle.
     """
     for name, value in (("start", start), ("leading offset", leading_offset), ("stride offset", stride_offset)):
         if value % UNIT_BYTES or not 0 <= value < ADDRESS_SPACE:
@@ -246,27 +233,13 @@ def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str
 def shared_map(
     descriptor: SharedDescriptor, mn: int, k: int, element_bits: int, *, major: str = "k", unit_elements: int = 0
 ) -> SharedMap:
-    """Return the map of an operand to shared memory.
+    """Return the map of A or B to shared memory.
 
-    Parameters
-    ----------
-    descriptor : SharedDescriptor
-        Matrix descriptor of the operand.
-    mn, k : int
-        `mn`: rows of A, or columns of B. `k`: stored columns of A, or rows of B.
-    element_bits : int
-        Bits from one element to the next inside a unit.
-    major : str
-        ``"k"``: neighbours in memory are neighbours in K; ``"mn"``: they are neighbours in M or N.
-    unit_elements : int
-        Elements per unit, or 0 if elements fill the unit. A unit of padded 4-bit or 6-bit elements holds 16 elements.
+    `mn` is the number of rows of A or of columns of B, and `k` the number of stored columns of A or of rows of B.
+    `element_bits` is the distance in bits from one element to the next inside a unit. With `major` ``"k"``, neighbours
+    in memory are neighbours in K; with ``"mn"``, they are neighbours in M or N. `unit_elements` is the number of
+    elements in a unit, or 0 if elements fill the unit: a unit of padded 4-bit or 6-bit elements holds 16 elements.
 
-    Returns
-    -------
-    SharedMap
-
-    Notes
-    -----
     Source: PTX ISA canonical layouts; every formula was confirmed element by element on an H200.
     """
     per_unit = unit_elements or UNIT_BYTES * 8 // element_bits

@@ -189,10 +189,8 @@ def _law(i: Instruction, arch: str) -> Numerics:
 def subject_of_line(line: PastedLine) -> Subject:
     """Return the instruction of a PTX line. For ``tcgen05``, a constant instruction descriptor gives shape and types.
 
-    Raises
-    ------
-    InstructionError, OperandError
-        The instruction or one of its operands is wrong, or the descriptor contradicts the shape in brackets.
+    Raise an `InstructionError` or an `OperandError` if the instruction or one of its operands is wrong, or the
+    descriptor contradicts the shape in brackets.
     """
     subject = subject_named(line.name)
     roles = operand_roles(line, subject.instruction, subject.opcode)

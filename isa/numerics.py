@@ -232,17 +232,8 @@ def zero_exponent_for(
 def numerics(instruction: Instruction, arch: str, alternatives: Collection[str] = ()) -> Numerics:
     """Return the numerics of an instruction on an architecture.
 
-    Parameters
-    ----------
-    instruction, arch
-        Instruction and architecture.
-    alternatives : collection of str
-        Keys of :data:`OPEN_RULES` whose alternative value applies instead of the value in use.
-
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
+    `alternatives` are the keys of :data:`OPEN_RULES` whose alternative value applies instead of the value in use. Raise
+    an `InstructionError` if the architecture does not have the instruction.
     """
     require_architecture(instruction, arch)
     parameters = _built(instruction, arch)

@@ -55,12 +55,8 @@ class PastedLine:
 def paste(text: str) -> PastedLine | None:
     """Split a PTX line into opcode and operands. Return None if the text has no instruction with operands.
 
-    Comments, quotes, escapes of C strings, outer braces, and text around the instruction are ignored.
-
-    Raises
-    ------
-    InstructionError
-        The text is too long, has two such instructions, or has a bracket without a counterpart.
+    Comments, quotes, escapes of C strings, outer braces, and text around the instruction are ignored. Raise an
+    `InstructionError` if the text is too long, has two such instructions, or has a bracket without a counterpart.
     """
     if len(text) > _LONGEST_TEXT:
         raise InstructionError(f"a line has at most {_LONGEST_TEXT} characters, not {len(text)}")
@@ -121,12 +117,8 @@ def _operands(text: str) -> tuple[list[str], str]:
 def completed(opcode: str) -> tuple[str, str]:
     """Complete an opcode with the qualifiers that all modelled instructions of its family have.
 
-    A ``tcgen05`` opcode with its shape in brackets gets the first ``.cta_group`` that has the shape.
-
-    Returns
-    -------
-    tuple of str
-        The opcode, and the qualifiers added, such as ``.sync.aligned``; empty if there are none.
+    A ``tcgen05`` opcode with its shape in brackets gets the first ``.cta_group`` that has the shape. Return the opcode,
+    and the qualifiers added, such as ``.sync.aligned``; empty if there are none.
     """
     words = opcode.split(".")
     if words[0] == "tcgen05":
@@ -214,21 +206,10 @@ def _check_registers(text: str, role: str, expected: int, name: str) -> None:
 
 
 def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None) -> tuple[OperandRole, ...]:
-    """Return the role of each operand of a PTX line.
+    """Return the role of each operand of a PTX line. A ``tcgen05.mma`` also needs its opcode.
 
-    Parameters
-    ----------
-    line : PastedLine
-        PTX line.
-    i : Instruction
-        Instruction of the line.
-    opcode : Opcode, optional
-        Qualifiers of ``tcgen05.mma``, required for that family.
-
-    Raises
-    ------
-    InstructionError
-        An operand is missing or superfluous, has a wrong number of registers, or is a constant that is out of range.
+    Raise an `InstructionError` if an operand is missing or superfluous, has a wrong number of registers, or is a
+    constant that is out of range.
     """
     make = {"mma": _mma_roles, "wgmma": _wgmma_roles}.get(i.family)
     if make is None:

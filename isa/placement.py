@@ -87,29 +87,12 @@ def placements(
     opcode: Opcode | None = None,
     tiles: Mapping[str, SharedTile] | None = None,
 ) -> Placements:
-    """Return the placement of every operand of an instruction.
+    """Return the placement of every operand of an instruction. ``tcgen05.mma`` also needs its opcode.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Any instruction.
-    sparsity_selector : int
-        Sparsity selector, below ``instruction.sparsity_selectors``; 0 for a dense instruction.
-    opcode : Opcode, optional
-        Qualifiers of ``tcgen05.mma``, required for that family only.
-    tiles : dict of str to SharedTile, optional
-        Tiles of ``a`` and ``b`` in shared memory. Default: packed, K-major and without swizzle.
-
-    Returns
-    -------
-    Placements
-        For tcgen05, the placement of the rows of one CTA, with lanes and columns of tensor memory relative to the
-        address of the operand. Block scales are placed for byte id, thread id and scale id 0.
-
-    Raises
-    ------
-    ValueError
-        The family is tcgen05 and `opcode` is missing.
+    The sparsity selector is below ``instruction.sparsity_selectors``. `tiles` are the tiles of ``a`` and ``b`` in
+    shared memory; by default, they are packed, K-major and without swizzle. For ``tcgen05``, the result is the
+    placement of the rows of one CTA, with lanes and columns of tensor memory relative to the address of the operand.
+    Block scales are placed for byte id, thread id and scale id 0.
     """
     if instruction.family != "tcgen05":
         return Placements(tuple(_in_registers(instruction, sparsity_selector, tiles or {})))

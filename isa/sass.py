@@ -44,14 +44,8 @@ def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
     """Return name and number of the machine instructions (SASS) that execute an ``mma`` or ``wgmma``.
 
     An ``mma`` that the architecture emulates takes two of them: f16 instructions for fp8, or 8-bit instructions for
-    4-bit integers. Further instructions, which are not counted, convert operands and add results.
-
-    Parameters
-    ----------
-    i : Instruction
-        Family ``mma`` or ``wgmma``.
-    arch : str
-        Architecture that has the instruction.
+    4-bit integers. Further instructions, which are not counted, convert operands and add results. The architecture must
+    have the instruction.
     """
     if i.family == "wgmma":
         words = [f"{_letter(i)}GMMA", *(["SP"] if i.sparse else []), f"{i.m}x{i.n}x{i.k}", *_types(i)]
@@ -115,10 +109,7 @@ def _table() -> dict[str, tuple[Implementation, ...]]:
 def sass_name(text: str) -> str | None:
     """Return the first SASS name of a tensor-core instruction in a text, such as a disassembly, or None.
 
-    Raises
-    ------
-    InstructionError
-        The text names an instruction whose types are not modelled.
+    Raise an `InstructionError` if the text names an instruction whose types are not modelled.
     """
     if other := re.search(rf"(?<![\w.])({'|'.join(_NOT_MODELLED)})(?![a-z])", text):
         raise InstructionError(f"{other[1]} multiplies .{_NOT_MODELLED[other[1]]}, which is not modelled")
@@ -127,19 +118,10 @@ def sass_name(text: str) -> str | None:
 
 
 def implementations(name: str) -> Iterator[Implementation]:
-    """Yield the PTX instructions that a SASS name implements.
+    """Yield the PTX instructions that a SASS name implements. Qualifiers other than types may have any order.
 
-    An incomplete name stands for all SASS names that have its qualifiers.
-
-    Parameters
-    ----------
-    name : str
-        SASS name; qualifiers other than types may have any order.
-
-    Raises
-    ------
-    InstructionError
-        No instruction has this name; the message has the nearest one.
+    An incomplete name stands for all SASS names that have its qualifiers. Raise an `InstructionError` if no instruction
+    has this name; the message has the nearest name.
     """
     table = _table()
     if is_word_of(name, table):

@@ -61,12 +61,8 @@ class SharedTile:
     def formulas(self, shape: TileShape, inner: str, outer: str) -> dict[str, str]:
         """Return the byte address and low bit of an element as Python expressions of two indices.
 
-        Parameters
-        ----------
-        shape : TileShape
-            Shape of the operand.
-        inner, outer : str
-            Names of two indices: `inner` counts elements that are adjacent in memory, `outer` rows of such elements.
+        The indices have the names `inner`, which counts elements that are adjacent in memory, and `outer`, which counts
+        rows of such elements.
         """
         d, swizzle, bits = self.descriptor, self.descriptor.swizzle, shape.element_bits
         leading, stride = "LBO", "SBO"
@@ -101,13 +97,7 @@ class SharedTile:
 
 
 def tile_shape(i: Instruction, operand: str, opcode: Opcode | None = None) -> TileShape:
-    """Return the shape of A or B in the shared memory of one CTA.
-
-    Raises
-    ------
-    OperandError
-        The instruction reads A and B from registers.
-    """
+    """Return the shape of A or B in the shared memory of one CTA. Raise an `OperandError` for ``mma``."""
     if i.family == "mma":
         raise OperandError(f"{i} reads its operands from registers, not from shared memory")
     ctas = opcode.cta_group if opcode else 1
@@ -129,21 +119,9 @@ def packed_tile(
 ) -> SharedTile:
     """Return the placement of A or B in shared memory with a given swizzle and major.
 
-    Parameters
-    ----------
-    i, operand, opcode
-        As for :func:`tile_shape`.
-    swizzle, major : str
-        Keys of :data:`~sptc.isa.memory.SWIZZLES` and :data:`MAJORS`.
-    offsets : tuple of int
-        Leading and stride byte offset. Default: the offsets that leave no gaps between swizzle patterns.
-    start, base_offset : int
-        Fields of the descriptor.
-
-    Raises
-    ------
-    OperandError
-        The instruction cannot read the operand in this way, or a field is out of range.
+    `swizzle` and `major` are keys of :data:`~sptc.isa.memory.SWIZZLES` and :data:`MAJORS`. `offsets` are the leading
+    and the stride byte offset; by default they leave no gaps between swizzle patterns. Raise an `OperandError` if the
+    instruction cannot read the operand in this way, or a field of the descriptor is out of range.
     """
     shape = tile_shape(i, operand, opcode)
     check_tile(i, opcode, shape.fmt, swizzle, major)

@@ -50,21 +50,11 @@ def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_regis
 def from_registers(
     registers: NDArray[np.uint32], fragment: Fragment, tiles: tuple[int, int] = (1, 1), *, by_columns: bool = False
 ) -> NDArray:
-    """Gather a matrix, or a matrix of several tiles, from registers.
+    """Gather a matrix, or a matrix of several tiles, from registers. Return codes, shape (batch, rows, columns).
 
-    Parameters
-    ----------
-    registers : ndarray of uint32, shape (batch, threads, registers), or (batch, ..., threads, registers) for tiles
-        Registers of the threads. Several tiles are ordered row by row, or with `by_columns` column by column.
-    fragment : Fragment
-        Map of the matrix, or of a tile.
-    tiles : (int, int)
-        Tiles along the rows and the columns of the matrix.
-
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32, shape (batch, rows, columns)
-        One container per element; 4-bit elements in the low half of a byte.
+    Registers are uint32 of shape (batch, threads, registers), or (batch, ..., threads, registers) for tiles, which are
+    ordered row by row, or with `by_columns` column by column. `tiles` are the numbers of tiles along the rows and the
+    columns of the matrix. Each container of the result holds one element; a 4-bit element is in the low half of a byte.
     """
     batch, container = len(registers), CONTAINERS[fragment.element_bits]
     codes: NDArray = np.ascontiguousarray(registers).reshape(batch, -1).view(container)
@@ -76,20 +66,9 @@ def from_registers(
 
 
 def to_registers(matrix: NDArray, fragment: Fragment, tiles: tuple[int, int] = (1, 1)) -> NDArray[np.uint32]:
-    """Scatter a matrix to registers, the inverse of :func:`from_registers`.
+    """Scatter codes, shape (batch, rows, columns), to registers: the inverse of :func:`from_registers`.
 
-    Parameters
-    ----------
-    matrix : ndarray of uint8, uint16 or uint32, shape (batch, rows, columns)
-        Codes.
-    fragment : Fragment
-        Map of the matrix, or of a tile.
-    tiles : (int, int)
-        Tiles along the rows and the columns of the matrix.
-
-    Returns
-    -------
-    ndarray of uint32, shape (batch, tiles * threads, registers)
+    The result has the shape (batch, tiles * threads, registers).
     """
     batch, container = len(matrix), CONTAINERS[fragment.element_bits]
     run, places = _wide(fragment, tiles, False, True)
@@ -158,16 +137,9 @@ def gather_warp(
 ) -> MatrixOperands:
     """Gather the matrices of an ``mma`` from the registers of a batch of warps. Operands are not checked.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Family ``mma``.
-    held : HeldOperands
-        Registers, sparsity selector, and ids of block scales.
-    tiles : (int, int, int)
-        Number of instructions along m, n and k that together compute one product. If there are several, two axes of
-        tiles follow the batch axis: m and k for a, e and the scales of A; n and k for b and the scales of B; m and n
-        for c.
+    `tiles` are the numbers of instructions along m, n and k that together compute one product. If there are several,
+    two axes of tiles follow the batch axis of the registers: m and k for a, e and the scales of A; n and k for b and
+    the scales of B; m and n for c.
     """
     arrays, immediates = held.arrays, held.immediates
     byte_a, thread_a, byte_b, thread_b = immediates.scale_ids

@@ -45,20 +45,9 @@ def family_of(text: str) -> str:
 def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     """Return the arrays of a file under the names that a register file (``.npz``) uses, with one case axis.
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        Arrays with the names of arguments, whose batch axes broadcast, or with the names of a register file, whose case
-        axis may be missing in all arrays. Arrays with other names are returned unchanged.
-
-    Returns
-    -------
-    dict of str to ndarray
-
-    Raises
-    ------
-    OperandError
-        An array is present under both of its names, or batch axes do not broadcast.
+    `arrays` have the names of arguments, and batch axes that broadcast; or the names of a register file, and the case
+    axis may be missing in all arrays. Arrays with other names are returned unchanged. Raise an `OperandError` if an
+    array is present under both of its names, or batch axes do not broadcast.
     """
     text = arrays.get("instruction")
     if text is None or text.shape != () or text.dtype.kind != "U":

@@ -14,26 +14,12 @@ BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
 
 
 def dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
-    """Return the dense matrix of a ``sparse-bitmask`` checkpoint.
+    """Return the dense matrix of a ``sparse-bitmask`` checkpoint, with +0 where no bit is set.
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        ``compressed``, the non-zero values row by row; ``bitmask``, uint8 of shape (rows, columns / 8 rounded up), the
-        first column in the lowest bit; ``shape``; ``row_offsets``, the index of the first value of every row.
+    The arrays are ``compressed``, the non-zero values row by row; ``bitmask``, uint8 of shape (rows, columns / 8
+    rounded up), the first column in the lowest bit; ``shape``; and ``row_offsets``, the index of the first value of
+    every row. Raise an `OperandError` if the arrays contradict each other.
 
-    Returns
-    -------
-    ndarray, shape (rows, columns)
-        Matrix of the type of the values; +0 where no bit is set.
-
-    Raises
-    ------
-    OperandError
-        The arrays contradict each other.
-
-    Notes
-    -----
     Source: ``sparse_bitmask.py`` of compressed-tensors 0.10.2, which does not store -0.0. Where the original matrix has
     -0.0, the returned matrix has +0.
     """

@@ -17,19 +17,9 @@ BLOCK_ELEMENTS = 1 << 20
 
 
 def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iterator[slice]:
-    """Cut a matrix into blocks of whole rows with about :data:`BLOCK_ELEMENTS` elements each.
+    """Yield the rows of each block of a matrix: whole rows with about :data:`BLOCK_ELEMENTS` elements.
 
-    Parameters
-    ----------
-    shape : (int, int)
-        Shape of the matrix.
-    progress : Progress, optional
-        Called after every block.
-
-    Yields
-    ------
-    slice
-        Rows of the next block.
+    `progress` is called after every block.
     """
     rows = shape[0]
     step = max(1, BLOCK_ELEMENTS // max(1, shape[1]))
@@ -41,12 +31,9 @@ def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iter
 
 
 def check_matrix(matrix: NDArray) -> None:
-    """Check that an array is a matrix of real numbers: floats of at most 64 bits or integers of at most 32.
+    """Raise an `OperandError` unless an array is a matrix of real numbers with at least one element.
 
-    Raises
-    ------
-    OperandError
-        The array is not a matrix, has elements of another type, or is empty.
+    Elements are floats of at most 64 bits or integers of at most 32.
     """
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")

@@ -63,14 +63,8 @@ def elements(quantised: Quantised) -> NDArray:
 def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[dict[str, NDArray], dict[str, str]]:
     """Return the arrays of a matrix in a software format, and the text metadata for :func:`read_compressed`.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The matrix.
-    name : str
-        Software format, a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
-    options : PackingOptions
-        Options of the format. If they name no instruction, ``ptx`` uses an instruction that fits the elements.
+    `name` is a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`. If the options name no instruction,
+    format ``ptx`` uses an instruction that fits the elements.
     """
     compressed, quantised = checkpoint.compressed, checkpoint.quantised
     text = {"software_format": name, "granularity": compressed.granularity.name, "dtype": compressed.stored.dtype.name}
@@ -115,16 +109,10 @@ def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
 
 
 def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str, options: PackingOptions) -> None:
-    """Write a compressed matrix to a file in a software format.
+    """Write a compressed matrix in a software format to a ``.safetensors`` or ``.npz`` file.
 
-    Parameters
-    ----------
-    path : Path
-        A ``.safetensors`` or ``.npz`` file.
-    tensor : str
-        Prefix of the names of the arrays, followed by a dot; may be empty.
-    checkpoint, name, options
-        As for :func:`pack`.
+    `tensor` is the prefix of the names of the arrays, followed by a dot; it may be empty. The other parameters are as
+    for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
     if name == "ptx" and path.suffix == ".npz" and not tensor:  # add the keys that files of sptc.save have
@@ -139,25 +127,12 @@ def read_compressed(
     granularity: Granularity | None = None,
     options: PackingOptions | None = None,
 ) -> Checkpoint:
-    """Read a compressed matrix from a file in a software format.
+    """Read a compressed matrix from a file in a software format. The file may have been written by other software.
 
-    Parameters
-    ----------
-    path : Path
-        The file. Files of other software are accepted too.
-    name : str
-        Key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
-    tensor : str, optional
-        Prefix of the names of the arrays; needed if the file holds several matrices.
-    granularity : Granularity, optional
-        Sparsity structure (default: that in the file's metadata, or else 1:2 for 32-bit elements and 2:4 for others).
-    options : PackingOptions, optional
-        Options of the format (default: those in the file's metadata).
-
-    Raises
-    ------
-    FileError
-        The file does not hold such a matrix in this format.
+    `name` is a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`, and `tensor` the prefix of the names of
+    the arrays, needed if the file holds several matrices. Granularity and options are by default those in the metadata
+    of the file; without metadata, the granularity is 1:2 for 32-bit elements and 2:4 for others. Raise a `FileError` if
+    the file does not hold such a matrix in this format.
     """
     file = open_tensors(path)
     text = file.metadata

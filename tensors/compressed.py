@@ -157,16 +157,9 @@ def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> N
 
 
 def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
-    """Count the chunks whose metadata nibble is undefined under a rule.
+    """Count the chunks whose metadata nibble is undefined under a rule, a key of :data:`sptc.isa.metadata.RULES`.
 
-    Parameters
-    ----------
-    compressed : Compressed
-        The matrix.
-    rule : str
-        Key of :data:`sptc.isa.metadata.RULES`.
-    strict : bool
-        Also count nibble 0x0 of chunks that store only zeros.
+    If not `strict`, nibble 0x0 of a chunk that stores only zeros is not counted.
     """
     _check_rule(rule)
     return sum(int(_illegal(compressed, block, rule, strict).sum()) for block in row_blocks(compressed.stored.shape))
@@ -183,23 +176,11 @@ def short_chunks(compressed: Compressed) -> int:
 
 
 def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bool = False) -> None:
-    """Check that every metadata nibble is defined under a rule.
+    """Check that every metadata nibble is defined under a rule, by default that of :func:`natural_rule`.
 
-    Parameters
-    ----------
-    compressed : Compressed
-        The matrix.
-    rule : str, optional
-        Key of :data:`sptc.isa.metadata.RULES` (default: :func:`natural_rule`).
-    strict : bool
-        Also refuse nibble 0x0 of chunks that store only zeros, which CUTLASS 3 writes.
-
-    Raises
-    ------
-    NibbleError
-        A nibble is undefined.
-    OperandError
-        The rule is unknown, or accepts nibbles that are undefined for the granularity.
+    With `strict`, also refuse nibble 0x0 of chunks that store only zeros, which CUTLASS 3 writes. Raise a `NibbleError`
+    if a nibble is undefined, and an `OperandError` if the rule is no key of :data:`sptc.isa.metadata.RULES`, or accepts
+    nibbles that are undefined for the granularity.
     """
     natural = natural_rule(compressed.granularity)
     rule = rule or natural

@@ -23,16 +23,9 @@ _BY_NAME = ("marlin_24", "bitmask")
 def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
     """Return, by tensor name, functions that each read the dense values of one tensor of a file.
 
-    Parameters
-    ----------
-    path : Path
-        A file of dense tensors, one that ``sptc compress`` wrote, or a checkpoint of compressed-tensors, vLLM or
-        PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read, or is in no known format.
+    The file holds dense tensors, or is one that ``sptc compress`` wrote, or is a checkpoint of compressed-tensors, vLLM
+    or PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays. Raise a
+    `FileError` if the file cannot be read, or is in no known format.
     """
     file = open_tensors(path)
     own = file.metadata.get("software_format")
@@ -59,12 +52,9 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the elements in which two tensors differ, and return the index of the first difference.
+    """Count the elements in which two tensors of one shape differ, and return the index of the first difference.
 
-    Parameters
-    ----------
-    left, right : ndarray
-        Tensors of one shape and of any types of real numbers. -0.0 equals 0, and NaN equals NaN.
+    The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """
     shape, total, first = left.shape, 0, None
     left, right = (one.reshape(len(one) if one.ndim else 1, -1) for one in (left, right))

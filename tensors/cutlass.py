@@ -25,27 +25,12 @@ _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 
 def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np.intp]:
-    """Return the position in the CUTLASS 2.x layout of each word of row-major metadata.
+    """Return the position in the CUTLASS 2.x layout of each word of row-major metadata, shape (rows, columns).
 
-    Parameters
-    ----------
-    rows, columns : int
-        Rows of A, and metadata words per row.
-    word_bits : int
-        Width of a word: 16 for elements of 16 and 32 bits, 32 for elements of 8 and 4 bits.
+    `columns` counts metadata words per row. A word has 16 bits for elements of 16 and 32 bits, and 32 bits for elements
+    of 8 and 4 bits. Raise an `OperandError` if the number of rows is not a multiple of 32 (16 with 32-bit words), or
+    the number of columns is odd.
 
-    Returns
-    -------
-    ndarray of intp, shape (rows, columns)
-        Position of every word.
-
-    Raises
-    ------
-    OperandError
-        The number of rows is not a multiple of 32 (16 with 32-bit words), or the number of columns is odd.
-
-    Notes
-    -----
     Source: CUTLASS 2.x ``host_reorder.h`` and ``ColumnMajorInterleaved<2>``; PyTorch's
     ``_calculate_meta_reordering_scatter_offsets`` is the same map.
     """
@@ -63,17 +48,8 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word, whose rows are already reordered.
 
-    Parameters
-    ----------
-    row : ndarray of int, shape (rows, 1)
-        Index of each row after the reordering.
-    column : ndarray of int, shape (1, columns)
-        Column of each word. The number of columns is even.
-
-    Returns
-    -------
-    ndarray of intp, shape (rows, columns)
-        Position of every word.
+    `row` has the index of each row after the reordering, shape (rows, 1), and `column` the column of each word, shape
+    (1, columns). The number of columns is even. The result has the shape (rows, columns).
     """
     rows = len(row)
     # In each 2 x 2 block of words, the words at (even row, odd column) and (odd row, even column) are exchanged.
@@ -98,22 +74,11 @@ def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: in
 
 @lru_cache(maxsize=16)
 def atom_sm90(bits: int, tile_k: int) -> Atom:
-    """Return the metadata atom of CUTLASS for sm_90.
+    """Return the metadata atom of CUTLASS for sm_90 and elements of 8, 16 or 32 bits.
 
-    Parameters
-    ----------
-    bits : int
-        Width of an element: 8, 16 or 32.
-    tile_k : int
-        K tile of the kernel, at most 128: a multiple of the K of one instruction, 512 / `bits`.
+    `tile_k` is the K tile of the kernel, at most 128: a multiple of the K of one instruction, 512 / `bits`. Raise an
+    `OperandError` if CUTLASS has no atom for this element width or this K tile.
 
-    Raises
-    ------
-    OperandError
-        CUTLASS has no atom for this element width or this K tile.
-
-    Notes
-    -----
     Source: CUTLASS ``sm90_sparse_config.inl``, ``TensorEAtom``.
     """
     if bits not in (8, 16, 32):
@@ -130,15 +95,8 @@ def atom_sm90(bits: int, tile_k: int) -> Atom:
 
 @lru_cache(maxsize=8)
 def atom_sm100(bits: int) -> Atom:
-    """Return the metadata atom of CUTLASS for sm_100 and sm_120.
+    """Return the metadata atom of CUTLASS for sm_100 and sm_120 and elements of 4, 8, 16 or 32 bits.
 
-    Parameters
-    ----------
-    bits : int
-        Width of an element: 4, 8, 16 or 32.
-
-    Notes
-    -----
     Source: CUTLASS ``sm1xx_sparse_config.inl``, ``TensorEAtom_MMA_*``.
     """
     if bits <= 8:
@@ -153,19 +111,9 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Arrange metadata nibbles in whole atoms, padded with zeros; consecutive atoms are neighbours along M.
+    """Arrange metadata nibbles, shape (rows, chunks), in whole atoms, padded with zeros. Return the bytes in order.
 
-    Parameters
-    ----------
-    nibbles : ndarray of uint8, shape (rows, chunks)
-        Metadata.
-    atom : Atom
-        Atom of the layout.
-
-    Returns
-    -------
-    ndarray of uint8, shape (bytes,)
-        Two nibbles per byte, the low one first.
+    Consecutive atoms are neighbours along M. A byte has two nibbles, the low one first.
     """
     rows, chunks = nibbles.shape
     down, across = -(-rows // atom.shape[0]), -(-chunks // atom.shape[1])
@@ -178,21 +126,9 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
 
 
 def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Extract the metadata nibbles of a matrix from whole atoms, the inverse of :func:`to_atoms`.
+    """Extract the metadata nibbles, shape (rows, chunks), from whole atoms: the inverse of :func:`to_atoms`.
 
-    Parameters
-    ----------
-    octets : ndarray of uint8, of any shape
-        Bytes of the atoms, two nibbles per byte.
-    atom : Atom
-        Atom of the layout.
-    rows, chunks : int
-        Shape of the result.
-
-    Raises
-    ------
-    OperandError
-        The number of bytes does not match the number of atoms.
+    Raise an `OperandError` if the number of bytes does not match the number of atoms.
     """
     down, across = -(-rows // atom.shape[0]), -(-chunks // atom.shape[1])
     if octets.size * 2 != down * across * atom.size:

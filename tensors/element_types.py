@@ -25,10 +25,7 @@ def is_extension(dtype: np.dtype) -> bool:
 def named_dtype(name: str) -> np.dtype:
     """Return a numpy or ``ml_dtypes`` type by its name.
 
-    Raises
-    ------
-    FileError
-        There is no such type, or ``ml_dtypes`` is not installed.
+    Raise a `FileError` if there is no such type, or ``ml_dtypes`` is not installed.
     """
     try:
         return np.dtype(name)
@@ -41,19 +38,9 @@ def named_dtype(name: str) -> np.dtype:
 
 
 def needed(name: str, extra: str = "tensors") -> Any:
-    """Import an optional package that is needed for a file.
+    """Import an optional package that is needed for a file, and that an extra of ``sptc`` installs.
 
-    Parameters
-    ----------
-    name : str
-        Name of the package.
-    extra : str
-        Extra of ``sptc`` that installs it.
-
-    Raises
-    ------
-    FileError
-        The package is not installed.
+    Raise a `FileError` if the package is not installed; the message names the extra.
     """
     try:
         return __import__(name, fromlist=["numpy"])

@@ -133,12 +133,7 @@ def _largest_codes(fmt: Format) -> tuple[int, int | None]:
 def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
     """Return the exact values of codes that :func:`encode` returned, including the signs of zeros.
 
-    Parameters
-    ----------
-    codes : ndarray of an unsigned integer type
-        Codes; bits above the width of the format are ignored.
-    fmt : Format
-        Format.
+    The codes are unsigned integers, whose bits above the width of the format are ignored.
     """
     if fmt.is_integer:
         numbers = codes.astype(np.int64) & ((1 << fmt.bits) - 1)

@@ -57,10 +57,7 @@ class TensorFile:
     def get(self, name: str) -> NDArray:
         """Return a tensor, memory-mapped unless it is in an ``.npz`` file or has strides in a ``.pt`` file.
 
-        Raises
-        ------
-        FileError
-            There is no such tensor, or it cannot be read.
+        Raise a `FileError` if there is no such tensor, or it cannot be read.
         """
         if name not in self.names:
             close = difflib.get_close_matches(name, self.names, 3, 0.4) or self.names[:3]
@@ -68,17 +65,10 @@ class TensorFile:
         return self._read(name)
 
     def only(self, word: str = "a name") -> str:
-        """Return the name of the only tensor in the file. Raise an error if there are several.
+        """Return the name of the only tensor in the file.
 
-        Parameters
-        ----------
-        word : str
-            Option that names a tensor, for the message.
-
-        Raises
-        ------
-        FileError
-            The file holds no tensor, or several.
+        Raise a `FileError` if the file holds no tensor, or several; `word` is the option that names a tensor, for the
+        message.
         """
         if len(self.names) != 1:
             raise FileError(
@@ -95,17 +85,9 @@ def _some(shown: "tuple[str, ...] | list[str]", total: int) -> str:
 
 
 def open_tensors(path: Path) -> TensorFile:
-    """Open a file of tensors for reading.
+    """Open an ``.npy``, ``.npz`` or ``.safetensors`` file, or a ``.pt`` file of PyTorch that holds only tensors.
 
-    Parameters
-    ----------
-    path : Path
-        An ``.npy``, ``.npz`` or ``.safetensors`` file, or a ``.pt`` file of PyTorch that holds only tensors.
-
-    Raises
-    ------
-    FileError
-        The file has another type, is truncated, or cannot be read.
+    Raise a `FileError` if the file has another type, is truncated, or cannot be read.
     """
     openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors, ".pt": _open_pt}
     if path.suffix not in openers:
@@ -230,25 +212,11 @@ def _with_bitmasks(file: TensorFile) -> TensorFile:
 
 
 def read_matrix(path: Path, name: str | None = None) -> NDArray:
-    """Read a matrix.
+    """Read a matrix from a file that :func:`open_tensors` can open; all but ``.npz`` files are mapped into memory.
 
-    Parameters
-    ----------
-    path : Path
-        An ``.npy``, ``.npz``, ``.safetensors`` or ``.pt`` file; all but ``.npz`` are mapped into memory.
-    name : str, optional
-        Name of the tensor; not needed if the file holds only one.
-
-    Returns
-    -------
-    ndarray, shape (rows, columns)
-        The matrix; bfloat16 and float8 have types of ``ml_dtypes``.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read, is truncated, or has no such tensor. The tensor is not a matrix, or its type is not a
-        real number (complex, text, bool).
+    `name` is the name of the tensor, not needed if the file holds only one. bfloat16 and float8 have types of
+    ``ml_dtypes``. Raise a `FileError` if the file cannot be read, is truncated, or has no such tensor; or if the tensor
+    is not a matrix, or its type is not a real number (complex, text, bool).
     """
     file = open_tensors(path)
     chosen = file.only() if name is None else name
@@ -264,10 +232,8 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 def check_output(path: Path) -> None:
     """Check that a file can be written. Call this before computing its content.
 
-    Raises
-    ------
-    FileError
-        The suffix of the file is not in :data:`SUFFIXES`, its folder does not exist, or a package is not installed.
+    Raise a `FileError` if the suffix of the file is not in :data:`SUFFIXES`, its folder does not exist, or a package is
+    not installed.
     """
     if path.suffix not in SUFFIXES:
         raise FileError(f"{path} must end in {' or '.join(SUFFIXES)}")
@@ -278,21 +244,10 @@ def check_output(path: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write a file of tensors atomically: readers see the old file or the complete new file.
+    """Write a ``.safetensors`` or ``.npz`` file of tensors atomically: readers see the old or the complete new file.
 
-    Parameters
-    ----------
-    path : Path
-        A ``.safetensors`` or ``.npz`` file; an existing file is replaced.
-    tensors : mapping of str to ndarray
-        Tensors by name.
-    metadata : mapping of str to str
-        Text metadata; in an ``.npz`` file it is the member ``__metadata__``.
-
-    Raises
-    ------
-    FileError
-        The suffix is wrong, the file cannot hold a type, or it cannot be written.
+    In an ``.npz`` file, the text metadata are the member ``__metadata__``. Raise a `FileError` if the suffix is wrong,
+    the file cannot hold a type, or it cannot be written.
     """
     check_output(path)
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}

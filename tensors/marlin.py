@@ -59,10 +59,7 @@ def _word_positions(rows: int, words: int) -> NDArray[np.intp]:
 def marlin_bits(packed: NDArray, meta: NDArray) -> int:
     """Return the width of the elements of a marlin_24 checkpoint: 4 or 8 bits.
 
-    Raises
-    ------
-    OperandError
-        The types or shapes of values and metadata are not those of the format.
+    Raise an `OperandError` if the types or shapes of values and metadata are not those of the format.
     """
     if packed.ndim == meta.ndim == 2 and len(packed) == len(meta) and meta.size:
         per_word = packed.shape[1] / meta.shape[1]
@@ -79,24 +76,10 @@ def marlin_bits(packed: NDArray, meta: NDArray) -> int:
 def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int) -> tuple[NDArray, NDArray]:
     """Pack a compressed weight matrix: return its values and metadata in the layout of marlin_24.
 
-    Parameters
-    ----------
-    stored : ndarray of uint8, shape (N, K / 2)
-        Signed integers in two's complement, in the low `bits` bits.
-    nibbles : ndarray of uint8, shape (N, K / 4)
-        Metadata.
-    bits : int
-        Width of an element, 4 or 8.
-
-    Returns
-    -------
-    weight_packed : ndarray of int32, shape (K / 32, 2 N) or (K / 32, 4 N)
-    meta : ndarray of int16, shape (K / 32, 2 N)
-
-    Raises
-    ------
-    OperandError
-        N is not a multiple of 64, or K is not a multiple of 32.
+    `stored` has the shape (N, K / 2): integers of 4 or 8 `bits` in two's complement, in the low bits of bytes.
+    `nibbles` has the shape (N, K / 4). The returned values are int32 of shape (K / 32, 2 N) for 4 bits or (K / 32, 4 N)
+    for 8, and the metadata int16 of shape (K / 32, 2 N). Raise an `OperandError` if N is not a multiple of 64, or K is
+    not a multiple of 32.
     """
     rows, columns = stored.shape
     if rows % _ROWS or columns % _STORED:
@@ -116,10 +99,7 @@ def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int
 def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return the stored values and nibbles of a weight matrix, the inverse of :func:`pack_marlin`.
 
-    Raises
-    ------
-    OperandError
-        The types or shapes of the arrays are not those of marlin_24.
+    Raise an `OperandError` if the types or shapes of the arrays are not those of marlin_24.
     """
     bits = marlin_bits(packed, meta)
     rows, columns = meta.shape[1] // 2, len(meta) * _STORED
@@ -139,24 +119,11 @@ def _scale_order(groups: int) -> NDArray[np.intp]:
 
 
 def to_marlin_scales(scales: NDArray) -> NDArray:
-    """Return the scales of a weight matrix in the layout that marlin_24 kernels read.
+    """Return scales as float16 in the layout that marlin_24 kernels read, shape (groups, N).
 
-    Parameters
-    ----------
-    scales : ndarray of uint16, shape (N, groups)
-        Codes of f16: one scale per row, or one per 128 columns.
+    `scales` are codes of f16, shape (N, groups): one scale per row, or one per 128 columns. Raise an `OperandError` if
+    the scales are not f16, or N is not a multiple of 64.
 
-    Returns
-    -------
-    ndarray of float16, shape (groups, N)
-
-    Raises
-    ------
-    OperandError
-        The scales are not f16, or N is not a multiple of 64.
-
-    Notes
-    -----
     compressed-tensors 0.10.2 does not permute the scales of two groups (K = 256), because it compares the group size
     with K / 2. vLLM's own packing and vLLM's kernel permute them, and this function does the same.
     """
@@ -172,10 +139,8 @@ def to_marlin_scales(scales: NDArray) -> NDArray:
 def from_marlin_scales(packed: NDArray, rows: int, groups: int) -> NDArray:
     """Return the codes of scales, shape (rows, groups), the inverse of :func:`to_marlin_scales`.
 
-    Raises
-    ------
-    OperandError
-        The scales do not have the shape (groups, rows) or a 16-bit type, or the number of rows is not a multiple of 64.
+    Raise an `OperandError` if the scales do not have the shape (groups, rows) or a 16-bit type, or the number of rows
+    is not a multiple of 64.
     """
     if packed.shape != (groups, rows) or packed.dtype.itemsize != 2 or rows % _ROWS:
         raise OperandError(

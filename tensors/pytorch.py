@@ -66,24 +66,10 @@ def is_semi_structured(value: Any) -> bool:
 
 
 def array_of(name: str, tensor: Any) -> NDArray:
-    """Return a PyTorch tensor on any device as a dense numpy array.
+    """Return a PyTorch tensor of any layout and on any device as a dense numpy array of the same type.
 
-    Parameters
-    ----------
-    name : str
-        Name of the tensor in messages.
-    tensor : torch.Tensor
-        Tensor of any layout.
-
-    Returns
-    -------
-    ndarray
-        Array of the tensor's type; bfloat16 and float8 have types of ``ml_dtypes``.
-
-    Raises
-    ------
-    OperandError
-        numpy cannot hold the type, or the tensor cannot be converted to a dense one.
+    bfloat16 and float8 have types of ``ml_dtypes``. `name` is the name of the tensor in messages. Raise an
+    `OperandError` if numpy cannot hold the type, or the tensor cannot be converted to a dense one.
     """
     if is_semi_structured(tensor):
         turned = getattr(tensor, "packed", None) is None
@@ -107,23 +93,13 @@ def array_of(name: str, tensor: Any) -> NDArray:
 
 
 def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compressed | NDArray:
-    """Return the compressed matrix of a semi-structured PyTorch tensor.
+    """Return the compressed matrix of a ``torch.sparse.SparseSemiStructuredTensor``, or its transpose.
 
-    Parameters
-    ----------
-    name : str
-        Name of the tensor in messages.
-    tensor : torch.sparse.SparseSemiStructuredTensor
-        Tensor. Values and metadata of the CUTLASS back end are used directly. The layout of cuSPARSELt is not public;
-        its tensors are returned as dense matrices, if their GPU is present to expand them.
-    transposed : bool
-        Return the transpose: a weight ``w.t()`` is compressed along the rows of ``w``.
-
-    Raises
-    ------
-    OperandError
-        The tensor is compressed only along the other axis, or the shapes of its parts do not match. cuSPARSELt
-        compressed the tensor, and its GPU is not present.
+    With `transposed`, return the transpose: a weight ``w.t()`` is compressed along the rows of ``w``. Values and
+    metadata of the CUTLASS back end are used directly. The layout of cuSPARSELt is not public; its tensors are returned
+    as dense matrices, if their GPU is present to expand them. `name` is the name of the tensor in messages. Raise an
+    `OperandError` if the tensor is compressed only along the other axis, the shapes of its parts do not match, or the
+    GPU of a tensor of cuSPARSELt is not present.
     """
     if any("CUSPARSELT" in kind.__name__ for kind in type(tensor).__mro__):
         dense = _expanded_by_cusparselt(name, tensor)
@@ -167,22 +143,11 @@ def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """Return the tensors of a ``.pt`` file, memory-mapped.
+    """Return the tensors of a ``.pt`` file by name, memory-mapped.
 
-    Parameters
-    ----------
-    path : Path
-        File that ``torch.save`` wrote: a tensor, or a (nested) dictionary of tensors, dense or semi-structured.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        Tensors by name. Names of nested dictionaries are joined with dots. A single tensor has the empty name.
-
-    Raises
-    ------
-    FileError
-        The file is not a ``.pt`` file, is truncated, or holds other objects than tensors; or PyTorch is not installed.
+    ``torch.save`` wrote the file: a tensor, or a (nested) dictionary of tensors, dense or semi-structured. Names of
+    nested dictionaries are joined with dots. A single tensor has the empty name. Raise a `FileError` if the file is not
+    a ``.pt`` file, is truncated, or holds other objects than tensors; or if PyTorch is not installed.
     """
     with opened(path) as file:
         try:

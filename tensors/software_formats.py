@@ -66,10 +66,7 @@ class SoftwareFormat:
 def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
     """Return the width of a stored element in hardware, in bits: 4 for 4:8, 32 for 1:2, 8 or 16 for 2:4.
 
-    Raises
-    ------
-    OperandError
-        No sparse instruction has elements of this width in this sparsity structure.
+    Raise an `OperandError` if no sparse instruction has elements of this width in this sparsity structure.
     """
     sizes = {"1:2": (4,), "2:4": (1, 2), "4:8": (1,)}[granularity.name]
     if dtype.itemsize not in sizes:

@@ -42,12 +42,9 @@ def checkpoint_summary(checkpoint: Checkpoint) -> dict[str, object]:
 def summary_text(summary: Mapping[str, Any]) -> str:
     """Return a summary of a compressed matrix as text.
 
-    Parameters
-    ----------
-    summary : mapping
-        Result of :func:`checkpoint_summary`, with ``file``, the name of the file that was read. Optional keys are
-        ``nonzero``, the number of elements in the dense matrix, and ``output`` and ``written``, the file that was
-        written and its format.
+    The summary is the result of :func:`checkpoint_summary`, with ``file``, the name of the file that was read. Optional
+    keys are ``nonzero``, the number of elements in the dense matrix, and ``output`` and ``written``, the file that was
+    written and its format.
     """
     lines = [
         f"{summary['file']}: {summary['rows']} rows, {summary['columns']} columns, {summary['granularity']}, "
