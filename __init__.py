@@ -106,5 +106,5 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, member = _LATER[name]
-    found = import_module(module, __name__)
-    return getattr(found, member) if member else found
+    imported = import_module(module, __name__)
+    return getattr(imported, member) if member else imported

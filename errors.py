@@ -34,7 +34,7 @@ class InstructionError(Error):
 
 
 class KernelError(Error):
-    """Error in a kernel: it cannot be read or executed, or violates a PTX rule. The message gives the line number."""
+    """Error in a kernel: it cannot be read or executed, or violates a PTX rule. Most messages name the line."""
 
     @property
     def line(self) -> int | None:

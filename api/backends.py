@@ -1,7 +1,7 @@
 """Table of back ends by name. Software models, simulated hardware and the GPU are back ends that compute instructions.
 
-Each back end takes one frozen record of operands and returns one frozen record of results. No other module of the
-package distinguishes back ends by name.
+Each back end takes one frozen record of operands and returns one frozen record of results. Other modules of the package
+distinguish back ends only by :data:`MODELS` and :data:`TOP_LEVEL`.
 """
 
 from functools import lru_cache

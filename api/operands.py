@@ -87,7 +87,7 @@ def check_scales(instruction: object, scaled: object, name: str, value: object) 
 
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
-    """Return the sparsity selector as a Python int, which is hashable. Raise an error if the instruction has none."""
+    """Return a sparsity selector as a Python int, which is hashable. Raise an error if the instruction lacks it."""
     if not is_integer(selector):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
@@ -99,7 +99,7 @@ def checked_selector(selector: int, instruction: Instruction) -> int:
 
 
 def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tuple[int, int]:
-    """Return byte id and thread id of block scales in registers as Python ints. Raise if either is invalid."""
+    """Return byte id and thread id of block scales in registers as Python ints, or raise an error."""
     assert i.scale_size
     byte_ids, threads = range(0, 4, i.scale_size), range(2 if name == "scale_a" else 4)
     for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, threads)):

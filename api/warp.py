@@ -34,7 +34,7 @@ from .operands import (
 
 __all__ = ["evidence", "mma", "mma_tiles", "numerics"]
 
-#: Maximum number of accumulator tiles that a software model computes at once.
+#: Maximum number of accumulator tiles that a back end in :data:`~sptc.api.backends.MODELS` computes at once.
 _BLOCK_TILES = 1024
 #: Type of a block-scale operand: scale data, byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]

@@ -86,7 +86,7 @@ def _group(extra: str) -> dict[str, Any]:
         packages = requirements(extra)
     except BackendError as error:
         return {"packages": {}, "missing": [str(error)], "install": install_line(extra)}
-    missing = [f"{one.name}{one.wanted}" for one in packages if not one.fits]
+    missing = [f"{one.name}{one.condition}" for one in packages if not one.fits]
     return {
         "packages": {one.name: one.installed for one in packages},
         "missing": missing,

@@ -108,7 +108,7 @@ def _table(fmt: Format, precision: Precision) -> tuple[Terms, NDArray[np.bool_]]
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
     """Decode operand codes in register containers, an array of an unsigned integer type, to terms of the same shape.
 
-    `precision` is what :func:`precision_for` returns for the formats of A and B. `low_bit` is the lowest bit of the
+    `precision` is the result of :func:`precision_for` for the formats of A and B. `low_bit` is the lowest bit of the
     element in its container; other bits are ignored.
     """
     table, special = _table(fmt, precision)

@@ -32,21 +32,8 @@ def grouped_step(
 ) -> NDArray[np.float32]:
     """Add the scaled sums of the product groups of one step to the accumulator and round once.
 
-    Parameters
-    ----------
-    a, b : Terms, shape (L, ...)
-        Stored e2m1 elements of A, whose last axis may be 1, and selected elements of B.
-    c : ndarray of float32, shape (...)
-        Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
-    accumulator : Format
-        Format of the accumulator, f32.
-    numerics : Numerics
-        Number F of alignment bits, lower bound e_zero of the largest exponent, rounding, and number of products per
-        sum.
-    scales : Scales, shape (L / 16, ...)
-        Block scales of each group of products.
-    traces : list of Trace, optional
-        List to which the trace of the step is appended.
+    The parameters are those of :func:`~sptc.golden.fused.fused_step`, with e2m1 elements and block scales of each group
+    of products, shape (L / 16, ...). `numerics` also gives the number of products per sum.
     """
     # Results that are NaN or Inf are found first; the exact sum has finite operands only.
     special = special_values(a, b, c, scales)

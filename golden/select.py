@@ -18,21 +18,10 @@ WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
 def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tuple[NDArray, NDArray, NDArray[np.intp]]:
     """Return the stored elements of A, candidate elements of B, and the candidate that each stored element selects.
 
-    Parameters
-    ----------
-    instruction, operands : Instruction, MatrixOperands
-        Instruction, and a batch of matrices whose K is any multiple of the instruction's k.
-    mux : str
-        Multiplexer type, ``mux4`` or ``mux3``.
-
-    Returns
-    -------
-    a : ndarray, shape (stored K, batch * m, 1)
-        Codes of A.
-    b : ndarray, shape (batch * candidates, n)
-        Candidates, one per row: rows of B; for some metadata, spliced tf32 elements or a row of zeros.
-    rows : ndarray of intp, shape (stored K, batch * m)
-        Row of `b` that is multiplied by each stored element.
+    K of the matrices is any multiple of the instruction's k; `mux` is the multiplexer type, ``mux4`` or ``mux3``. The
+    result has the codes of A, shape (stored K, batch * m, 1); candidates as rows, shape (batch * candidates, n), which
+    are rows of B and, for some metadata, spliced tf32 elements or a row of zeros; and the number of the row that is
+    multiplied by each stored element, shape (stored K, batch * m).
     """
     a, b, nibbles = operands.a, operands.b, operands.nibbles
     granularity, rule = instruction.granularity, instruction.rule

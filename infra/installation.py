@@ -33,14 +33,14 @@ class Requirement:
     """Dependency of this package: name, supported versions and installed version."""
 
     name: str
-    wanted: str  #: Condition on the version, such as ``<0.6,>=0.5.10``
+    condition: str  #: Condition on the version, such as ``<0.6,>=0.5.10``
     installed: str | None  #: Installed version, or None if the dependency is not installed
 
     @property
     def fits(self) -> bool:
         """Whether a supported version of the dependency is installed."""
         return self.installed is not None and all(
-            _compares(self.installed, one) for one in self.wanted.split(",") if one
+            _compares(self.installed, one) for one in self.condition.split(",") if one
         )
 
 
@@ -53,20 +53,20 @@ def requirements(extra: str = "") -> list[Requirement]:
         lines = importlib.metadata.requires("sptc") or []
     except importlib.metadata.PackageNotFoundError:
         raise BackendError(f"the package is not installed: install it with `{install_line()}`") from None
-    found: dict[str, Requirement] = {}
+    by_name: dict[str, Requirement] = {}
     for line in lines:
         match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\])?([^;]*)(?:;(.*))?", line.strip())
         if not match:
             continue
-        name, extras, wanted, marker = match.groups()
-        of_extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker or "")
-        if (of_extra.group(1) if of_extra else "") != extra:
+        name, extras, condition, marker = match.groups()
+        marked = re.search(r"extra == ['\"]([\w-]+)['\"]", marker or "")
+        if (marked.group(1) if marked else "") != extra:
             continue
         if name == "sptc":
-            found |= {one.name: one for other in extras.split(",") for one in requirements(other)}
+            by_name |= {one.name: one for other in extras.split(",") for one in requirements(other)}
         else:
-            found[name] = Requirement(name, wanted.replace(" ", ""), _version(name))
-    return list(found.values())
+            by_name[name] = Requirement(name, condition.replace(" ", ""), _version(name))
+    return list(by_name.values())
 
 
 def _version(name: str) -> str | None:

@@ -23,6 +23,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
 #: Default time limit in seconds for one run of a tool.
 LONGEST_RUN = 4 * 3600.0
+#: Texts in the output of a tool that report a lack of memory.
 _SIGNS = ("bad_alloc", "out of memory", "Out of memory", "MemoryError", "annot allocate")
 
 

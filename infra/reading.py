@@ -33,7 +33,7 @@ TEXT_BYTES = 1 << 29
 #: describes without their elements, and default budget. Arrays of ``.npy`` files are mapped, and do not count.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
-#: Maximum length of the reason in an error message. Some messages of zipfile contain whole parts of a file.
+#: Maximum number of characters of the reason in an error message. Some messages of zipfile contain parts of a file.
 _LONGEST_REASON = 200
 #: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32

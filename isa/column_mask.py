@@ -36,10 +36,10 @@ def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -
     N is cut into 128 / m parts, each with a sub-mask of its own. `max_shift` is from the instruction descriptor. Raise
     an `OperandError` if the value has more than 64 bits, sets a reserved bit, or shifts too far.
 
-    Source: PTX ISA, zero-column mask descriptor. The table of PTX and its examples exchange the meanings of use span
-    and skip span. The model follows the examples: the use span counts columns of B, the skip span zero columns. A start
-    count beyond the first span is clamped to the last column of that span. PTX does not define this case; the public
-    interpreter numsim states that an SM100 clamps. Modelled, not measured here.
+    Source: PTX ISA, zero-column mask descriptor. The table of PTX contradicts the examples of PTX: the meanings of use
+    span and skip span are exchanged. As in the examples, the use span counts columns of B, the skip span zero columns.
+    A start count beyond the first span is clamped to the last column of that span. PTX does not define this case; the
+    public interpreter numsim states that an SM100 clamps. Modelled, not measured here.
     """
     if not 0 <= value < 1 << 64:
         raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {shown(value)}")

@@ -117,7 +117,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
 
 
 def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
-    """Return the meaning of a matrix descriptor's offsets in a given major, and their error or an empty text."""
+    """Return meaning and error of a matrix descriptor's offsets for an operand in K-major or MN-major order."""
     swizzle = descriptor.swizzle
     rows, units = ("rows (columns of B)", "k") if major == "k" else ("k", "rows (columns of B)")
     size = swizzle.pattern_rows * swizzle.row_bytes

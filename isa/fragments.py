@@ -143,8 +143,8 @@ def metadata_map(instruction: Instruction, sparsity_selector: int) -> RegisterMa
 def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> RegisterMap:
     """Return the register map of the block scales of operand ``"a"`` or ``"b"``.
 
-    `byte_id` is the byte of the first scale: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is the pair of threads
-    (0 or 1) for A, and the thread (0 to 3) for B, of each group of four.
+    `byte_id` is the byte of the first scale: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` selects in
+    each group of four threads the pair (0 or 1) that holds scales of A, or the thread (0 to 3) that holds those of B.
 
     Source: PTX ISA, block scaling for ``mma.sync``. CUTLASS, and a probe of sm_120 hardware published by others, show
     which lane of a thread pair holds the scales of row g and which those of row g + 8.

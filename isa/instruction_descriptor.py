@@ -15,7 +15,8 @@ __all__ = [
     "m_unit",
 ]
 
-#: Descriptor fields: lowest bit, width in bits (PTX ISA, instruction descriptor; one table for each group of kinds).
+#: Descriptor fields: lowest bit, width in bits (PTX ISA, instruction descriptor): for kinds without block
+#: scales, for mxf8f6f4, and for the kinds with packed 4-bit elements.
 _PLAIN = {"sparsity_selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
           "negate_a": (13, 1), "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1),
           "n": (17, 6), "m": (24, 5), "max_shift": (30, 2)}  # fmt: skip

@@ -26,7 +26,7 @@ class _Use:
 
 @dataclass
 class _Group:
-    """Registers and buffers that a commit group accesses: the multiplications between two ``wgmma.commit_group``."""
+    """Registers and buffers that a commit group, the multiplications between two ``wgmma.commit_group``, accesses."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the multiplications read
@@ -138,14 +138,14 @@ class WgmmaSequence:
         parsed = resolve(instruction, family="wgmma").instruction
         if parsed.family != "wgmma":
             raise OperandError(f"{parsed} is not a wgmma instruction")
-        held = {"d": _names("d", d), "a": [] if a is None else _names("a", a)}
+        operands = {"d": _names("d", d), "a": [] if a is None else _names("a", a)}
         counts = {"d": accumulator_fragment(parsed).registers, "a": 0 if a is None else a_fragment(parsed).registers}
-        for name, registers in held.items():
+        for name, registers in operands.items():
             if len(set(registers)) != len(registers) or len(registers) != counts[name]:
                 raise OperandError(
                     f"{name} of {parsed} must be {counts[name]} different registers, not {shown(registers)}"
                 )
-        if both := set(held["d"]) & set(held["a"]):
+        if both := set(operands["d"]) & set(operands["a"]):
             raise OperandError(f"d and a of {parsed} share the register {shown(min(both, key=repr))}")
         buffers = None if shared is None else _names("shared", shared)
         self._calls += 1
@@ -158,7 +158,7 @@ class WgmmaSequence:
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")
         shape = f"m{parsed.m}n{parsed.n}k{parsed.k}"
-        for name, registers in held.items():
+        for name, registers in operands.items():
             for register in registers:
                 use = self._used.get(register)
                 if use and not (use.shape == shape if name == "d" else use.as_a):
@@ -166,7 +166,7 @@ class WgmmaSequence:
                         f"call {self._calls}: register {shown(register)} was {use.words} in call {use.call}, "
                         "and no wgmma.fence came between"
                     )
-        for name, registers in held.items():
+        for name, registers in operands.items():
             use = (
                 _Use(self._calls, f"accumulated by {shape}", shape)
                 if name == "d"
@@ -223,13 +223,13 @@ class WgmmaSequence:
             (self._used if kind == "register" else self._unfenced)[name] = _Use(self._calls, words)
 
 
-def _names(operand: str, given: Iterable[Hashable]) -> list[Hashable]:
+def _names(operand: str, values: Iterable[Hashable]) -> list[Hashable]:
     """Return at most `_MOST_REGISTERS` + 1 register or buffer names of an operand: the iterable may be endless."""
     kind = "buffer" if operand == "shared" else "register"
     try:
-        names = list(islice(given, _MOST_REGISTERS + 1))
+        names = list(islice(values, _MOST_REGISTERS + 1))
     except TypeError:
-        raise OperandError(f"{operand} must be the names of {kind}s, not {shown(given)}") from None
+        raise OperandError(f"{operand} must be the names of {kind}s, not {shown(values)}") from None
     _check_names(kind, names)
     return names
 

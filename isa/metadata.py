@@ -91,7 +91,7 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Return whether the stored elements of a chunk are exchanged for two 3:1 multiplexers, given a plain nibble.
+    """Return whether two 3:1 multiplexers need the stored elements of a chunk with a plain nibble in exchanged order.
 
     The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Exchanging the stored elements together
     with their indices turns the twelve nibbles of the plain rule into the seven that both multiplexers can select.

@@ -56,10 +56,10 @@ def timing_on(instruction: Instruction, name: str, a_from: str = "registers") ->
     """Return the timing of an ``mma`` or ``wgmma`` on a target, or None if the target lacks the instruction.
 
     `name` is the name of the target; a ``wgmma`` reads A from `a_from`, ``"registers"`` or ``"shared"``. On sm_90, the
-    timing is that of :func:`~sptc.isa.timing.timing`. On other architectures, it is an interval from the rates, with
-    NaN as the latency, which no public source states; but emulated instructions, and every ``mma`` of sm_100, for which
-    no rate is published, have the timing of sm_90. `source` is ``MODELLED`` for a target of another chip than that of
-    the architecture, such as sm_87.
+    timing is that of :func:`~sptc.isa.timing.timing`. On other architectures, it has an interval computed from
+    :data:`RATES`, and NaN as the latency, which no public source states; but emulated instructions, and every ``mma``
+    of sm_100, for which no rate is published, have the timing of sm_90. `source` is ``MODELLED`` for a target of
+    another chip than that of the architecture, such as sm_87.
     """
     target = target_named(name)
     i, arch = instruction, target.arch

@@ -97,7 +97,10 @@ class SharedTile:
 
 
 def tile_shape(i: Instruction, operand: str, opcode: Opcode | None = None) -> TileShape:
-    """Return the shape of A or B in the shared memory of one CTA. Raise an `OperandError` for ``mma``."""
+    """Return the shape of A or B in the shared memory of one CTA.
+
+    Raise an `OperandError` for ``mma``, which reads A and B from registers.
+    """
     if i.family == "mma":
         raise OperandError(f"{i} reads its operands from registers, not from shared memory")
     ctas = opcode.cta_group if opcode else 1

@@ -2,7 +2,7 @@
 
 The interval of an instruction is the time for which it occupies its busiest resource. Tensor cores of an SM take two
 columns of D per cycle. Shared memory delivers 128 bytes per cycle; B is read once for all tensor cores, and each CTA of
-a pair reads half of B and passes it to its peer. The register file delivers the other operands of sm_90.
+a pair reads half of B and passes it to its peer. On sm_90, the register file delivers all other operands.
 """
 
 from collections.abc import Mapping

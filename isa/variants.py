@@ -60,7 +60,7 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
-    """Return the syntax-table rows of ``wgmma``, sparse or dense. `k` returns K for given stored columns of A."""
+    """Return the syntax-table rows of sparse or dense ``wgmma``. `k` returns K for a number of stored columns."""
 
     def m64(stored_k: int, columns: Sequence[int] = _WGMMA_N) -> tuple[str, ...]:
         return tuple(f"m64n{n}k{k(stored_k)}" for n in columns)
@@ -76,7 +76,7 @@ def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, .
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
-    """Return the syntax-table rows of ``mma``, sparse or dense. `k` returns the shape for given stored columns."""
+    """Return the syntax-table rows of sparse or dense ``mma``. `k` returns the shape for a number of stored columns."""
     with_kind = partial(Variant, sparse=_ORDERED if any(sparse) else _DENSE, architectures=("sm_120",))
     return (
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),

@@ -23,21 +23,11 @@ _SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 @dataclass(frozen=True)
 class Layout:
-    """Placement of ``wgmma`` operands in shared memory.
+    """Placement of ``wgmma`` operands in shared memory."""
 
-    Attributes
-    ----------
-    descriptors : dict of str to int
-        Descriptors of ``"a"`` and ``"b"``, for the operands in shared memory.
-    transposed : dict of str to bool
-        Whether each operand is MN-major.
-    size : int
-        Size of the memory in bytes.
-    """
-
-    descriptors: dict[str, int]
-    transposed: dict[str, bool]
-    size: int
+    descriptors: dict[str, int]  #: Matrix descriptors of ``"a"`` and ``"b"``, for the operands in shared memory
+    transposed: dict[str, bool]  #: Whether each operand is MN-major
+    size: int  #: Size of the memory in bytes
 
 
 def random_image(

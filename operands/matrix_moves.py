@@ -45,11 +45,11 @@ def stmatrix(
     octets = _row_octets(move, smem.shape[-1], addresses)
     _check_distinct(move, addresses)
     batch = np.broadcast_shapes(smem.shape[:-1], addresses.shape[:-1], registers.shape[:-2])
-    held = np.ascontiguousarray(registers, "<u4").view(np.uint8)
-    held = np.broadcast_to(held, (*batch, *held.shape[-2:]))
-    held = held.reshape(*batch, *where.rows.shape, move.container_bits // 8)
-    rows = np.empty((*batch, *where.address_lanes.shape, move.row_elements, held.shape[-1]), np.uint8)
-    rows[..., where.matrices, where.rows, where.elements, :] = held
+    elements = np.ascontiguousarray(registers, "<u4").view(np.uint8)
+    elements = np.broadcast_to(elements, (*batch, *elements.shape[-2:]))
+    elements = elements.reshape(*batch, *where.rows.shape, move.container_bits // 8)
+    rows = np.empty((*batch, *where.address_lanes.shape, move.row_elements, elements.shape[-1]), np.uint8)
+    rows[..., where.matrices, where.rows, where.elements, :] = elements
     images = np.broadcast_to(smem, (*batch, smem.shape[-1])).copy()
     octets = np.broadcast_to(octets, (*batch, octets.shape[-1]))
     np.put_along_axis(images, octets, rows.reshape(octets.shape), axis=-1)

@@ -32,7 +32,7 @@ _PATTERN_BYTES = 1024
 def common_batch(shapes: dict[str, tuple[int, ...]], owner: str = "") -> tuple[int, ...]:
     """Return the shape to which the batch axes of operands broadcast, or raise an `OperandError`.
 
-    `owner` names the instruction in the message, for example " of mma...", if the caller does not name it.
+    `owner` is a phrase of the message that names the instruction, for example ``" of ldmatrix..."``.
     """
     try:
         return np.broadcast_shapes(*shapes.values())

@@ -27,7 +27,7 @@ def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
 def scatter_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
     """Write a matrix into shared-memory images in place, the inverse of :func:`gather_shared`.
 
-    The images are zero at the bits that are written.
+    The bits that are written must be zero before the call.
     """
     bits = (codes.astype(np.uint64) & np.uint64((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint64)
     for place in range(-(-(int(where.low_bits.max()) + where.element_bits) // 8)):

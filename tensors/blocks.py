@@ -50,7 +50,7 @@ def in_float64(block: NDArray) -> NDArray[np.float64]:
         return block.astype(np.float64)
 
 
-def place(found: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
-    """Return row and column in the whole matrix of the first true element of `found`, a mask of the block `rows`."""
-    row, column = np.unravel_index(int(found.argmax()), found.shape)
+def place(mask: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
+    """Return row and column in the whole matrix of the first true element of a mask of the block `rows`."""
+    row, column = np.unravel_index(int(mask.argmax()), mask.shape)
     return rows.start + int(row), int(column)

@@ -219,10 +219,10 @@ def _is_of_tensors(name: str) -> bool:
     return name in _ALLOWED or (module == "torch" and _STORAGE_OR_TYPE.fullmatch(word) is not None)
 
 
-def _tensors(held: Any, torch: Any) -> dict[str, Any]:
+def _tensors(loaded: Any, torch: Any) -> dict[str, Any]:
     """Return the tensors of an object loaded from a ``.pt`` file, by name. Visit each dictionary only once."""
     tensors: dict[str, Any] = {}
-    waiting, seen = [("", held)], set()
+    waiting, seen = [("", loaded)], set()
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, torch.Tensor):

@@ -76,7 +76,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for an element width. Only a 4-bit or 6-bit `fmt` in byte containers matters."""
+    """Return the largest ``mma.sp`` for an element width. `fmt` matters only for 4 or 6 bits in a container of 8."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
