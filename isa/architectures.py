@@ -17,8 +17,6 @@ __all__ = ["TARGETS", "Target", "kind_word", "require_target", "same_numerics", 
 class Target:
     """Target of the PTX assembler, such as ``sm_90a``.
 
-    Notes
-    -----
     Source: PTX ISA 9.1, ``.target`` and the target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``; the CUDA 13.0 and
     13.5 assemblers. Modelled: chips of one generation are assumed to have the same numerics. What sm_103 has in
     addition to sm_100 (K = 96, absolute leading addresses) is not covered.

@@ -21,9 +21,8 @@ __all__ = [
 ]
 
 _RESERVED = "reserved"
-#: Fields that the matrix descriptors of ``wgmma`` and ``tcgen05`` share: name, lowest bit, width in bits.
-_OFFSETS = (("start address", 0, 14), ("leading byte offset", 16, 14), ("stride byte offset", 32, 14))
-_BASE_OFFSET = ("base offset", 49, 3)
+#: Addresses and offsets in matrix descriptors of ``wgmma`` and of ``tcgen05``: lowest bit, width in bits.
+_OFFSETS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14)}
 #: Titles of fields of the instruction descriptor whose names are not their titles.
 _TITLES = {
     "d": "type of D",
@@ -83,7 +82,7 @@ def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
     if not 0 <= value < 1 << 64:
         raise OperandError(f"a shared-memory descriptor has 64 bits, not {value.bit_length()}")
     generation = GENERATIONS[family]
-    places = {name: (low, width) for name, low, width in (*_OFFSETS, _BASE_OFFSET)}
+    places = {**_OFFSETS, "base offset": (49, 3)}
     if generation.fixed_bits:
         places["fixed"] = generation.fixed_bit, generation.fixed_bits
         places["leading offset mode"] = 52, 1
@@ -99,7 +98,7 @@ def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
 def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[int, str]) -> tuple[str, str]:
     """Return meaning and error of a field of a matrix descriptor. The error is empty if the value is valid."""
     name, value = field.name, field.value
-    if name in ("start address", "leading byte offset", "stride byte offset"):
+    if name in _OFFSETS:
         return f"{value * UNIT_BYTES} bytes", ""
     if name == "base offset":
         unused = "has no effect without swizzle" if value and swizzle == "none" else ""

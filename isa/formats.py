@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 __all__ = ["FORMATS", "Format", "Specials", "low_bit"]
 
@@ -74,15 +75,14 @@ class Format:
         return (1 + fraction / (1 << self.fraction_bits)) * 2.0**self.maximum_exponent
 
 
-def _float(name: str, exponent_bits: int, fraction_bits: int, specials: Specials, ignored_low_bits: int = 0) -> Format:
+def _float(name: str, exponent_bits: int, fraction_bits: int, specials: Specials, **others: Any) -> Format:
     return Format(
         name=name,
-        signed=True,
         exponent_bits=exponent_bits,
         fraction_bits=fraction_bits,
         bias=(1 << (exponent_bits - 1)) - 1,
         specials=specials,
-        ignored_low_bits=ignored_low_bits,
+        **{"signed": True, **others},
     )
 
 
@@ -99,16 +99,8 @@ FORMATS: dict[str, Format] = {
         _float("e3m2", 3, 2, Specials.NONE),
         _float("e2m3", 2, 3, Specials.NONE),
         _float("e2m1", 2, 1, Specials.NONE),
-        Format(
-            name="ue8m0",
-            signed=False,
-            exponent_bits=8,
-            fraction_bits=0,
-            bias=127,
-            specials=Specials.NAN,
-            subnormals=False,
-        ),
-        Format(name="ue4m3", signed=False, exponent_bits=4, fraction_bits=3, bias=7, specials=Specials.NAN),
+        _float("ue8m0", 8, 0, Specials.NAN, signed=False, subnormals=False),
+        _float("ue4m3", 4, 3, Specials.NAN, signed=False),
         Format(name="s32", signed=True, fraction_bits=31),
         Format(name="s8", signed=True, fraction_bits=7),
         Format(name="u8", signed=False, fraction_bits=8),

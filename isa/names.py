@@ -70,23 +70,11 @@ def resolve(text: str, arch: str | None = None, *, family: str | None = None, pr
     operands, placement of operands and numerics, one of them is returned: preferably an instruction that sm_90 has,
     then one with ordered metadata, then the one with the fewest qualifiers.
 
-    Parameters
-    ----------
-    text : str
-        Name, line or words.
-    arch : str, optional
-        Architecture or target. If it has any of the matching instructions, all others are ignored.
-    family : str, optional
-        ``mma``, ``wgmma`` or ``tcgen05``. If any matching instruction is of this family, all others are ignored.
-    product : bool
-        Whether only the product matters, not the placement of operands. Then ``tcgen05`` instructions that differ only
-        in ``.cta_group`` count as one instruction, and instructions with ``.ws`` are ignored.
-
-    Raises
-    ------
-    InstructionError
-        No instruction has this name or these words, or several different instructions have the words. In the latter
-        case, `choices` of the error lists them.
+    If `arch`, an architecture or target, has any of the matching instructions, all others are ignored; likewise if any
+    is of `family`, ``mma``, ``wgmma`` or ``tcgen05``. With `product`, only the product matters, not the placement of
+    operands: ``tcgen05`` instructions that differ only in ``.cta_group`` count as one, and those with ``.ws`` are
+    ignored. Raise an `InstructionError` if no instruction has this name or these words, or if several different ones
+    have the words, which `choices` of the error lists.
     """
     try:
         return subject_named(text)

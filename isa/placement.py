@@ -1,6 +1,6 @@
 """Records of where each operand of an instruction is stored in registers, shared memory and tensor memory."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -249,37 +249,33 @@ def _in_tensor_memory(
 ) -> Placements:
     layout = layout_for(opcode, i.m)
     lane = "row//16*32 + row % 16" if layout.half_lanes else "row"
-    per_word = 32 // i.container_bits
-    column = "stored" if i.sparse else "k"
-    of_a = lane, f"{column}//{per_word}", f"{i.container_bits}*({column} % {per_word})"
-    of_metadata = lane, "chunk//8", "4*(chunk % 8)"
-    if i.wide:
-        apart = 32 if layout.half_lanes else 16
-        of_metadata = f"row//16*{apart} + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
-    make_metadata = partial(tensor_metadata_map, layout, i, sparsity_selector, 0)
-    makers = {
-        "a": (("row", column), partial(a_map, layout, i, 0), of_a),
-        **({"metadata": (("row", "chunk"), make_metadata, of_metadata)} if i.sparse else {}),
-        "d": (("row", "n"), partial(accumulator_map, layout, i.n, i.d.bits, 0), _of_accumulator(layout, i.n, lane)),
-    }
-    if i.scale_size:
-        for index, lines in (("row", layout.rows), ("n", i.n)):
-            name = "scale_a" if index == "row" else "scale_b"
-            parts = layout.column_parts if index == "n" else 1
-            make_scales = partial(tensor_scale_map, name, lines, i.scale_size, 0, 0, parts)
-            makers[name] = (index, "block"), make_scales, _of_scales(index, lines // parts, parts)
-    places = {"a": _shared("a", i, ("row", column), tiles, opcode), "b": _shared("b", i, ("k", "n"), tiles, opcode)}
     ordered: list[OperandPlacement] = []
     unknown: dict[str, str] = {}
-    for operand, (indices, make, formulas) in makers.items():
-        if operand == "d":
-            ordered.append(places["b"])
+
+    def add(
+        operand: str, make: Callable[[], TensorMap], indices: tuple[str, str], formulas: tuple[str, str, str]
+    ) -> None:
         try:
             ordered.append(_of_tensor_map(operand, make(), i, layout, indices, formulas))
         except OperandError as error:
             unknown["a in tensor memory" if operand == "a" else operand] = str(error)
-        if operand == "a":
-            ordered.append(places["a"])
+
+    per_word, column = 32 // i.container_bits, "stored" if i.sparse else "k"
+    of_a = lane, f"{column}//{per_word}", f"{i.container_bits}*({column} % {per_word})"
+    add("a", lambda: a_map(layout, i, 0), ("row", column), of_a)
+    ordered.append(_shared("a", i, ("row", column), tiles, opcode))
+    if i.sparse:
+        of_metadata = lane, "chunk//8", "4*(chunk % 8)"
+        if i.wide:
+            apart = 32 if layout.half_lanes else 16
+            of_metadata = f"row//16*{apart} + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
+        add("metadata", lambda: tensor_metadata_map(layout, i, sparsity_selector, 0), ("row", "chunk"), of_metadata)
+    ordered.append(_shared("b", i, ("k", "n"), tiles, opcode))
+    add("d", lambda: accumulator_map(layout, i.n, i.d.bits, 0), ("row", "n"), _of_accumulator(layout, i.n, lane))
+    for name, index, lines, parts in (("scale_a", "row", layout.rows, 1), ("scale_b", "n", i.n, layout.column_parts)):
+        if i.scale_size:
+            make = partial(tensor_scale_map, name, lines, i.scale_size, 0, 0, parts)
+            add(name, make, (index, "block"), _of_scales(index, lines // parts, parts))
     return Placements(tuple(ordered), unknown)
 
 

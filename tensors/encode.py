@@ -14,37 +14,17 @@ __all__ = ["container_type", "decode_codes", "encode"]
 def encode(
     values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_row: int = 0, rounding: str = "RNE"
 ) -> NDArray:
-    """Round numbers to the codes of a format.
+    """Round numbers, float64 of shape (rows, columns), to the codes of a format: uint8, uint16 or uint32.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (rows, columns)
-        Numbers.
-    fmt : Format
-        Format of the codes.
-    saturate : bool
-        As for :func:`sptc.tensors.quantise.quantise`.
-    first_row : int
-        Index of the first row, for messages.
-    rounding : str
-        ``RNE`` to nearest even, ``RNA`` to nearest, ties away from zero, ``RZ`` toward zero, ``RM`` down, ``RP`` up.
+    `saturate` is as for :func:`sptc.tensors.quantise.quantise`, and `first_row` the index of the first row, for
+    messages. `rounding` is ``RNE`` to nearest even, ``RNA`` to nearest, ties away from zero, ``RZ`` toward zero, ``RM``
+    down, or ``RP`` up. Codes of tf32 are float32 codes whose low 13 bits are zero.
 
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32
-        Codes. Those of tf32 are float32 codes whose low 13 bits are zero.
-
-    Raises
-    ------
-    OperandError
-        The format has no NaN and a value is NaN. Without saturation: a value overflows a format without infinity and
-        NaN, or is negative in an unsigned format.
-
-    Notes
-    -----
     NaN becomes the positive quiet NaN; in formats without infinity its bits are all ones. Ties are rounded to the even
     code; in ue8m0, to the larger number. ue8m0 has no zero: values below 2**-127 become its smallest number. A finite
-    number that is rounded toward zero never overflows.
+    number that is rounded toward zero never overflows. Raise an `OperandError` if a value is NaN and the format has no
+    NaN; or, without saturation, if a value overflows a format without infinity and NaN, or is negative in an unsigned
+    format.
     """
     not_a_number = np.isnan(values)
     if fmt.specials is Specials.NONE:

@@ -130,12 +130,6 @@ def _check_shape(matrix: NDArray, granularity: Granularity) -> None:
         )
 
 
-def _check_comparable(magnitudes: NDArray[np.float64], rows: slice) -> None:
-    missing = np.isnan(magnitudes)
-    if missing.any():
-        raise OperandError("pruning cannot order a NaN by magnitude: row {}, column {}".format(*place(missing, rows)))
-
-
 def sparsify(
     matrix: NDArray,
     granularity: Granularity | str,
@@ -188,7 +182,9 @@ def sparsify(
         of_units = _unit_magnitudes(magnitudes, granularity)
         present = of_units != 0
         if prune:
-            _check_comparable(magnitudes, block)
+            if (missing := np.isnan(magnitudes)).any():
+                row, column = place(missing, block)
+                raise OperandError(f"pruning cannot order a NaN by magnitude: row {row}, column {column}")
             present &= _largest(of_units, kept)
         else:
             count, crowded = _crowded(present, block, granularity)
