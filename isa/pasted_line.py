@@ -5,7 +5,8 @@ with the CUDA 13.5 assembler.
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..errors import InstructionError, shown
 from .fragments import a_fragment, accumulator_fragment, b_fragment
@@ -148,40 +149,6 @@ def _with_cta_group(text: str) -> tuple[str, str]:
     return text, ""
 
 
-@dataclass
-class _Reader:
-    """Assigns roles to the operands of a PTX line, in the order of the operands."""
-
-    name: str
-    left: list[str]
-    order: str  #: Names of the roles of all operands in order, for messages
-    roles: list[OperandRole] = field(default_factory=list)
-
-    def take(
-        self, role: str, meaning: str, *, registers: int = 0, accepted: tuple[int, ...] | None = None
-    ) -> int | None:
-        """Assign a role to a line's next operand. Check its number of registers, or its value if constant."""
-        if not self.left:
-            raise InstructionError(f"{role} of {self.name} is missing; its operands are {self.order}")
-        text = self.left.pop(0)
-        value = constant(text)
-        if registers:
-            _check_registers(text, role, registers, self.name)
-        if accepted is not None and value is not None and value not in accepted:
-            numbers = ", ".join(map(str, accepted))
-            raise InstructionError(f"{role} of {self.name} must be {numbers}, not {text}")
-        self.roles.append(OperandRole(role, text, meaning, value))
-        return value
-
-    def end(self) -> tuple[OperandRole, ...]:
-        """Return the operands with their roles. Raise an error if the line has more operands than roles."""
-        if self.left:
-            raise InstructionError(
-                f"{shown(', '.join(self.left))} is superfluous: the operands of {self.name} are {self.order}"
-            )
-        return tuple(self.roles)
-
-
 def constant(text: str) -> int | None:
     """Return the value of a PTX constant, or None for any other operand."""
     match = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?", text.strip())
@@ -205,100 +172,115 @@ def _check_registers(text: str, role: str, expected: int, name: str) -> None:
         raise InstructionError(f"{role} of {name} has {expected} register{'s' * (expected > 1)}, not {count}")
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """Operand of an instruction, and the conditions on its text in a PTX line."""
+
+    role: str
+    meaning: str
+    registers: int = 0  # number of registers in braces, or 0 if the operand is no list of registers
+    accepted: tuple[int, ...] | None = None  # values of a constant, or None if any is accepted
+    id_threads: int = 0  # number of thread ids if the operand is a byte id and a thread id of block scales
+
+
 def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None) -> tuple[OperandRole, ...]:
     """Return the role of each operand of a PTX line. A ``tcgen05.mma`` also needs its opcode.
 
     Raise an `InstructionError` if an operand is missing or superfluous, has a wrong number of registers, or is a
     constant that is out of range.
     """
-    make = {"mma": _mma_roles, "wgmma": _wgmma_roles}.get(i.family)
-    if make is None:
-        assert opcode is not None
-        return _tcgen05_roles(line, i, opcode)
-    return make(line, i)
+    name, roles = str(opcode or i), []
+    if opcode:
+        expected, order = _tcgen05_operands(line, i, opcode)
+    else:
+        expected = [*(_mma_operands(i) if i.family == "mma" else _wgmma_operands(line, i))]
+        order = ", ".join(one.role for one in expected)
+    for number, one in enumerate(expected):
+        if number == len(line.operands):
+            raise InstructionError(f"{one.role} of {name} is missing; its operands are {order}")
+        text = line.operands[number]
+        value = constant(text)
+        if one.registers:
+            _check_registers(text, one.role, one.registers, name)
+        if one.accepted is not None and value is not None and value not in one.accepted:
+            numbers = ", ".join(map(str, one.accepted))
+            raise InstructionError(f"{one.role} of {name} must be {numbers}, not {text}")
+        if one.id_threads:
+            _check_ids(text, one, i)
+        if opcode and text.startswith("[") != one.role.startswith("["):
+            form = "an address of tensor memory in square brackets" if text[:1] != "[" else "no address in brackets"
+            raise InstructionError(f"{one.role} of {name} must be {form}, not {text}")
+        roles.append(OperandRole(one.role, text, one.meaning, value))
+    if others := line.operands[len(expected) :]:
+        raise InstructionError(f"{shown(', '.join(others))} is superfluous: the operands of {name} are {order}")
+    return tuple(roles)
 
 
-def _registers(count: int, what: str) -> str:
-    return f"{what}: {count} register{'s' * (count > 1)} of each thread"
+def _in_registers(role: str, what: str, count: int = 1) -> _Expected:
+    return _Expected(role, f"{what}: {count} register{'s' * (count > 1)} of each thread", count)
 
 
 def _matrix_a(i: Instruction) -> str:
     return f"A, {i.m} x {i.k} of {i.a.name}" + (f", {i.m} x {i.stored_k} stored" if i.sparse else "")
 
 
-def _selector(i: Instruction) -> str:
-    several = i.sparsity_selectors > 1
-    return f"sparsity selector f, which {'selects the threads that hold the metadata' if several else 'can only be 0'}"
-
-
-def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
-    ids = ("scale-a-data", "{byte-id-a, thread-id-a}", "scale-b-data", "{byte-id-b, thread-id-b}")
-    order = ["d", "a", "b", "c", *(["e", "f"] if i.sparse else []), *(ids if i.scale_size else [])]
-    reader = _Reader(str(i), [*line.operands], ", ".join(order))
-    accumulators = accumulator_fragment(i).registers
-    c_registers = accumulators * i.c.bits // i.d.bits
-    sizes = a_fragment(i).registers, b_fragment(i).registers
-    reader.take("d", _registers(accumulators, f"D, {i.m} x {i.n} of {i.d.name}"), registers=accumulators)
-    reader.take("a", _registers(sizes[0], _matrix_a(i)), registers=sizes[0])
-    reader.take("b", _registers(sizes[1], f"B, {i.k} x {i.n} of {i.b.name}"), registers=sizes[1])
-    reader.take("c", _registers(c_registers, f"addend C, {i.m} x {i.n} of {i.c.name}"), registers=c_registers)
+def _metadata(i: Instruction, role: str, selector: str) -> Iterator[_Expected]:
+    """Yield the operands for metadata and sparsity selector of a sparse instruction."""
     if i.sparse:
-        reader.take("e", _registers(1, f"metadata, {i.chunks} nibbles for each row of A"), registers=1)
-        reader.take("f", _selector(i), accepted=tuple(range(i.sparsity_selectors)))
-    if i.scale_size and i.scale_format:
-        for operand, lines in (("a", "row of A"), ("b", "column of B")):
+        yield _in_registers(role, f"metadata, {i.chunks} nibbles for each row of A")
+        use = "selects the threads that hold the metadata" if i.sparsity_selectors > 1 else "can only be 0"
+        yield _Expected(selector, f"sparsity selector f, which {use}", accepted=tuple(range(i.sparsity_selectors)))
+
+
+def _mma_operands(i: Instruction) -> Iterator[_Expected]:
+    accumulators = accumulator_fragment(i).registers
+    yield _in_registers("d", f"D, {i.m} x {i.n} of {i.d.name}", accumulators)
+    yield _in_registers("a", _matrix_a(i), a_fragment(i).registers)
+    yield _in_registers("b", f"B, {i.k} x {i.n} of {i.b.name}", b_fragment(i).registers)
+    yield _in_registers("c", f"addend C, {i.m} x {i.n} of {i.c.name}", accumulators * i.c.bits // i.d.bits)
+    yield from _metadata(i, "e", "f")
+    if i.scale_format:
+        for operand, lines, threads in (("a", "row of A", 2), ("b", "column of B", 4)):
             scales = f"block scales of {operand.upper()}, {i.scale_size} of {i.scale_format.name} for each {lines}"
-            reader.take(f"scale-{operand}-data", _registers(1, scales), registers=1)
+            yield _in_registers(f"scale-{operand}-data", scales)
             words = f"byte of the register, and threads of a quad, that hold the scales of {operand.upper()}"
-            reader.take(f"{{byte-id-{operand}, thread-id-{operand}}}", words)
-            _check_ids(reader.roles[-1], i, 2 if operand == "a" else 4)
-    return reader.end()
+            yield _Expected(f"{{byte-id-{operand}, thread-id-{operand}}}", words, id_threads=threads)
 
 
-def _check_ids(role: OperandRole, i: Instruction, threads: int) -> None:
+def _check_ids(text: str, expected: _Expected, i: Instruction) -> None:
     """Raise an error if a byte id or thread id of block scales is missing or out of range."""
-    parts = role.text.strip("{}").split(",")
-    if not role.text.startswith("{") or len(parts) != 2:
-        raise InstructionError(f"{role.role} of {i} must be two numbers in braces, not {role.text}")
-    accepted = range(0, 4, i.scale_size or 1), range(threads)
+    parts = text.strip("{}").split(",")
+    if not text.startswith("{") or len(parts) != 2:
+        raise InstructionError(f"{expected.role} of {i} must be two numbers in braces, not {text}")
+    accepted = range(0, 4, i.scale_size or 1), range(expected.id_threads)
     for word, part, numbers in zip(("byte id", "thread id"), parts, accepted, strict=True):
         value = constant(part)
         if value is not None and value not in numbers:
             raise InstructionError(
-                f"the {word} in {role.role} of {i} must be {', '.join(map(str, numbers))}, not {part.strip()}"
+                f"the {word} in {expected.role} of {i} must be {', '.join(map(str, numbers))}, not {part.strip()}"
             )
 
 
-def _wgmma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
+def _wgmma_operands(line: PastedLine, i: Instruction) -> Iterator[_Expected]:
     in_registers = len(line.operands) > 1 and line.operands[1].startswith("{")
-    integer, transposes = i.a.is_integer, i.a.bits == 16
-    order = ["d", "a" if in_registers else "a-desc", "b-desc", *(["sp-meta", "sp-sel"] if i.sparse else []), "scale-d"]
-    order += [] if integer else ["imm-scale-a", "imm-scale-b"]
-    order += ["imm-trans-b"] if transposes and in_registers else ["imm-trans-a", "imm-trans-b"] if transposes else []
-    reader = _Reader(str(i), [*line.operands], ", ".join(order))
-    accumulators = accumulator_fragment(i).registers
-    reader.take("d", _registers(accumulators, f"C and D, {i.m} x {i.n} of {i.d.name}"), registers=accumulators)
-    for name in order[1:3]:
-        if name == "a":
-            count = a_fragment(i).registers
-            reader.take(name, _registers(count, _matrix_a(i)), registers=count)
-        else:
-            what = _matrix_a(i) if name == "a-desc" else f"B, {i.k} x {i.n} of {i.b.name}"
-            reader.take(name, f"{what}: 64-bit matrix descriptor of shared memory")
-    if i.sparse:
-        reader.take("sp-meta", _registers(1, f"metadata, {i.chunks} nibbles for each row of A"), registers=1)
-        reader.take("sp-sel", _selector(i), accepted=tuple(range(i.sparsity_selectors)))
-    reader.take("scale-d", "predicate or constant: if false, D = A*B without the old D", accepted=(0, 1))
-    for name in order[order.index("scale-d") + 1 :]:
-        matrix = name[-1].upper()
-        if name.startswith("imm-scale"):
-            reader.take(name, f"1, or -1 to negate {matrix}", accepted=(1, -1))
-        else:
-            reader.take(name, f"1 if {matrix} is MN-major in shared memory, 0 if K-major", accepted=(0, 1))
-    return reader.end()
+    descriptor = "64-bit matrix descriptor of shared memory"
+    yield _in_registers("d", f"C and D, {i.m} x {i.n} of {i.d.name}", accumulator_fragment(i).registers)
+    if in_registers:
+        yield _in_registers("a", _matrix_a(i), a_fragment(i).registers)
+    else:
+        yield _Expected("a-desc", f"{_matrix_a(i)}: {descriptor}")
+    yield _Expected("b-desc", f"B, {i.k} x {i.n} of {i.b.name}: {descriptor}")
+    yield from _metadata(i, "sp-meta", "sp-sel")
+    yield _Expected("scale-d", "predicate or constant: if false, D = A*B without the old D", accepted=(0, 1))
+    for matrix in "" if i.a.is_integer else "ab":
+        yield _Expected(f"imm-scale-{matrix}", f"1, or -1 to negate {matrix.upper()}", accepted=(1, -1))
+    for matrix in "" if i.a.bits != 16 else "b" if in_registers else "ab":
+        meaning = f"1 if {matrix.upper()} is MN-major in shared memory, 0 if K-major"
+        yield _Expected(f"imm-trans-{matrix}", meaning, accepted=(0, 1))
 
 
-def _tcgen05_roles(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[OperandRole, ...]:
+def _tcgen05_operands(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[list[_Expected], str]:
+    """Return the operands that a line of ``tcgen05.mma`` should have, and the names of all possible operands."""
     in_tensor_memory = len(line.operands) > 1 and line.operands[1].startswith("[")
     order = ["[d-tmem]", "[a-tmem]" if in_tensor_memory else "a-desc", "b-desc"]
     order += [*(["[sp-meta-tmem]"] if opcode.sparse else []), "idesc"]
@@ -306,8 +288,7 @@ def _tcgen05_roles(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[Op
     order += ["enable-input-d"]
     roles = [*order]
     plain = not opcode.weight_stationary and not opcode.scale_size
-    masked = plain and len(line.operands) > len(order) - 1 and line.operands[len(order) - 1].startswith("{")
-    if masked:
+    if plain and len(line.operands) > len(order) - 1 and line.operands[len(order) - 1].startswith("{"):
         roles.insert(-1, "disable-output-lane")
     if len(line.operands) > len(roles):
         roles += ["zero-column-mask-desc"] if opcode.weight_stationary else ["scale-input-d"] * opcode.scales_input_d
@@ -316,16 +297,12 @@ def _tcgen05_roles(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[Op
     elif plain:
         order.insert(-1, "optionally {disable-output-lane}")
         order += ["optionally scale-input-d"] * opcode.scales_input_d
-    reader = _Reader(str(opcode), [*line.operands], ", ".join(order))
-    for name in roles:
-        lanes = 4 * opcode.cta_group if name == "disable-output-lane" else 0
-        accepted = {"enable-input-d": (0, 1), "scale-input-d": tuple(range(16))}.get(name)
-        reader.take(name, _tcgen05_meaning(name, i, opcode), registers=lanes, accepted=accepted)
-        brackets = reader.roles[-1].text.startswith("[")
-        if brackets != name.startswith("["):
-            form = "an address of tensor memory in square brackets" if not brackets else "no address in brackets"
-            raise InstructionError(f"{name} of {opcode} must be {form}, not {reader.roles[-1].text}")
-    return reader.end()
+    lanes = {"disable-output-lane": 4 * opcode.cta_group}
+    accepted = {"enable-input-d": (0, 1), "scale-input-d": tuple(range(16))}
+    expected = [
+        _Expected(role, _tcgen05_meaning(role, i, opcode), lanes.get(role, 0), accepted.get(role)) for role in roles
+    ]
+    return expected, ", ".join(order)
 
 
 def _tcgen05_meaning(name: str, i: Instruction, opcode: Opcode) -> str:
