@@ -72,7 +72,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return the undefined-nibble flags `illegal`, shape (cases, panels of B, m, 16), as one record for each panel."""
+    """Return the undefined-nibble flags, shape (cases, panels, m, 16), as a record for each panel (8 columns of B)."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
