@@ -54,7 +54,7 @@ def _order(h: Harness) -> None:
     Results are accepted in every cycle, and every read has the column number of its request.
     """
     reset = h.clocked()
-    store = h.add("store", opened(Accumulators)(1, _DUE))
+    store = h.add("store", opened(Accumulators(1, _DUE)))
     memory, entries = store.memory, store.parts.due
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += [

@@ -4,7 +4,6 @@ The model of the memory contains one marked word at a free address. A panel must
 position to which PTX maps this address. Since the address is free, the proof covers all words.
 """
 
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,12 +12,12 @@ from amaranth.lib import data
 
 from ..rtl.fetch import CoreMatrixAddress, SwizzleCode, panel_layout, panel_request_layout
 from ..rtl.operand_fetch import OperandFetch
-from .harness import Harness, opened, stand_in
+from .harness import Harness, opened, replace_logic
 from .properties import Topic
 from .sizes import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS
 from .streams import constant, offered
 
-__all__ = ["FETCH", "NAMED_FETCH"]
+__all__ = ["FETCH", "with_names"]
 
 FETCH = Topic("fetch")
 #: Swizzle modes: code in the matrix descriptor, and number of 16-byte words in a row of the swizzle pattern.
@@ -80,9 +79,10 @@ def _names(addresses: Any) -> Module:
     return m
 
 
-_NAMES = stand_in(CoreMatrixAddress, _names)
-#: Operand fetch with a stand-in for the address generator that gives each 16-byte word a unique address.
-NAMED_FETCH = partial(OperandFetch, address_class=_NAMES)
+def with_names(fetch: OperandFetch) -> Any:
+    """Return an opened operand fetch in which a stand-in gives each 16-byte word a unique address."""
+    replace_logic(opened(fetch).parts.addresses, _names)
+    return fetch
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
@@ -128,7 +128,7 @@ def _both(h: Harness, short: bool) -> None:
     with the data that was read. An offered panel stays valid and unchanged until it is taken.
     """
     reset = h.clocked()
-    fetch = h.add("fetch", opened(OperandFetch)(address_class=_NAMES))
+    fetch = h.add("fetch", with_names(OperandFetch()))
     memory, port = _MarkedMemory(h, fetch.memory), fetch.memory
     h.m.d.comb += [
         fetch.b.valid.eq(h.free("b_valid") & ~reset),

@@ -227,7 +227,7 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     h.assume(~h.clocked())
     outputs = config.rows * config.columns
     results, overflows = h.free("results", 2 * outputs), h.free("overflows", outputs)
-    warp = h.add("warp", opened(Warp)(config, _units(results, overflows)))
+    warp = h.add("warp", opened(Warp(config, _units(results, overflows))))
     core = warp.parts.core
     h.m.d.comb += [warp.i.valid.eq(h.free("i_valid")), warp.o.ready.eq(h.free("o_ready"))]
     offer(h, warp, field)

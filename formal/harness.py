@@ -20,7 +20,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data, wiring
 
-__all__ = ["RESET", "Harness", "changed", "delayed", "opened", "stand_in"]
+__all__ = ["RESET", "Harness", "changed", "delayed", "opened", "replace_logic", "stand_in"]
 
 #: Name of the free reset variable in a harness with registers.
 RESET = "reset"
@@ -125,27 +125,25 @@ class Harness:
         return flag
 
 
-class _Opened:
-    """Base class of the component classes that :func:`opened` creates. They give access to internal signals."""
+def opened(component: Any) -> Any:
+    """Return a component whose inside a harness can use: attribute `parts` has its submodules.
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)
-        self._built: Module = super().elaborate("formal")
-        self.parts: Any = self._built.submodules
+    Method `signal` returns an internal register or wire, by its name in waveforms.
+    """
+    module = component.elaborate("formal")
 
-    def signal(self, name: str) -> Any:
-        """Return an internal register or wire of the component, by its name in waveforms."""
-        (named,) = (signal for signal in self._built._driving if signal.name == name)
+    def signal(name: str) -> Any:
+        (named,) = (each for each in module._driving if each.name == name)
         return named
 
-    def elaborate(self, platform: object) -> Module:
-        """Return the module that the constructor built."""
-        return self._built
+    component.elaborate = lambda platform: module
+    component.parts, component.signal = module.submodules, signal
+    return component
 
 
-def opened(component: type[wiring.Component]) -> Any:
-    """Return a subclass of `component` that has submodules (`parts`) and internal signals (`signal`) as attributes."""
-    return type(f"Open{component.__name__}", (_Opened, component), {})
+def replace_logic(component: Any, build: Callable[[Any], Module]) -> None:
+    """Replace the logic of a component by a stand-in: the module that `build` returns for this component."""
+    component.elaborate = lambda platform: build(component)
 
 
 def stand_in(part: type[wiring.Component], build: Callable[[Any], Module]) -> Any:

@@ -129,7 +129,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     numbers. The constant cancels the values that the inversion of the sign bits adds.
     """
     term_bits = [int(each) for count, each in (word.split("x") for word in terms) for _ in range(int(count))]
-    tree = h.add("tree", opened(_AnyRows)(h, term_bits, bits))
+    tree = h.add("tree", opened(_AnyRows(h, term_bits, bits)))
     unsigned = [h.free(f"unsigned{index}", each) for index, each in enumerate(term_bits)]
     added = {}
     for term, word in zip(tree.terms, unsigned, strict=True):
@@ -197,7 +197,7 @@ def _group(h: Harness, config: CoreConfig, count: int) -> None:
     The largest exponent includes the group (`participates`) if at least one product and both scales are not zero, even
     if the sum of the products is zero. The group's tree is assumed to preserve the sum, as `reduction.tree` proves.
     """
-    group = h.add("group", opened(ProductGroup)(config, count), signs=h.free("signs", count))
+    group = h.add("group", opened(ProductGroup(config, count)), signs=h.free("signs", count))
     _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * count, _sum_bits(count))
     products, terms = [], []
     for index, port in enumerate(group.products):
@@ -250,7 +250,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
     if not element.format.is_integer:
         c_largest = (2 << kept_bits(config, element) + element.packed_float * c_excess_bits(config)) - 1
         c_smallest = -c_largest
-    stage = h.add("accumulate", opened(ReduceStage)(config))
+    stage = h.add("accumulate", opened(ReduceStage(config)))
     tree, adder = stage.parts.tree, stage.parts.adder
     assert adder.bits == total_bits(config)
     _keep_sum(h, tree, _step_terms(config), adder.bits)

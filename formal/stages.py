@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In
 
 from ..rtl.config import CUTS, STAGE_CUTS, CoreConfig
 from ..rtl.unit import Unit
-from .harness import Harness, delayed, opened
+from .harness import Harness, delayed, opened, replace_logic
 from .properties import Parameters, anonymous
 from .streams import claim_chosen, constant
 from .unit import UNIT
@@ -68,7 +68,7 @@ def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cyc
     answers = {path: constant(h, "_".join(map(str, (name, *path))), value.shape()) for path, value in outputs.items()}
     noise = h.free(f"noise_{name}", sum(map(len, outputs.values())))
     m.d.comb += Cat(outputs.values()).eq(Mux(answering, Cat(answers.values()), noise))
-    stage.elaborate = lambda platform: m
+    replace_logic(stage, lambda _: m)
     return _StandIn(same, answering, answers)
 
 
@@ -91,7 +91,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     This holds at full width, with the registers of the configuration, whatever steps follow, and with any stalls.
     """
     h.assume(~h.clocked())
-    unit = h.add("unit", opened(Unit)(config))
+    unit = h.add("unit", opened(Unit(config)))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
     # Number of enabled cycles since the marked step entered, including the first cycle. It is zero before the step

@@ -166,10 +166,9 @@ class FetchStandIn:
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
-        #: Class that replaces the operand fetch in the component under proof.
-        self.component = stand_in(OperandFetch, self._build)
 
-    def _build(self, fetch: Any) -> Module:
+    def build(self, fetch: OperandFetch) -> Module:
+        """Build the logic that replaces that of the operand fetch in the component under proof."""
         m = Module()
         oldest, arriving = self.panels.entries[0], self.core_matrix
         push, pop, reads_a = Signal(), Signal(), Signal()
@@ -229,10 +228,9 @@ class ColumnReaderStandIn:
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")
         self.accepted = Signal(name="columns_accepted")
-        #: Class that replaces the reader of tensor memory in the component under proof.
-        self.component = stand_in(TensorOperands, self._build)
 
-    def _build(self, reader: Any) -> Module:
+    def build(self, reader: TensorOperands) -> Module:
+        """Build the logic that replaces that of the reader of tensor memory in the component under proof."""
         m, request = Module(), reader.i.payload
         needed, read = Signal(ALL_COLUMNS, name="needed_columns"), Signal(name="column_is_read")
         m.d.comb += [
@@ -288,10 +286,9 @@ class AccumulatorsStandIn:
     def __init__(self, h: Harness) -> None:
         self.panels = Queue("requested_d")
         self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
-        #: Class that replaces the accumulators in the component under proof.
-        self.component = stand_in(Accumulators, self._build)
 
-    def _build(self, store: Any) -> Module:
+    def build(self, store: Accumulators) -> Module:
+        """Build the logic that replaces that of the accumulators in the component under proof."""
         m, oldest, column = Module(), self.panels.entries[0], store.i.payload.column
         push, pop = Signal(), Signal()
         m.d.comb += [

@@ -12,8 +12,7 @@ from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
 from ..rtl.tensor_operands import Operand
-from ..rtl.tensor_words import TensorWords
-from .harness import Harness, opened
+from .harness import Harness, opened, replace_logic
 from .properties import Topic, once
 from .sizes import LANES, REGISTERS, ROWS, SLOTS
 from .slot_model import OwnPanels, SlotModel, claim_a, claim_b, claim_slots, claim_stream, instruction_layout
@@ -81,14 +80,11 @@ def _order(h: Harness) -> None:
     """
     reset = h.clocked()
     fetch, columns, accumulators = FetchStandIn(h, 2 * ARRAYS), ColumnReaderStandIn(h), AccumulatorsStandIn(h)
-    parts = {
-        "warp_class": array_stand_in(h, ARRAYS),
-        "fetch_class": fetch.component,
-        "operands_class": columns.component,
-        "accumulators_class": accumulators.component,
-        "words_class": opened(TensorWords),
-    }
-    cta = h.add("cta", opened(Tcgen05)(SMALL_ARRAY, ARRAYS, **parts))
+    cta = h.add("cta", opened(Tcgen05(SMALL_ARRAY, ARRAYS, warp_class=array_stand_in(h, ARRAYS))))
+    replace_logic(cta.parts.fetch, fetch.build)
+    replace_logic(cta.parts.tensor_operands, columns.build)
+    replace_logic(cta.parts.accumulators, accumulators.build)
+    opened(cta.parts.words)
     instruction, payload = h.free("instruction", _INSTRUCTION), cta.i.payload
     names = [name for name, _ in _INSTRUCTION if name != "mark"]
     h.m.d.comb += [

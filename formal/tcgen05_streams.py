@@ -4,7 +4,6 @@ Arrays are replaced by stand-ins, since they are proved separately.
 """
 
 from itertools import product
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -12,8 +11,8 @@ from amaranth.lib import data, stream
 from ..rtl.accumulators import Accumulators
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
-from .fetch import NAMED_FETCH
-from .harness import Harness, opened, stand_in
+from .fetch import with_names
+from .harness import Harness, opened, replace_logic
 from .progress import PendingPanels, claim_progress, decided
 from .properties import once
 from .sizes import LANES, REGISTERS, ROWS
@@ -42,7 +41,8 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     that was not requested.
     """
     reset = h.clocked()
-    cta = h.add("cta", opened(Tcgen05)(SMALL_ARRAY, warp_class=Echo, fetch_class=NAMED_FETCH))
+    cta = h.add("cta", opened(Tcgen05(SMALL_ARRAY, warp_class=Echo)))
+    fetch = with_names(cta.parts.fetch)
     payload, fields = cta.i.payload, decided(h, "command", cta.i, _FIELDS, reset)
     fair = h.named("fair", h.free("other_waits") & ~reset)
     multiplied = h.named("multiplied", cta.parts.array_0.i.valid)
@@ -62,7 +62,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     written = h.named("written", cta.accumulators.write)
     slots = PendingPanels(h, taken, multiplied, panels)
     inside, kept, due = (Signal(range(11), name=name) for name in ("inside", "kept", "due"))
-    requests, fetch = cta.parts.accumulators.i, cta.parts.fetch
+    requests = cta.parts.accumulators.i
     requested = h.named("requested", requests.valid & requests.ready)
     h.m.d.sync += [
         inside.eq(inside + multiplied - written),
@@ -103,7 +103,7 @@ def _results(h: Harness) -> None:
     source, sink = (stream.Signature(1).create(path=(name,)) for name in ("source", "sink"))
     flow = Flow(h, reset, source, sink, DEPTH)
 
-    def accumulators(store: Any) -> Module:
+    def accumulators(store: Accumulators) -> Module:
         """Build a stand-in for the accumulators. Words contain the mark and the number of their array."""
         m = Module()
         m.d.comb += [
@@ -117,8 +117,9 @@ def _results(h: Harness) -> None:
             m.d.comb += [of_array[0][0].eq(flow.marks), of_array[0][1].eq(array)]
         return m
 
-    stand_ins = {"warp_class": _Shown, "accumulators_class": stand_in(Accumulators, accumulators)}
-    cta = h.add("cta", opened(Tcgen05)(SMALL_ARRAY, ARRAYS, fetch_class=NAMED_FETCH, **stand_ins))
+    cta = h.add("cta", opened(Tcgen05(SMALL_ARRAY, ARRAYS, warp_class=_Shown)))
+    with_names(cta.parts.fetch)
+    replace_logic(cta.parts.accumulators, accumulators)
     payload, fields = cta.i.payload, decided(h, "command", cta.i, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(CtaOperation.MULTIPLY),

@@ -88,7 +88,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     offered ``mma`` begins as soon as no panel waits, its operands are delivered and the array accepts it.
     """
     reset = h.clocked()
-    core = h.add("core", opened(TensorCore)(config, warp_class=Echo))
+    core = h.add("core", opened(TensorCore(config, warp_class=Echo)))
     own, other = (core.panel, core.i) if of_panels else (core.i, core.panel)
     own_result, other_result = (core.panel_result, core.o) if of_panels else (core.o, core.panel_result)
     flow = Flow(h, reset, own, own_result, DEPTH)

@@ -37,7 +37,7 @@ class _Operands:
     """A metadata decoder and a unit with free operands, and the pair of elements for each product slot to multiply."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
-        unit = self.unit = h.add("unit", opened(Unit)(config), enable=1)
+        unit = self.unit = h.add("unit", opened(Unit(config)), enable=1)
         control, step = unit.step.control, unit.step
         bits = 8 * config.step_bytes
         a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)

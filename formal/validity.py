@@ -64,7 +64,7 @@ def _of_registers(h: Harness, config: CoreConfig) -> None:
     flags.
     """
     h.assume(~h.clocked())
-    warp = h.add("warp", opened(Warp)(config, stand_in(Unit, lambda _: Module())))
+    warp = h.add("warp", opened(Warp(config, stand_in(Unit, lambda _: Module()))))
     h.m.d.comb += [warp.i.valid.eq(h.free("i_valid")), warp.o.ready.eq(h.free("o_ready"))]
     offer(h, warp, "e")
     instruction, core = IssuedInstruction(h, config, warp), warp.parts.core

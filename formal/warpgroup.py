@@ -12,8 +12,8 @@ from ..isa.timing import RegisterCycles
 from ..rtl.life_cycle import Operation
 from ..rtl.round import ResultCode
 from ..rtl.warpgroup import Warpgroup
-from .fetch import NAMED_FETCH
-from .harness import Harness
+from .fetch import with_names
+from .harness import Harness, opened
 from .progress import PendingPanels, claim_progress, decided
 from .properties import Parameters
 from .sizes import WARPS
@@ -36,6 +36,13 @@ _LENGTHS: list[Parameters] = [(1,), (2,)]
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
+
+
+def _add(h: Harness, name: str, count: int, array: type[Echo]) -> Warpgroup:
+    """Instantiate the hardware of `count` warpgroups, with stand-ins for its arrays and its address generator."""
+    group = h.add(name, opened(Warpgroup(SMALL_ARRAY, _REGISTERS, count, warp_class=array)))
+    with_names(opened(group.parts.tensor_cores).parts.fetch)
+    return group
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
@@ -68,7 +75,7 @@ def _progress(h: Harness, panels: int) -> None:
     requested. A commit or a wait cannot block the multiplications: `commits.order` proves that both are accepted.
     """
     reset = h.clocked()
-    group = h.add("group", Warpgroup(SMALL_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=NAMED_FETCH))
+    group = _add(h, "group", 1, Echo)
     _multiply(h, "command", group.i, panels, reset)
     fair = h.named("fair", h.free("environment") & ~reset)
     c_waits = Signal(name="c_waits")
@@ -103,7 +110,7 @@ def _shared(h: Harness, panels: int) -> None:
     so claims about the results of the first warpgroup suffice.
     """
     reset = h.clocked()
-    shared = h.add("shared", Warpgroup(SMALL_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=NAMED_FETCH))
+    shared = _add(h, "shared", 2, _Shown)
     flow = Flow(h, reset, shared.c[0], shared.o[0], DEPTH)
     for number, i in enumerate(shared.i):
         marks = [i.payload.e[warp][0][0].eq(number) for warp in range(WARPS)]

@@ -16,7 +16,7 @@ from amaranth.hdl import Cat, Const, Mux, Value
 from ..rtl.config import CoreConfig
 from ..rtl.panel_operands import PanelOperands
 from ..rtl.tensor_cores import TensorCores
-from .harness import Harness, opened
+from .harness import Harness, opened, replace_logic
 from .properties import Parameters, Topic, once
 from .sizes import LANES, REGISTERS, SLOTS, WARPS
 from .slot_model import SlotModel, claim_a, claim_b, claim_slots, instruction_layout
@@ -55,8 +55,8 @@ def _order(h: Harness) -> None:
     """
     reset = h.clocked()
     fetch = FetchStandIn(h, _A_PANELS)
-    parts = {"warp_class": array_stand_in(h, WARPS), "fetch_class": fetch.component}
-    cores = h.add("cores", opened(TensorCores)(SMALL_ARRAY, **parts))
+    cores = h.add("cores", opened(TensorCores(SMALL_ARRAY, warp_class=array_stand_in(h, WARPS))))
+    replace_logic(cores.parts.fetch, fetch.build)
     instruction = h.free("instruction", _INSTRUCTION)
     payload, c_mark = cores.i.payload, h.free("accumulator")
     names = [name for name, _ in _INSTRUCTION if name != "mark"]

@@ -48,12 +48,9 @@ class OperandFetch(wiring.Component):
     ----------
     a_panels : int
         Panels of A.
-    address_class : type
-        Class that computes addresses: :class:`~sptc.rtl.fetch.CoreMatrixAddress`, or a component with the same ports.
     """
 
-    def __init__(self, a_panels: int = 8, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
-        self.address_class = address_class
+    def __init__(self, a_panels: int = 8) -> None:
         b = "Requests for panels of B, in order; a request is accepted with its last read."
         a = "Requests for panels of A (short is 1), in order; a request is accepted with its last read."
         ports = {
@@ -70,7 +67,7 @@ class OperandFetch(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the arbitration of reads, the address generator, and the two panel buffers of B."""
         m = Module()
-        m.submodules.addresses = addresses = self.address_class()
+        m.submodules.addresses = addresses = CoreMatrixAddress()
         memory = self.memory
         # The first read of a panel reserves a buffer, so the panel's other reads never wait. Example with a panel of B
         # (b0 to b3), then a panel of A (a0, a1):

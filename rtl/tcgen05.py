@@ -1,6 +1,5 @@
 """The four tensor cores of an SM for one CTA: ``tcgen05.mma`` with 128 rows per CTA."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -142,12 +141,6 @@ class Tcgen05(wiring.Component):
         even number with block scales, which are stored for 32 rows at a time.
     unit_class, warp_class : type
         Component classes of the units and of the arrays.
-    fetch_class : callable
-        Takes the number of panels of A; returns the component that fetches operands from shared memory.
-    operands_class : callable
-        Takes the number of lanes; returns the component that reads operands from tensor memory.
-    accumulators_class, words_class : callable
-        Take the number of arrays; return the components that store accumulators, and metadata and block scales.
     """
 
     def __init__(
@@ -156,10 +149,6 @@ class Tcgen05(wiring.Component):
         arrays: int = ARRAYS,
         unit_class: type[Unit] = Unit,
         warp_class: type[Warp] = Warp,
-        fetch_class: Callable[[int], OperandFetch] = OperandFetch,
-        operands_class: Callable[[int], TensorOperands] = TensorOperands,
-        accumulators_class: Callable[[int], Accumulators] = Accumulators,
-        words_class: Callable[[int], TensorWords] = TensorWords,
     ) -> None:
         if config.scales and arrays % 2:
             raise ConfigError(f"arrays must be an even number with block scales, not {arrays}")
@@ -167,18 +156,14 @@ class Tcgen05(wiring.Component):
         self.arrays = arrays
         self.unit_class = unit_class
         self.warp_class = warp_class
-        self.fetch_class = fetch_class
-        self.operands_class = operands_class
-        self.accumulators_class = accumulators_class
-        self.words_class = words_class
         super().__init__(_ports(arrays))
 
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, the operand fetch, the arrays of dot-product units and the commit logic."""
         m = Module()
-        m.submodules.fetch = fetch = self.fetch_class(A_PANELS_OF_ARRAY * self.arrays)
-        m.submodules.tensor_operands = operands = self.operands_class(ROWS * self.arrays)
-        m.submodules.accumulators = store = self.accumulators_class(self.arrays)
+        m.submodules.fetch = fetch = OperandFetch(A_PANELS_OF_ARRAY * self.arrays)
+        m.submodules.tensor_operands = operands = TensorOperands(ROWS * self.arrays)
+        m.submodules.accumulators = store = Accumulators(self.arrays)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
@@ -187,7 +172,7 @@ class Tcgen05(wiring.Component):
         # one by one.
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
         m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
-        m.submodules.words = words = self.words_class(self.arrays)
+        m.submodules.words = words = TensorWords(self.arrays)
         self._take(m, slots)
         self._bring_b(m, slots, fetch)
         self._bring_a(m, slots, fetch, stored)

@@ -1,7 +1,5 @@
 """The four tensor cores of an SM, for ``wgmma`` with M = 64. Operand fetch and multiplication overlap."""
 
-from collections.abc import Callable
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -139,7 +137,7 @@ class TensorCores(wiring.Component):
 
     Parameters
     ----------
-    config, registers, unit_class, warp_class, fetch_class
+    config, registers, unit_class, warp_class
         As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
@@ -149,13 +147,11 @@ class TensorCores(wiring.Component):
         registers: RegisterCycles | None = None,
         unit_class: type[Unit] = Unit,
         warp_class: type[Warp] = Warp,
-        fetch_class: Callable[[int], OperandFetch] = OperandFetch,
     ) -> None:
         self.config = config
         self.registers = registers or RegisterCycles()
         self.unit_class = unit_class
         self.warp_class = warp_class
-        self.fetch_class = fetch_class
         accumulators = In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS)))
         results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
         ports = {
@@ -176,7 +172,7 @@ class TensorCores(wiring.Component):
         #     cycles    1 ... 4    5 ... 8    9 ... 24    25    26 ... 29    30 ... 33    34 ... 37
         #     memory    B 0        B 1        all of A          B 2          B 3          B 4
         #     arrays                                            panel 0      panel 1      panel 2
-        m.submodules.fetch = fetch = self.fetch_class(_A_PANELS)
+        m.submodules.fetch = fetch = OperandFetch(_A_PANELS)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         kept = data.StructLayout({name: field.shape for name, field in multiplication_layout() if name != "a"})
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False})

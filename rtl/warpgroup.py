@@ -1,7 +1,5 @@
 """``wgmma`` of one warpgroup or of several: multiplications, commits, waits and fences."""
 
-from collections.abc import Callable
-
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,7 +10,6 @@ from .commits import GROUPS, PENDING_BITS, Commits
 from .config import CoreConfig
 from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
-from .operand_fetch import OperandFetch
 from .operand_slots import SLOTS
 from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
@@ -219,8 +216,6 @@ class Warpgroup(wiring.Component):
         Warpgroups.
     unit_class, warp_class : type
         Component classes of the units and of the arrays.
-    fetch_class : callable
-        Takes the number of panels of A; returns the component that fetches operands from shared memory.
     """
 
     def __init__(
@@ -230,11 +225,10 @@ class Warpgroup(wiring.Component):
         count: int = 1,
         unit_class: type[Unit] = Unit,
         warp_class: type[Warp] = Warp,
-        fetch_class: Callable[[int], OperandFetch] = OperandFetch,
     ) -> None:
         self.config = config
         self.count = count
-        self._parts = (registers, unit_class, warp_class, fetch_class)
+        self._parts = (registers, unit_class, warp_class)
         own = _own_ports()
         self._names = tuple(own)
         if count > 1:

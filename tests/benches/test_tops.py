@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from sptc.isa.tcgen05 import every_opcode
+from sptc.rtl import operand_fetch
 from sptc.rtl.convert import to_verilog
 from sptc.rtl.emit import unit_instance, unit_of
 from sptc.rtl.fetch import CoreMatrixAddress
-from sptc.rtl.operand_fetch import OperandFetch
 from sptc.rtl.tcgen05 import Tcgen05
 from sptc.rtl.unit import Unit
 from sptc.rtl.warpgroup import Warpgroup
@@ -98,11 +97,12 @@ class NeighbouringUnit(CoreMatrixAddress):
 
 @pytest.mark.bench
 @pytest.mark.parametrize("top", [WARPGROUP, CTA], ids=lambda top: top.name)
-def test_a_bench_sees_a_planted_fault(top: Top, seed: int, tmp_path: Path) -> None:
+def test_a_bench_sees_a_planted_fault(top: Top, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = top.settings(tmp_path / "jobs", seed, 2)
-    fetch = partial(OperandFetch, address_class=NeighbouringUnit)
-    wrong = top.component(settings.config, unit_class=unit_instance("bench"), fetch_class=fetch)
-    text = to_verilog(wrong, "bench") + to_verilog(Unit(settings.config), unit_of("bench"))
+    with monkeypatch.context() as planted:
+        planted.setattr(operand_fetch, "CoreMatrixAddress", NeighbouringUnit)
+        faulty = to_verilog(top.component(settings.config, unit_class=unit_instance("bench")), "bench")
+    text = faulty + to_verilog(Unit(settings.config), unit_of("bench"))
     failures = build(settings, tmp_path, verilog_text=text).run(seed)
     assert failures
     assert all("differ from the golden model" in failure.message for failure in failures)
