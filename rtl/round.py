@@ -1,8 +1,7 @@
 """The round stage rounds the exact sum of a step once, to the format of the result register."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, wiring
@@ -29,6 +28,8 @@ SPECIAL_VALUES = {
     "positive_inf": "The result is Inf, or NaN if negative_inf is also set.",
     "negative_inf": "The result is -Inf, or NaN if positive_inf is also set.",
 }
+#: Inputs that pass through the pipeline registers of the round stage.
+_INPUTS = ("total", "headroom", "result", "saturate", *SPECIAL_VALUES)
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
@@ -44,36 +45,6 @@ class ResultCode(enum.Enum, shape=2):
 def normalised_bits(total_bits: int) -> int:
     """Return the width of a normalised sum in bits. It has extra low bits, so that the complement of -1 is not zero."""
     return max(total_bits + 1, _F32.fraction_bits + 3)
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Inputs of the rounding, delayed by the pipeline registers in front of the rounding."""
-
-    total: Value
-    headroom: Value
-    result: Value
-    saturate: Value
-    nan: Value
-    positive_inf: Value
-    negative_inf: Value
-
-
-@dataclass(frozen=True)
-class _Normalised:
-    """The normalised (left-shifted) sum, with exponent and sticky bits. A negative sum is not yet complemented.
-
-    `exponent` is the exponent field, if the result is a normal number. `dropped` is 1 if any bit that an f32 drops is
-    one, and `sticky` is 1 if any bit below the guard of an f16 is one.
-    """
-
-    shifted: Value
-    exponent: Value
-    dropped: Value
-    sticky: Value
-
-
-_T = TypeVar("_T", _Inputs, _Normalised)
 
 
 class RoundStage(wiring.Component):
@@ -122,10 +93,9 @@ class RoundStage(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the rounding for each of the result formats in `results`."""
         m = Module()
-        i = _Inputs(**{name: getattr(self, name) for name in _Inputs.__annotations__})
-        normalised = None
-        if self.results - {ResultCode.S32}:
-            i, normalised = self._normalise(m, i)
+        i = SimpleNamespace(**{name: getattr(self, name) for name in _INPUTS})
+        if floats := self.results - {ResultCode.S32}:
+            i = self._normalise(m, i)
         else:
             for cut in _CUTS:
                 i = self._behind(m, cut, i)
@@ -143,19 +113,20 @@ class RoundStage(wiring.Component):
                         self.output.eq(Mux(i.saturate & ~fits, limit, value[:32])),
                         self.overflow.eq(~i.saturate & (value[-1] ^ value[31])),
                     ]
-            if normalised:
+            if floats:
                 with m.Default():
-                    m.d.comb += self.output.eq(self._float(m, i, normalised))
+                    m.d.comb += self.output.eq(self._float(m, i))
         return m
 
-    def _behind(self, m: Module, cut: str, values: _T) -> _T:
+    def _behind(self, m: Module, cut: str, values: SimpleNamespace) -> SimpleNamespace:
         """Return values, delayed by the register of a cut (pipeline register position) if the stage has that cut."""
         cycles = int(cut in self.cuts)
-        return replace(
-            values, **{name: delayed(m, value, cycles, self.enable, name) for name, value in vars(values).items()}
+        return SimpleNamespace(
+            **{name: delayed(m, value, cycles, self.enable, name) for name, value in vars(values).items()}
         )
 
-    def _normalise(self, m: Module, i: _Inputs) -> tuple[_Inputs, _Normalised]:
+    def _normalise(self, m: Module, i: SimpleNamespace) -> SimpleNamespace:
+        """Return the inputs and the normalised (left-shifted) sum. A negative sum is not yet complemented."""
         bits = self.normalised_bits
         # Position of the leading one of the smallest normal number, one-hot. The vector is zero if the sum cannot be
         # shifted so far:
@@ -193,33 +164,33 @@ class RoundStage(wiring.Component):
             dropped.eq(shifted[: -1 - _F32.fraction_bits].any()),
             sticky.eq(shifted[: -2 - _F16.fraction_bits].any()),
         ]
-        exponent = (i.headroom + 1 - shift_amount)[:ALIGNED_EXPONENT_BITS]
-        normalised = _Normalised(shifted, exponent, dropped, sticky)
-        return self._behind(m, "normalise", i), self._behind(m, "normalise", normalised)
+        exponent = (i.headroom + 1 - shift_amount)[:ALIGNED_EXPONENT_BITS]  # exponent field of a normal number
+        normalised = SimpleNamespace(**vars(i), shifted=shifted, exponent=exponent, dropped=dropped, sticky=sticky)
+        return self._behind(m, "normalise", normalised)
 
-    def _float(self, m: Module, i: _Inputs, normalised: _Normalised) -> Value:
+    def _float(self, m: Module, i: SimpleNamespace) -> Value:
         """Return the rounded float. A negative sum is converted to its magnitude here."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = i.result == ResultCode.F16 if halves and singles else Const(halves)
         negative = i.total[-1]
-        shifted = normalised.shifted
+        shifted = i.shifted
         magnitude = Signal(self.normalised_bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
         # A top bit of zero means that the number is zero, or that it is subnormal because the headroom limited the
         # shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
-        m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
+        m.d.comb += field.eq(Mux(magnitude[-1], i.exponent, 0))
         # The complement of a negative sum is one too small in its last bit. If all dropped bits are zero, the increment
         # corrects it.
-        truncated = negative & ~normalised.dropped
+        truncated = negative & ~i.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()
         m.d.comb += increment.eq(truncated)
         if halves:
             guard = Signal()
             odd = Signal()
-            sticky = normalised.sticky
+            sticky = i.sticky
             m.d.comb += [
                 guard.eq(shifted[-2 - _F16.fraction_bits]),
                 odd.eq(magnitude[-1 - _F16.fraction_bits]),
@@ -254,19 +225,19 @@ class RoundStage(wiring.Component):
             if ResultCode.E8M13 in self.results:
                 shortened = Cat(Const(0, _DROPPED_E8M13_BITS), body[_DROPPED_E8M13_BITS:])
                 single = Mux(i.result == ResultCode.E8M13, shortened, body)
-            outputs.append(self._special(m, i, negative, single, field >= 0xFF, nan, infinite, "f32"))
+            outputs.append(self._special(m, i, single, field >= 0xFF, nan, infinite, "f32"))
         if halves:
             short = body[_HALF_PLACE:][: _F16.bits - 1]
-            outputs.append(self._special(m, i, negative, short, field >= 0x1F, nan, infinite, "f16"))
+            outputs.append(self._special(m, i, short, field >= 0x1F, nan, infinite, "f16"))
         return outputs[0] if len(outputs) == 1 else Mux(half, outputs[1], outputs[0])
 
     def _special(
-        self, m: Module, i: _Inputs, negative: Value, body: Value, overflow: Value, nan: Value, inf: Value, name: str
+        self, m: Module, i: SimpleNamespace, body: Value, overflow: Value, nan: Value, inf: Value, name: str
     ) -> Value:
         """Return a float result: a rounded magnitude with its sign, an infinity, or the canonical NaN."""
         fmt = FORMATS[name]
         inf_body = Const(((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits, fmt.bits - 1)
         finite = Signal(fmt.bits - 1)
         m.d.comb += finite.eq(Mux(overflow, inf_body, body))
-        ordinary = Cat(finite, negative & finite.any())
+        ordinary = Cat(finite, i.total[-1] & finite.any())
         return Mux(nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(inf, Cat(inf_body, i.negative_inf), ordinary))

@@ -196,8 +196,8 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
 @instead("rounding.specials", "rtl.round", "RoundStage._special")
 def _(rounding: Any, right: Any, self: Any, m: Module, i: Any, *others: Any) -> Any:
     """The sum of two infinities of opposite signs is an infinity, not NaN."""
-    negative, body, overflow, _, *rest = others
-    return right(self, m, i, negative, body, overflow, i.nan, *rest)
+    body, overflow, _, *rest = others
+    return right(self, m, i, body, overflow, i.nan, *rest)
 
 
 @amended("rounding.integers", "rtl.round", "RoundStage")

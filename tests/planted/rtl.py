@@ -1,7 +1,6 @@
 """Faults of the hardware that only tests detect: routing, order, rounding, formats."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,8 +89,10 @@ def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value
 @instead("rtl.round.register", "rtl.round", "RoundStage._behind")
 def _(rounding: Any, right: Any, self: Any, m: Module, cut: str, values: Any) -> Any:
     """The shifted sum bypasses the pipeline register after the shift."""
-    held = right(self, m, cut, values)
-    return replace(held, shifted=values.shifted) if hasattr(values, "shifted") else held
+    delayed = right(self, m, cut, values)
+    if hasattr(values, "shifted"):
+        delayed.shifted = values.shifted
+    return delayed
 
 
 @fault("rtl.slots.factor", "rtl.slots")
@@ -276,11 +277,11 @@ def _(slots: Any, change: Change) -> None:
 
 
 @instead("rtl.round.parity", "rtl.round", "RoundStage._float")
-def _(rounding: Any, right: Any, self: Any, m: Any, i: Any, normalised: Any) -> Any:
+def _(rounding: Any, right: Any, self: Any, m: Any, i: Any) -> Any:
     """Ties of negative sums are rounded to an odd f16."""
-    result = right(self, m, i, normalised)
+    result = right(self, m, i)
     if rounding.ResultCode.F16 in self.results:
-        m.d.comb += named(m, "odd").eq(normalised.shifted[-1 - rounding._F16.fraction_bits])
+        m.d.comb += named(m, "odd").eq(i.shifted[-1 - rounding._F16.fraction_bits])
     return result
 
 
