@@ -8,10 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedLayout, DescribedSignature
 from .due import DueList
-from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES
-from .warp import COLUMNS, LANES, REGISTERS, ROWS, WORD_BITS
+from .warp import COLUMNS, FRAGMENT, LANES, REGISTERS, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
@@ -69,7 +68,7 @@ class Accumulators(wiring.Component):
 
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
         self.arrays, self.most = arrays, most
-        registers = stream.Signature(data.ArrayLayout(fragment_layout(), arrays))
+        registers = stream.Signature(data.ArrayLayout(FRAGMENT, arrays))
         i = "Requests for panels (eight columns) of accumulators, in the order in which the panels are multiplied."
         ports = {
             "i": (In(stream.Signature(accumulator_request_layout())), i),

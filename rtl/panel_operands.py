@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
@@ -11,17 +11,9 @@ from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
 from .fetch import panel_layout
 from .step import control_layout
-from .warp import LANES, REGISTERS, WORD_BITS, warp_operands_layout
+from .warp import FRAGMENT, LANES, REGISTER, REGISTERS, WORD_BITS, warp_operands_layout
 
-__all__ = ["PanelOperands", "fragment_layout", "panel_instruction_layout", "segment_words"]
-
-
-def fragment_layout() -> data.ArrayLayout:
-    """Return the layout of 16 rows of A, or of accumulators for eight columns: 4 registers in each of 32 lanes.
-
-    Accumulators of f16 use the first two registers.
-    """
-    return data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
+__all__ = ["PanelOperands", "panel_instruction_layout", "segment_words"]
 
 
 def panel_instruction_layout() -> DescribedLayout:
@@ -55,10 +47,10 @@ class PanelOperands(wiring.Component):
         self.config = config
         ports = {
             "instruction": (In(panel_instruction_layout()), "Fields of the instruction that multiplies the panel."),
-            "e": (In(data.ArrayLayout(WORD_BITS, LANES)), "Metadata register of each lane."),
-            "a": (In(fragment_layout()), "Registers of A [lane][register]."),
+            "e": (In(REGISTER), "Metadata register of each lane."),
+            "a": (In(FRAGMENT), "Registers of A [lane][register]."),
             "panel": (In(panel_layout()), "Panel of B: bytes 16 r to 16 r + 15 of a column are register r of a quad."),
-            "c": (In(fragment_layout()), "Accumulator registers of the panel [lane][register]."),
+            "c": (In(FRAGMENT), "Accumulator registers of the panel [lane][register]."),
             "o": (Out(warp_operands_layout()), "Operands of an mma for the array; the block scales are not set."),
         }
         super().__init__(DescribedSignature(ports))

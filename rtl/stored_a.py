@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from .cells.described import DescribedSignature
 from .operand_fetch import core_matrix_layout
 from .operand_slots import SLOTS
-from .panel_operands import fragment_layout, segment_words
-from .warp import LANES, ROWS, WORD_BITS
+from .panel_operands import segment_words
+from .warp import FRAGMENT, LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
@@ -37,7 +37,6 @@ class StoredA(wiring.Component):
     def __init__(self, arrays: int, *, from_registers: bool = False, from_columns: bool = False) -> None:
         self._arrays, self._from_registers, self._from_columns = arrays, from_registers, from_columns
         self._panels = A_PANELS_OF_ARRAY * arrays
-        fragment = fragment_layout()
         ports = {
             "arriving": (In(1), "core_matrix is valid."),
             "core_matrix": (
@@ -45,14 +44,14 @@ class StoredA(wiring.Component):
                 "Core matrix of A that arrives; its tag is the slot.",
             ),
             "complete": (Out(SLOTS), "Bit n is 1 if the last core matrix of slot n arrives in this cycle."),
-            "fragments": (Out(fragment).array(SLOTS, arrays), "Registers of A in both slots, for each array."),
+            "fragments": (Out(FRAGMENT).array(SLOTS, arrays), "Registers of A in both slots, for each array."),
             "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
-            "a": (Out(fragment).array(arrays), "Registers of A in the slot that is multiplied, for each array."),
+            "a": (Out(FRAGMENT).array(arrays), "Registers of A in the slot that is multiplied, for each array."),
         }
         if from_registers:
             ports |= {
                 "load": (In(SLOTS), "Bit n is 1 if slot n stores input registers in this cycle."),
-                "registers": (In(fragment).array(arrays), "Registers of A for each array."),
+                "registers": (In(FRAGMENT).array(arrays), "Registers of A for each array."),
             }
         if from_columns:
             ports |= {
@@ -71,7 +70,7 @@ class StoredA(wiring.Component):
             of_array = Array(self.fragments[slot][number].as_value() for slot in range(SLOTS))
             m.d.comb += self.a[number].eq(of_array[self.slot])
         for slot in range(SLOTS):
-            stored = [Signal(fragment_layout(), name=f"a_{slot}_{n}", reset_less=True) for n in range(self._arrays)]
+            stored = [Signal(FRAGMENT, name=f"a_{slot}_{n}", reset_less=True) for n in range(self._arrays)]
             m.d.comb += [self.fragments[slot][n].eq(fragment) for n, fragment in enumerate(stored)]
             if self._from_registers:
                 with m.If(self.load[slot]):

@@ -10,12 +10,12 @@ from .config import CoreConfig
 from .fetch import LAST_PANEL, PANEL_BITS, descriptor_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import OperandSlots, PanelRequests
-from .panel_operands import PanelOperands, fragment_layout, panel_instruction_layout
+from .panel_operands import PanelOperands, panel_instruction_layout
 from .round import ResultCode
 from .stored_a import A_PANELS_OF_ARRAY, StoredA
 from .tensor_core import TensorCore
 from .unit import Unit
-from .warp import LANES, WORD_BITS, Warp, warp_operands_layout, warp_result_layout
+from .warp import FRAGMENT, REGISTER, Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles", "shared_members"]
 
@@ -36,8 +36,8 @@ def multiplication_layout() -> DescribedLayout:
     transposed = "imm-trans-{} of PTX: 1: {} is MN-major (only with elements of 16 bits); 0: K-major."
     return DescribedLayout(
         {
-            "a": (data.ArrayLayout(fragment_layout(), WARPS), a),
-            "e": (data.ArrayLayout(data.ArrayLayout(WORD_BITS, LANES), WARPS), e),
+            "a": (data.ArrayLayout(FRAGMENT, WARPS), a),
+            "e": (data.ArrayLayout(REGISTER, WARPS), e),
             "control": common["control"],
             "a_descriptor": (descriptor_layout(), "Matrix descriptor of A in shared memory; ignored if a_shared is 0."),
             "b_descriptor": (descriptor_layout(), "Matrix descriptor of B in shared memory."),
@@ -152,7 +152,7 @@ class TensorCores(wiring.Component):
         self.registers = registers or RegisterCycles()
         self.unit_class = unit_class
         self.warp_class = warp_class
-        accumulators = In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS)))
+        accumulators = In(stream.Signature(data.ArrayLayout(FRAGMENT, WARPS)))
         results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
         ports = {
             "i": (In(stream.Signature(multiplication_layout())), "Instructions wgmma.mma_async, in program order."),

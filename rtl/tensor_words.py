@@ -11,16 +11,12 @@ from .cells.described import DescribedSignature
 from .fetch import PANEL_BITS
 from .operand_slots import SLOTS
 from .tensor_operands import Operand, tensor_column_layout
-from .warp import COLUMNS, LANES, ROWS, WORD_BITS
+from .warp import COLUMNS, LANES, REGISTER, ROWS, WORD_BITS
 
 __all__ = ["TensorWords"]
 
 #: Number of lanes of tensor memory whose block scales share one column.
 _PARTITION = 32
-
-
-def _lanes_layout() -> data.ArrayLayout:
-    return data.ArrayLayout(WORD_BITS, LANES)
 
 
 class TensorWords(wiring.Component):
@@ -48,12 +44,12 @@ class TensorWords(wiring.Component):
             "wide": (In(SLOTS), "Bit n is 1 if slot n has elements of 16 or 32 bits, whose metadata is one column."),
             "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
             "panel": (In(PANEL_BITS), "Number of the panel of B that is multiplied."),
-            "e": (Out(_lanes_layout()).array(arrays), "Metadata registers of `slot`, for each array."),
+            "e": (Out(REGISTER).array(arrays), "Metadata registers of `slot`, for each array."),
             "scales_a": (
-                Out(_lanes_layout()).array(arrays),
+                Out(REGISTER).array(arrays),
                 "Registers with block scales of A of `slot`, for each array.",
             ),
-            "scales_b": (Out(_lanes_layout()), "Registers with block scales of the panel's columns, for all arrays."),
+            "scales_b": (Out(REGISTER), "Registers with block scales of the panel's columns, for all arrays."),
         }
         super().__init__(DescribedSignature(ports))
 

@@ -1,8 +1,5 @@
 """Execution of ``mma`` by a warp: gather fragments from 32 lanes, issue steps to a core, scatter the results."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,8 +15,10 @@ from .unit import Unit
 __all__ = [
     "CHUNKS",
     "COLUMNS",
+    "FRAGMENT",
     "ILLEGAL",
     "LANES",
+    "REGISTER",
     "REGISTERS",
     "ROWS",
     "SCALE_SIZE",
@@ -34,10 +33,16 @@ ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
 #: Width in bits of a register, and of a word of tensor memory.
 WORD_BITS = 32
-_FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
+#: Layout of one register in each of 32 lanes.
+REGISTER = data.ArrayLayout(WORD_BITS, LANES)
+#: Layout of 16 rows of A, or of accumulators for eight columns: four registers in each of 32 lanes. Accumulators of f16
+#: use the first two registers.
+FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
 #: Tag that accompanies a block of outputs through the core: instruction properties that the collection of results
 #: needs.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
+#: Stored results of all outputs in row-major order: result words, and flags for integer sums beyond 32 bits.
+_Outputs = tuple[list[Signal], list[Signal]]
 
 
 #: Meanings of fields that several layouts have.
@@ -58,7 +63,6 @@ class ScaleSizeCode(enum.Enum, shape=2):
 
 def warp_operands_layout() -> DescribedLayout:
     """Return the layout of an ``mma`` instruction with the registers that it reads."""
-    lanes = data.ArrayLayout(WORD_BITS, LANES)
     a = "Registers [lane][register] of A in the fragment layout of PTX: registers 0 to 3 if long, else 0 and 1."
     b = (
         "Registers [lane][register] of B in the fragment layout of PTX: registers 0 to 3 (sparse and long), 0 and 1 "
@@ -79,12 +83,12 @@ def warp_operands_layout() -> DescribedLayout:
     thread_b = "thread-id of PTX for B: number of the lane of each quad that provides the block scales of a column."
     return DescribedLayout(
         {
-            "a": (_FRAGMENT, a),
-            "b": (_FRAGMENT, b),
-            "c": (_FRAGMENT, c),
-            "e": (lanes, "Metadata register of each lane; dense instructions ignore it."),
-            "scale_a": (lanes, scales.format("A")),
-            "scale_b": (lanes, scales.format("B")),
+            "a": (FRAGMENT, a),
+            "b": (FRAGMENT, b),
+            "c": (FRAGMENT, c),
+            "e": (REGISTER, "Metadata register of each lane; dense instructions ignore it."),
+            "scale_a": (REGISTER, scales.format("A")),
+            "scale_b": (REGISTER, scales.format("B")),
             "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
             "long": (1, "1: a row of A has 32 stored bytes, four registers per lane; 0: 16 bytes, two registers."),
             "sparsity_selector": (2, selector),
@@ -103,15 +107,7 @@ def warp_result_layout() -> DescribedLayout:
         "Result registers [lane][register] in the fragment layout of PTX. With result F16, registers 0 and 1 have two "
         "results each, and registers 2 and 3 are 0."
     )
-    return DescribedLayout({"d": (_FRAGMENT, d), "illegal": (data.ArrayLayout(CHUNKS, ROWS), ILLEGAL)})
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """Stored results of all outputs in row-major order: the result word, and a flag for integer sums beyond 32 bits."""
-
-    words: Sequence[Signal]
-    overflows: Sequence[Signal]
+    return DescribedLayout({"d": (FRAGMENT, d), "illegal": (data.ArrayLayout(CHUNKS, ROWS), ILLEGAL)})
 
 
 class Warp(wiring.Component):
@@ -154,9 +150,8 @@ class Warp(wiring.Component):
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
         operands = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
-        # Results of all blocks of outputs. They are the accumulators of the next step and, after the last step, the
-        # output registers.
-        outputs = _Outputs(
+        # The stored results are the accumulators of the next step and, after the last step, the output registers.
+        outputs = (
             [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
             [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
         )
@@ -234,7 +229,7 @@ class Warp(wiring.Component):
         outputs: _Outputs,
     ) -> None:
         """Gather the operands of one step of a block from the registers of the instruction."""
-        config = self.config
+        config, (words, overflows) = self.config, outputs
         a_rows = [self._a_row(operands, row, step) for row in range(ROWS)]
         metadata = [self._metadata_row(operands, row, step) for row in range(ROWS)]
         b_columns = [self._b_column(operands, column, step) for column in range(COLUMNS)]
@@ -264,8 +259,8 @@ class Warp(wiring.Component):
                 ]
                 block = row_block * self.column_blocks + column_block
                 initial = Array(self._accumulator(operands, half, row, column) for row, column in places)[block]
-                earlier = Array(outputs.words[row * COLUMNS + column] for row, column in places)[block]
-                overflow = Array(outputs.overflows[row * COLUMNS + column] for row, column in places)[block]
+                earlier = Array(words[row * COLUMNS + column] for row, column in places)[block]
+                overflow = Array(overflows[row * COLUMNS + column] for row, column in places)[block]
                 m.d.comb += [
                     tile.c[output].eq(Mux(step == 0, initial, earlier)),
                     tile.overflow[output].eq(Mux(step == 0, 0, overflow)),
@@ -349,7 +344,7 @@ class Warp(wiring.Component):
 
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
         """Store the results of each block, and output the result registers once the last block is stored."""
-        config, result = self.config, core.o.payload
+        config, result, (words, overflows) = self.config, core.o.payload, outputs
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
         full = Signal()
@@ -374,8 +369,8 @@ class Warp(wiring.Component):
                 output = row % config.rows * config.columns + column % config.columns
                 with m.If(of_block & (column_block == column // config.columns)):
                     m.d.sync += [
-                        outputs.words[row * COLUMNS + column].eq(result.d[output]),
-                        outputs.overflows[row * COLUMNS + column].eq(result.overflow[output]),
+                        words[row * COLUMNS + column].eq(result.d[output]),
+                        overflows[row * COLUMNS + column].eq(result.overflow[output]),
                     ]
         registers = self.o.payload
         m.d.comb += [registers.illegal[row].eq(illegal[row]) for row in range(ROWS)]
@@ -383,7 +378,7 @@ class Warp(wiring.Component):
             g, t = lane // 4, lane % 4
             for register in range(REGISTERS):
                 row = g + 8 * (register // 2)
-                whole = outputs.words[row * COLUMNS + 2 * t + register % 2]
-                pair = [outputs.words[(g + 8 * (register % 2)) * COLUMNS + 2 * t + side][:16] for side in range(2)]
+                whole = words[row * COLUMNS + 2 * t + register % 2]
+                pair = [words[(g + 8 * (register % 2)) * COLUMNS + 2 * t + side][:16] for side in range(2)]
                 packed = Cat(*pair) if register < 2 else Const(0)
                 m.d.comb += registers.d[lane][register].eq(Mux(half, packed, whole))

@@ -11,11 +11,10 @@ from .config import CoreConfig
 from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_slots import SLOTS
-from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
 from .tensor_cores import WARPS, TensorCores, multiplication_layout, shared_members
 from .unit import Unit
-from .warp import Warp, warp_result_layout
+from .warp import FRAGMENT, Warp, warp_result_layout
 
 __all__ = ["Warpgroup", "warpgroup_layout"]
 
@@ -52,7 +51,7 @@ def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
     results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
     return {
         "i": (In(stream.Signature(warpgroup_layout())), "Commands of the warpgroup, in program order."),
-        "c": (In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))), c),
+        "c": (In(stream.Signature(data.ArrayLayout(FRAGMENT, WARPS))), c),
         "o": (results, "Results of one panel for each of the four warps, in the order of the accumulators."),
         "pending": (Out(range(GROUPS + 1)), "Number of committed groups that are not finished, 0 to 8."),
         "accessed": (In(1), accessed),

@@ -20,11 +20,10 @@ from ..operands.tensor_memory import Placement, gather_tensor
 from ..rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ..rtl.fetch import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS, UNIT_BITS, descriptor_layout
 from ..rtl.life_cycle import Operation
-from ..rtl.panel_operands import fragment_layout
 from ..rtl.tcgen05 import tcgen05_layout
 from ..rtl.tensor_cores import WARPS
+from ..rtl.warp import FRAGMENT, REGISTERS, warp_result_layout
 from ..rtl.warp import LANES as WARP_LANES
-from ..rtl.warp import REGISTERS, warp_result_layout
 from ..rtl.warpgroup import warpgroup_layout
 from ..sim.benches.items import Item, joined_words, undefined_bits, units_of
 from ..sim.benches.random_operands import distributions
@@ -83,8 +82,8 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
             a_registers.append(a.tolist())
             metadata.append(e[case, lanes].tolist())
             for panel, registers in enumerate(_panels(file.c[case, lanes], i.n, rng)):
-                payload = payload_bits(fragment_layout(), registers.tolist())
-                accumulators[panel] += payload << fragment_layout().size * warp
+                payload = payload_bits(FRAGMENT, registers.tolist())
+                accumulators[panel] += payload << FRAGMENT.size * warp
             for panel, registers in enumerate(_panels(d[case, lanes], i.n, None)):
                 results[panel] += (joined_words(registers) | flags) << warp_result_layout().size * warp
         descriptors = {

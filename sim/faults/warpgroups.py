@@ -12,11 +12,10 @@ from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
 from ...rtl.emit import unit_instance, unit_of
 from ...rtl.fetch import CORE_MATRICES
-from ...rtl.panel_operands import fragment_layout
 from ...rtl.round import ResultCode
 from ...rtl.tensor_cores import WARPS, mma_layout, ready_cycles
 from ...rtl.unit import Unit
-from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ...rtl.warp import FRAGMENT, warp_operands_layout, warp_result_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
 from ..benches.settings import Settings
@@ -92,7 +91,7 @@ class WarpgroupRegression:
         if (job := command.job) is None:
             return
         described.image = self._address(joined(job.memory, 8 * UNIT_BYTES))
-        described.c = self._address(joined((panel.payload for panel in job.panels), WARPS * fragment_layout().size))
+        described.c = self._address(joined((panel.payload for panel in job.panels), WARPS * FRAGMENT.size))
         expected = joined((panel.expected for panel in job.panels), WARPS * warp_result_layout().size)
         described.expected = self._address(expected)
         described.results = self._address(np.zeros_like(expected))
