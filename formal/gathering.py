@@ -31,6 +31,8 @@ _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
+#: Results and overflow flags that the core has returned, by output.
+_Returned = tuple[list[Signal], list[Signal]]
 
 
 def _halves(low: Value, high: Value) -> Value:
@@ -100,14 +102,6 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
             thread, low = (2 * (chunk // 8) if long else 2 * (selector % 2)) + row // 8, 4 * (chunk % 8)
         nibbles.append(e[4 * (row % 8) + thread][low : low + 4])
     return nibbles
-
-
-@dataclass(frozen=True)
-class _Returned:
-    """Results and overflow flags that the core has returned, by output."""
-
-    words: list[Signal]
-    overflows: list[Signal]
 
 
 class IssuedInstruction:
@@ -183,12 +177,12 @@ class IssuedInstruction:
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
         """Return whether an output has the right accumulator: C in the first step, then the first step's result."""
-        config = self.config
+        config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
         gathered = tile.c[output] ^ self.accumulator(row, column)
         first = Mux(self.half, gathered[:16] == 0, gathered == 0) & ~tile.overflow[output]
-        second = (tile.c[output] == returned.words[number]) & (tile.overflow[output] == returned.overflows[number])
+        second = (tile.c[output] == words[number]) & (tile.overflow[output] == overflows[number])
         return Mux(step, second, first)
 
 
@@ -305,4 +299,4 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
     for row in range(ROWS):
         h.claim(f"flags{row}", ~warp.o.valid | (warp.o.payload.illegal[row] == flags[row]))
     h.cover("returned", warp.o.valid & warp.o.payload.d[31][3].any())
-    return _Returned(words, overflows)
+    return words, overflows

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
-from amaranth.hdl import Cat, Const, Mux, Shape, Value, ValueLike, signed
+from amaranth.hdl import Cat, Const, Mux, Shape, Value, signed
 from amaranth.lib import wiring
 
 from ..isa.formats import FORMATS, Format, Specials
@@ -86,12 +86,6 @@ def definition_of(config: CoreConfig, element: Element, index: int, name: str, o
     return Definition(element, operand[first : first + element.format.bits])
 
 
-def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, traits: Value) -> Unpack:
-    """Instantiate the component that unpacks one operand in a product slot."""
-    name = f"unpack_{unpack.operand_name}{unpack.index}"
-    return h.add(name, unpack, operand=operand, element=element, traits=traits)
-
-
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
 def _unpack(h: Harness, config: CoreConfig) -> None:
     """Every product slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
@@ -104,7 +98,8 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
     operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", decoder.element.shape())
     traits = h.add("format", decoder, element=element).traits
     for slot, name in product(range(config.slots), "ab"):
-        raw = _unpacked(h, Unpack(config, slot, name), operand, element, traits).raw
+        unpack, inputs = Unpack(config, slot, name), {"operand": operand, "element": element, "traits": traits}
+        raw = h.add(f"unpack_{name}{slot}", unpack, **inputs).raw
         for number, served in enumerate(config.elements):
             runs, label = element == number, f"{served}_{name}{slot}".replace("/", "_")
             if served not in config.elements_of_slot(slot):
@@ -152,11 +147,6 @@ def _multipliers(config: CoreConfig) -> Iterator[Parameters]:
     for slot in range(config.slots):
         significand, factor = multiplier(config, slot)
         yield significand, factor.width, factor.signed
-
-
-def _range(shape: Shape) -> range:
-    low = -(1 << shape.width - 1) if shape.signed else 0
-    return range(low, low + (1 << shape.width))
 
 
 def _rows(a: Value, b: Value) -> Value:
@@ -207,7 +197,8 @@ def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
     multiply = h.add("multiply", SlotMultiplier(significand, shape))
     h.m.d.comb += [multiply.a.significand.eq(a), multiply.b.significand.eq(b)]
     result = h.named("product", multiply.product.significand)
-    smallest, largest = min(_range(shape)), max(_range(shape))
+    smallest = -(1 << bits - 1) if has_sign else 0
+    largest = smallest + (1 << bits) - 1
     refused = (a == smallest) & (b == smallest) if has_sign and bits > significand else Const(0)
     h.claim("exact", refused | (result == _rows(a, b)))
     h.cover("largest", (a == largest) & (b == largest))
@@ -241,7 +232,8 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
         multiply = h.add(f"multiply{slot}", SlotMultiplier(*multiplier(config, slot)))
         for index, (name, port) in enumerate((("a", multiply.a), ("b", multiply.b))):
             operand = Cat(Const(0, _first_bit(config, elements[index], slot, name)), codes[index])
-            unpack = _unpacked(h, Unpack(config, slot, name), operand, numbers[index], traits[index])
+            inputs = {"operand": operand, "element": numbers[index], "traits": traits[index]}
+            unpack = h.add(f"unpack_{name}{slot}", Unpack(config, slot, name), **inputs)
             wiring.connect(h.m, unpack.raw, port)
         output = multiply.product
         for name in ("sign", "exponent", "significand", "zero", "inf", "nan"):

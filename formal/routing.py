@@ -5,6 +5,7 @@ The expected operands are written by hand from PTX, byte by byte, without the ma
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
@@ -70,7 +71,14 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
     return Cat(flags)
 
 
-def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
+def _array(h: Harness, name: str, config: CoreConfig, tile: data.View) -> Any:
+    """Instantiate an array of units whose input is a given tile."""
+    core = h.add(name, opened(Core(config, 0, _Selecting)))
+    h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
+    return core
+
+
+def _pairs(unit: _Selecting, *, wide: bool) -> list[Value]:
     """Return each stored byte of A, in order, with the byte of B by which a dot-product unit multiplies it."""
     stored, selected = unit.step.a, unit.select.selected
     places = [selected_byte(unit.config, byte, wide=wide) for byte in range(unit.config.step_bytes)]
@@ -83,7 +91,7 @@ def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wid
     With 3:1 multiplexers the two stored units of a chunk may be exchanged, which changes no sum.
     """
     config, a, b, nibbles = unit.config, tile.a[row], tile.b[column], tile.metadata[row]
-    muxed = _met(unit, wide=wide)
+    muxed = _pairs(unit, wide=wide)
     expected = [
         Cat(a.word_select(byte, 8), _partner(b, nibbles, byte, wide=wide, sparse=sparse))
         for byte in range(config.step_bytes)
@@ -108,15 +116,14 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     output of its row and column. With 3:1 multiplexers this holds for nibbles that the metadata rule defines,
     and for all rules except WGMMA.
     """
-    core = h.add("core", opened(Core)(config, 0, _Selecting))
     tile = h.free("tile", tile_layout(config))
-    h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
+    core = _array(h, "core", config, tile)
     wide = is_wide(config, tile.control.a)
     assume_possible_width(h, config, wide)
     places = list(product(range(config.rows), range(config.columns)))
     words, overflows = h.free("words", data.ArrayLayout(32, len(places))), h.free("overflows", len(places))
     for output, (row, column) in enumerate(places):
-        unit = getattr(core.parts, f"unit_{row}_{column}")
+        unit = core.parts[f"unit_{row}_{column}"]
         name = f"{row}_{column}"
         h.m.d.comb += [unit.word.eq(words[output]), unit.exceeds.eq(overflows[output])]
         for is_sparse, width in product((False, True), (False, True)):
@@ -137,20 +144,8 @@ def _operands(h: Harness, config: CoreConfig) -> None:
         h.claim(f"own_{name}", Cat(own).all())
         result = core.o.payload
         h.claim(f"result_{name}", (result.d[output] == words[output]) & (result.overflow[output] == overflows[output]))
-    first, last = (getattr(core.parts, f"unit_0_{column}").select.selected for column in (0, config.columns - 1))
+    first, last = (core.parts[f"unit_0_{column}"].select.selected for column in (0, config.columns - 1))
     h.cover("differ", tile.control.sparse & (first != last))
-
-
-class _Array:
-    """An array of units whose input is a given tile. Method `pairs` returns the operands that a unit multiplies."""
-
-    def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
-        self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))
-        h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
-
-    def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
-        """Return each stored byte of A of a unit, in order, with the byte of B by which the unit multiplies it."""
-        return _met(getattr(self.core.parts, f"unit_{row}_{column}"), wide=wide)
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
@@ -173,17 +168,17 @@ def _dense(h: Harness, config: CoreConfig) -> None:
     assume_possible_width(h, config, wide)
     kept = Cat(Const(_FIRST_TWO, 4) for _ in range(config.rows * config.chunks))
     control = changed(tile.control, sparse=Const(1), rule=Const(RuleCode.ORDERED, RuleCode))
-    dense = _Array(h, "dense", config, tile)
+    dense = _array(h, "dense", config, tile)
     for width in (False, True):
         b = Cat(_spread(tile.b[column], config, wide=width) for column in range(config.columns))
         changed_tile = Signal(tile_layout(config), name=f"sparse_tile_{width}")
         h.m.d.comb += changed_tile.as_value().eq(changed(tile, b=b, metadata=kept, control=control))
-        sparse = _Array(h, f"sparse_{2 if width else 1}", config, changed_tile)
+        sparse = _array(h, f"sparse_{2 if width else 1}", config, changed_tile)
         for row, column in product(range(config.rows), range(config.columns)):
-            pairs = (array.pairs(row, column, wide=width) for array in (dense, sparse))
+            pairs = (_pairs(array.parts[f"unit_{row}_{column}"], wide=width) for array in (dense, sparse))
             same = [one == other for one, other in zip(*pairs, strict=True)]
             h.claim(f"same_{row}_{column}_{2 if width else 1}", (wide != width) | Cat(same).all())
-    h.claim("no_flag", ~dense.core.o.payload.illegal.as_value().any())
+    h.claim("no_flag", ~dense.o.payload.illegal.as_value().any())
     h.cover("metadata", tile.metadata.as_value().any())
 
 
@@ -198,9 +193,9 @@ def _validity(h: Harness, config: CoreConfig) -> None:
     wide = is_wide(config, tile.control.a)
     assume_possible_width(h, config, wide)
     chunk = h.free("chunk", range(config.chunks))
-    first = _Array(h, "first", config, tile)
+    first = _array(h, "first", config, tile)
     for row in range(config.rows):
-        illegal = first.core.o.payload.illegal[row]
+        illegal = first.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
     # All rows have the same hardware. Therefore the inputs of the second array differ in one nibble of the last row
@@ -210,16 +205,17 @@ def _validity(h: Harness, config: CoreConfig) -> None:
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)
     changed_tile = Signal(tile_layout(config), name="exchanged_tile")
     h.m.d.comb += changed_tile.as_value().eq(changed(tile, metadata=metadata))
-    second = _Array(h, "second", config, changed_tile)
-    differing = first.core.o.payload.illegal.as_value() ^ second.core.o.payload.illegal.as_value()
+    second = _array(h, "second", config, changed_tile)
+    differing = first.o.payload.illegal.as_value() ^ second.o.payload.illegal.as_value()
     h.claim("other_flags", differing & ~(Const(1, len(differing)) << (last * config.chunks + chunk)) == 0)
     for row, column, width in product(range(config.rows), range(config.columns), (False, True)):
         of_chunk = 4 if width else 2
-        pairs = (array.pairs(row, column, wide=width) for array in (first, second))
+        pairs = (_pairs(array.parts[f"unit_{row}_{column}"], wide=width) for array in (first, second))
         same = [
             (one == other) | ((chunk == byte // of_chunk) if row == last else 0)
             for byte, (one, other) in enumerate(zip(*pairs, strict=True))
         ]
         h.claim(f"others_{row}_{column}_{2 if width else 1}", (wide != width) | Cat(same).all())
     h.cover("illegal", differing.any())
-    h.cover("moved", Cat(first.pairs(last, 0, wide=False)) != Cat(second.pairs(last, 0, wide=False)))
+    one, other = (Cat(_pairs(array.parts[f"unit_{last}_0"], wide=False)) for array in (first, second))
+    h.cover("moved", one != other)

@@ -7,15 +7,15 @@ the nibbles in an array is proved separately (``core.operands``, ``core.validity
 rows, and ``wgmma.shared`` and ``tcgen05.results`` prove that its flags are output together with its own results.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 
 from ..rtl.config import CoreConfig
 from ..rtl.unit import Unit
 from ..rtl.warp import Warp
-from .gathering import Block, IssuedInstruction, counted, offer
+from .gathering import IssuedInstruction, counted, offer
 from .harness import Harness, opened, stand_in
 from .properties import Parameters, Topic
 from .routing import flags
@@ -27,27 +27,6 @@ __all__ = ["VALIDITY"]
 
 VALIDITY = Topic("validity")
 _CHUNKS = 16
-
-
-def _claim_flags(
-    h: Harness, config: CoreConfig, warp: Warp, block: Block, nibbles: Sequence[Value], instruction: IssuedInstruction
-) -> None:
-    """Claim that a result has the flags of its instruction. The harness records these flags row by row.
-
-    The claims hold for the result registers in every cycle, not only while the result is valid, so they are inductive.
-    Without pipeline registers, the result of a block is available in the cycle of its issue. A second step sets the
-    flags of the second half of the chunks.
-    """
-    for i, row_nibbles in enumerate(nibbles):
-        first = flags(config, row_nibbles, instruction.words.control, instruction.wide)
-        second = Mux(instruction.wide, Cat(Const(0, config.chunks // 2), first), Cat(Const(0, config.chunks), first))
-        for number in range(ROWS // config.rows):
-            row = number * config.rows + i
-            kept = Signal(_CHUNKS, reset_less=True, name=f"flags_{row}")
-            with h.m.If(block.happens & (block.row == number)):
-                h.m.d.sync += kept.eq(Mux(block.step[0], kept | second, first))
-            h.claim(f"flags{row}", warp.o.payload.illegal[row] == kept)
-    h.cover("flagged", warp.o.valid & warp.o.payload.illegal[ROWS - 1][-1])
 
 
 def _warps(config: CoreConfig) -> Iterator[Parameters]:
@@ -73,4 +52,16 @@ def _of_registers(h: Harness, config: CoreConfig) -> None:
     block = counted(h, "issued", config, core.i.valid & core.i.ready, core.i.payload.tag.last)
     of_rows = [instruction.metadata(row, block.step[0]) for row in range(ROWS)]
     nibbles = [h.named(f"nibbles{i}", Array(of_rows[i :: config.rows])[block.row]) for i in range(config.rows)]
-    _claim_flags(h, config, warp, block, nibbles, instruction)
+    # The harness records the flags of each row. The claims hold for the result registers in every cycle, not only while
+    # the result is valid, so they are inductive. Without pipeline registers, the result of a block is available in the
+    # cycle of its issue. A second step sets the flags of the second half of the chunks.
+    for i, row_nibbles in enumerate(nibbles):
+        first = flags(config, row_nibbles, instruction.words.control, instruction.wide)
+        second = Mux(instruction.wide, Cat(Const(0, config.chunks // 2), first), Cat(Const(0, config.chunks), first))
+        for number in range(ROWS // config.rows):
+            row = number * config.rows + i
+            kept = Signal(_CHUNKS, reset_less=True, name=f"flags_{row}")
+            with h.m.If(block.happens & (block.row == number)):
+                h.m.d.sync += kept.eq(Mux(block.step[0], kept | second, first))
+            h.claim(f"flags{row}", warp.o.payload.illegal[row] == kept)
+    h.cover("flagged", warp.o.valid & warp.o.payload.illegal[ROWS - 1][-1])
