@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
 from .config import CoreConfig
@@ -20,8 +19,15 @@ def package(config: CoreConfig, top: str, name: str) -> str:
         As for :func:`~sptc.rtl.emit.emit`. The package is ``NAME_pkg``, the module ``NAME_typed``.
     """
     types = _Types()
-    groups = list(_groups(ports(config, top)))
-    words = [types.enter(f"{group.name}_t", group.type) if group.type.width > 1 else "logic" for group in groups]
+    members, connections = [], []
+    for stem, alike in _numbered(ports(config, top)):
+        first, port = alike[0], stem.replace("__", "_")
+        is_array = first.name != stem
+        kind = Array(first.type, len(alike)) if is_array else first.type
+        word = types.enter(f"{port}_t", kind) if kind.width > 1 else "logic"
+        members.append(f"  {'input ' if first.is_input else 'output'} {word} {port}")
+        for number, inner in enumerate(alike):
+            connections.append(f"    .{inner.name}({port}{f'[{number}]' if is_array else ''})")
     constants = {"STEP_BYTES": config.step_bytes, "CHUNKS": config.chunks, "UNIT_LATENCY": config.latency}
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
@@ -35,39 +41,14 @@ def package(config: CoreConfig, top: str, name: str) -> str:
         "endpackage",
         "",
         f"module {name}_typed import {name}_pkg::*; (",
-        ",\n".join(
-            f"  {'input ' if group.is_input else 'output'} {word} {group.name}"
-            for group, word in zip(groups, words, strict=True)
-        ),
+        ",\n".join(members),
         ");",
         f"  {name} {top} (",
-        ",\n".join(f"    .{port}({value})" for group in groups for port, value in group.connections),
+        ",\n".join(connections),
         "  );",
         "endmodule",
     ]
     return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True)
-class _Group:
-    """A port of the wrapper module: one port of the emitted module, or several numbered ports as an array."""
-
-    #: Name, direction and type of the port, as in :class:`~sptc.rtl.ports.Port`.
-    name: str
-    is_input: bool
-    type: Type
-    #: Ports of the emitted module, each with the expression of the wrapper that is connected to it.
-    connections: list[tuple[str, str]]
-
-
-def _groups(members: Iterable[Port]) -> Iterator[_Group]:
-    for stem, alike in _numbered(members):
-        first, name = alike[0], stem.replace("__", "_")
-        if first.name == stem:
-            yield _Group(name, first.is_input, first.type, [(stem, name)])
-        else:
-            connections = [(port.name, f"{name}[{number}]") for number, port in enumerate(alike)]
-            yield _Group(name, first.is_input, Array(first.type, len(alike)), connections)
 
 
 def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
