@@ -112,7 +112,7 @@ class _MarkedMemory:
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the marked word is element `word` of a core matrix's row, in the major of the request."""
+        """Return whether the marked word is element `word` of a core matrix's row, in the request's major dimension."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 

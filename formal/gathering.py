@@ -160,14 +160,14 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Return whether nibbles are a row's metadata, or a step is dense. 16-bit elements have half as many."""
+        """Return whether a step is dense or nibbles are a row's metadata. 16-bit elements have half as many nibbles."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return whether scales are right, for byte ids that PTX allows. A single scale is in the first byte."""
+        """Return whether block scales are right, if PTX allows the byte id. A single scale is in the first byte."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))

@@ -126,9 +126,9 @@ class Harness:
 
 
 def opened(component: Any) -> Any:
-    """Return a component whose inside a harness can use: attribute `parts` has its submodules.
+    """Elaborate a component, and return it with two more attributes, through which a harness reads its internals.
 
-    Method `signal` returns an internal register or wire, by its name in waveforms.
+    `parts` has the submodules. `signal` is a function that returns a register or wire by its name in waveforms.
     """
     module = component.elaborate("formal")
 

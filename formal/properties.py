@@ -26,7 +26,7 @@ class Property:
     """A property: one statement about the hardware that is proved for every configuration."""
 
     name: str  #: Name in the form ``topic.property``
-    statement: str  #: Statement of the property in one or two sentences
+    statement: str  #: Statement of the property: the docstring of `build`
     build: Callable[..., None]  #: Function that builds the harness of the property for a set of parameters
     #: Function from a configuration to the parameter sets for which the property is proved. A set that several
     #: configurations share is proved once.
@@ -118,7 +118,7 @@ def once(config: CoreConfig) -> list[Parameters]:
 
 
 def anonymous(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with fixed name and array size, which no unit depends on: equal units are proved once."""
+    """Return a configuration with a fixed name and array size. No unit depends on these: equal ones are proved once."""
     return replace(config, name="unit", rows=1, columns=1)
 
 

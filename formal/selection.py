@@ -51,7 +51,7 @@ def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether elements of this format have 16 bits or more. Metadata then selects units of 16 bits."""
+    """Return whether a code stands for elements of 16 bits or more. Metadata then selects units of 16 bits."""
     return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
 
 

@@ -190,7 +190,7 @@ def claim_stream(
 
 
 def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
-    """Claim that requests for panels of B have the right descriptor, major and length, and are in order."""
+    """Claim that requests for panels of B have the right descriptor, major dimension and length, and are in order."""
     requests = parts.fetch.b
     request: Any = requests.payload
     instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)

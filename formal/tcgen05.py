@@ -56,7 +56,10 @@ _OWN_B = OwnPanels(
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the number of the panel of D that is multiplied at a position. A CTA pair alternates between N halves."""
+    """Return the number of the panel of D at a position in the order of multiplication.
+
+    A pair of CTAs takes panels from the two halves of N in turn.
+    """
     half = (i.last_panel + 1) >> 1
     return Mux(i.pair, (place >> 1) + Mux(place[0], half, 0), place)[:5]
 

@@ -1,1 +1,1 @@
-"""RTL of a sparse tensor core in Amaranth: one file per pipeline stage. The folder `cells` has smaller components."""
+"""RTL of sparse tensor cores in Amaranth: pipeline stages, dot-product units, arrays, and the logic around arrays."""

@@ -22,7 +22,10 @@ _HALF = WORD_BITS // 2
 
 
 def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
-    """Return the signature of a tensor-memory port that reads and writes eight columns of all 128 lanes per cycle."""
+    """Return the signature of a tensor-memory port that reads and writes eight columns of all lanes in each cycle.
+
+    Each array has 16 lanes.
+    """
     words = data.ArrayLayout(data.ArrayLayout(WORD_BITS, COLUMNS), arrays * ROWS)
     return DescribedSignature(
         {

@@ -22,7 +22,7 @@ def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> V
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether elements of this format have 16 bits or more. Metadata then selects units of 16 bits."""
+    """Return whether a code stands for elements of 16 bits or more. Metadata then selects units of 16 bits."""
     return is_one_of(config, code, [element for element in config.elements if element.wide])
 
 

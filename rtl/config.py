@@ -51,8 +51,8 @@ class Element:
     """An element format and the width of the container that stores the element in an operand."""
 
     format: Format
-    #: Container widths, in bits, in which an element format can be stored. An e2m1 takes 8 bits or 4 bits, depending on
-    #: the instruction's kind.
+    #: Width in bits of the container. That of e2m1 is 8 or 4, depending on the kind of the instruction; every other
+    #: format has one width.
     container_bits: int
 
     @classmethod
@@ -184,7 +184,7 @@ class CoreConfig:
 
     @property
     def used_fields(self) -> dict[str, Any]:
-        """Fields that affect the hardware, by name. Integers are not aligned, so they use no field of alignment."""
+        """Fields that affect the hardware, by name. A datapath without floats does not use the fields for floats."""
         unused = () if any(not element.format.is_integer for element in self.elements) else _FLOAT_FIELDS
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
@@ -304,8 +304,8 @@ class CoreConfig:
 def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, Any]:
     """Return the alignment widths of a configuration, by field, after its `alignment_bits` is set to `bits`.
 
-    8-bit floats also get `bits`, unless `base` has fewer bits for them. The width of packed e2m1 only increases. `base`
-    may be the class `CoreConfig`, for the default widths.
+    8-bit floats also get `bits`, unless `base` keeps fewer bits of them than of other floats. The width of packed e2m1
+    only increases. `base` may be the class `CoreConfig`, for the default widths.
     """
     own = base.fp8_alignment_bits < base.alignment_bits
     return {

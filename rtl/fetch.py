@@ -45,7 +45,7 @@ _ELEMENT_BITS = 16  #: Width in bits of elements whose operand may be MN-major.
 
 
 class SwizzleCode(enum.Enum, shape=2):
-    """Swizzle mode of a ``wgmma`` descriptor."""
+    """Swizzle mode of a matrix descriptor of ``wgmma`` or ``tcgen05``."""
 
     NONE = 0
     B128 = 1

@@ -125,7 +125,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of each request in order. Return whether one is read, and if a request ends."""
+        """Read the core matrices of each request in order. Return whether one is read, and whether it is the last."""
         last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
         read = requests.valid & allowed
         m.d.comb += requests.ready.eq(allowed & last)

@@ -33,7 +33,7 @@ def panel_instruction_layout() -> DescribedLayout:
 
 
 def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
-    """Return one register for each of 32 lanes, which are four lanes for each of eight rows of 16 bytes.
+    """Return the words of one 16-byte segment of eight rows, as one register in each of 32 lanes.
 
     Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
     """

@@ -97,7 +97,7 @@ _STREAM = {
 
 
 def ports(config: CoreConfig, top: str) -> list[Port]:
-    """Return the ports of an emitted module in order. Clock and reset are the first two.
+    """Return the ports of an emitted module in order. Clock and reset come first, unless the module is combinational.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _meaning(signature: DescribedSignature, path: list[str]) -> str:
 
 
 def _type(shape: Any, elements: Enumeration) -> Type:
-    """Return the port type of an Amaranth shape. The configuration names the element codes of control words."""
+    """Return the port type of an Amaranth shape. `elements` is the type of the element codes in control words."""
     if isinstance(shape, DescribedLayout):
         codes = ("a", "b") if shape == control_layout() else ()
         meanings = {name: meaning for name, (_, meaning) in shape.fields.items()}

@@ -74,7 +74,7 @@ class _Types:
         """Define a SystemVerilog type under a name, unless it is defined already. Return the type of a port with it.
 
         Icarus Verilog 11 accepts neither names of array types nor arrays of structures for ports. The type of an array
-        is written out, and its elements are vectors of the same width.
+        port is therefore written out, with vectors in place of structures and enumerations.
         """
         if isinstance(kind, Structure) and kind not in self._named:
             self._structure(name, kind)

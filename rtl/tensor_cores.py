@@ -23,8 +23,8 @@ __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready
 WARPS = 4
 #: Number of panels of A (eight rows each) per instruction.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
-#: Number of shared-memory reads per panel of A, and number of panels of B that are read before A. Each of these panels
-#: has its own buffer in :class:`~sptc.rtl.operand_fetch.OperandFetch`.
+#: Number of shared-memory reads per panel of A, and number of panels of B that are read before A: as many as
+#: :class:`~sptc.rtl.operand_fetch.OperandFetch` has buffers for panels of B.
 _A_READS, _PANELS_FIRST = 2, 2
 
 

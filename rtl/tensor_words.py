@@ -57,8 +57,8 @@ class TensorWords(wiring.Component):
         """Build the registers, and the wiring from the lanes of tensor memory to the lanes of the tensor cores."""
         m = Module()
         rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
-        # Lane n of column p has the block scales of row 32 p + n of A, or of column 32 p + n of B. One column therefore
-        # serves four panels.
+        # Lane n of tensor-memory column p has the block scales of row 32 p + n of A, or of column 32 p + n of B. A
+        # column of tensor memory therefore has the block scales of four panels of B.
         columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << PANEL_BITS - 2)
         # Metadata words for lane pairs x = 0 and x = 1 of each quad of lanes.
         pairs = [self._slots(f"metadata_{x}", rows) for x in range(2)]

@@ -194,7 +194,7 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the results of this block in the previous step are stored, which are its accumulators.
+        """Return whether the accumulators of the next block are stored: its results in the previous step.
 
         With more blocks than cycles of latency they always are.
         """
