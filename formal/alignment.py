@@ -15,7 +15,6 @@ from .exponents import (
     DISTANCE_BITS,
     GROUP_LIMIT,
     PRODUCT_EXPONENT,
-    any_of,
     kinds,
     scales_groups,
 )
@@ -110,7 +109,7 @@ def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list
     """
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
-    larger = any_of(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs)
+    larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()
     return (stage.control.scale == ScaleCode.UE4M3) & larger
 
 
@@ -160,7 +159,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     kept = _truncated(i.c_significand, place, shift_amount)
     h.claim("c", addends.c_term + addends.c_increment == Mux(i.c_sign, -kept, kept))
     h.claim("headroom", o.headroom == (e_max + i.headroom_offset)[: len(o.headroom)])
-    h.claim("nan", o.nan == any_of([i.nan, *(group.nan for group in product_groups)]))
+    h.claim("nan", o.nan == Cat([i.nan, *(group.nan for group in product_groups)]).any())
     h.claim("infinities", Cat(o.positive_inf, o.negative_inf) == Cat(i.positive_inf, i.negative_inf))
     h.cover("negative", i.c_sign & (addends.c_term == -1) & addends.c_increment)
 
@@ -171,7 +170,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
     code, scale = h.free("code", stage.control.a.shape()), h.free("scale", ScaleCode)
-    h.assume(any_of(code == config.elements.index(other) for other in elements))
+    h.assume(Cat(code == config.elements.index(other) for other in elements).any())
     h.m.d.comb += [stage.control.a.eq(code), stage.control.scale.eq(scale)]
     for port in ("scale_a", "scale_b"):
         h.m.d.comb += getattr(stage, port).eq(h.free(port, 32))

@@ -1,6 +1,6 @@
 """Proofs about the largest exponent of a step, e_max."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from amaranth.hdl import Cat, Const, Mux, Shape, Value, unsigned
 
@@ -30,7 +30,7 @@ from .operands import Definition, definition_of
 from .properties import Parameters, Topic, anonymous
 from .rounding import headrooms
 
-__all__ = ["ALIGNMENT", "DISTANCE_BITS", "GROUP_LIMIT", "PRODUCT_EXPONENT", "any_of", "kinds", "scales_groups"]
+__all__ = ["ALIGNMENT", "DISTANCE_BITS", "GROUP_LIMIT", "PRODUCT_EXPONENT", "kinds", "scales_groups"]
 
 ALIGNMENT = Topic("alignment")
 #: Shape of a sum of the biased exponents of two elements.
@@ -83,11 +83,6 @@ def kinds(config: CoreConfig) -> Iterator[Parameters]:
     if is_floating(config):
         for words in sets.values():
             yield anonymous(config), tuple(words)
-
-
-def any_of(bits: Iterable[Value]) -> Value:
-    """Return whether at least one bit is set."""
-    return Cat(bits).any()
 
 
 class _Running:
@@ -148,12 +143,12 @@ class _Stage:
         ]
         runs = {name: [(code == config.elements.index(e), e) for e in elements] for name, code in codes.items()}
         for name in "ab":
-            h.assume(any_of(this for this, _ in runs[name]))
+            h.assume(Cat(this for this, _ in runs[name]).any())
         packed = elements[0].packed_float
         codes_of_results = {ResultCode.F32} if packed else results(config) - {ResultCode.S32}
         # Assumptions exclude combinations that no instruction has: block scales with integers or with wider elements,
         # and f16 results of packed floats.
-        h.assume(any_of(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))))
+        h.assume(Cat(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))).any())
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
         self.products = [
@@ -164,7 +159,7 @@ class _Stage:
         self.c = _Accumulator(ports["c"], self.half)
         scaled = (scale == ScaleCode.UE8M0) & ("ue8m0" in config.scales and not packed)
         scales = [Mux(scaled, ports[name], _UE8M0_BIAS) for name in ("scale_a", "scale_b")]
-        self.scale_nan = scaled & any_of(code == 0xFF for code in scales)
+        self.scale_nan = scaled & Cat(code == 0xFF for code in scales).any()
         biases: Value = Const(0)
         for this, element in (*runs["a"], *runs["b"]):
             biases = biases + Mux(this, 0 if packed else element.format.bias, 0)
@@ -211,10 +206,10 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
         h.claim(f"bound{index}", product.zero | (e_max >= product.exponent))
     h.claim("bound_c", c.zero | (e_max >= c_exponent))
     h.claim("bound_floor", e_max >= floor)
-    of_products = any_of(~product.zero & (e_max == product.exponent) for product in products)
+    of_products = Cat(~product.zero & (e_max == product.exponent) for product in products).any()
     of_c, at_floor = ~c.zero & (e_max == c_exponent), e_max == floor
     h.claim("attained", of_products | of_c | at_floor)
-    some = any_of(~product.zero for product in products)
+    some = Cat(~product.zero for product in products).any()
     h.claim("product_fits", ~some | ((e_max >= 0) & (e_max < 1 << PRODUCT_EXPONENT.width)))
     h.claim("c_grid_exponent", o.c_grid_exponent == c_exponent - (grid_bits(config) - kept + c_excess_bits(config)))
     shift_amount = e_max - o.c_grid_exponent
@@ -226,10 +221,10 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     if packed:
         h.claim("group_fits", (e_max >= -GROUP_LIMIT) & (e_max < GROUP_LIMIT))
     h.claim("c_sign", o.c_sign == c.sign)
-    nan = any_of([*(product.nan for product in products), c.nan, running.scale_nan])
+    nan = Cat([*(product.nan for product in products), c.nan, running.scale_nan]).any()
     h.claim("nan", o.nan == nan)
     for name, negative in (("positive_inf", 0), ("negative_inf", 1)):
-        infinite = any_of([*(p.inf & (p.sign == negative) for p in products), c.inf & (c.sign == negative)])
+        infinite = Cat([*(p.inf & (p.sign == negative) for p in products), c.inf & (c.sign == negative)]).any()
         h.claim(name, nan | (getattr(o, name) == infinite))
     h.cover("c", of_c & ~of_products & ~at_floor)
     h.cover("floor", at_floor & ~of_products & ~of_c)

@@ -67,7 +67,7 @@ class AlignStage(wiring.Component):
         )
         # The input `i.e_max` covers the products, the accumulator and e_zero. This stage computes the scaled groups, so
         # it compares their exponents with `i.e_max` here.
-        groups = self._groups(m)
+        groups = [self._group(m, f"group{index}", index) for index in range(self.widths.groups)]
         m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
         e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
         self._align_products(m, integer, e_max)
@@ -76,10 +76,6 @@ class AlignStage(wiring.Component):
         else:
             m.d.comb += addends.c_term.eq(self.c)
         return m
-
-    def _groups(self, m: Module) -> list[ProductGroup]:
-        """Sum the products of 4-bit elements in groups of 16."""
-        return [self._group(m, f"group{index}", index) for index in range(self.widths.groups)]
 
     def _group(self, m: Module, name: str, index: int, first: int = 0, count: int = BLOCK_GROUP) -> ProductGroup:
         """Sum the products of a group, or `count` of them from the product `first` on."""

@@ -18,12 +18,7 @@ SLOTS = 2
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
     """Return the signature of a port that requests one operand, for one instruction slot after the other.
 
-    Parameters
-    ----------
-    instruction : StructLayout
-        As for :class:`OperandSlots`.
-    awaited : bool
-        Whether all of the operand must have arrived before the first panel is multiplied.
+    With `awaited`, all of the operand must have arrived before the first panel is multiplied.
     """
     ports = {
         "slot": (Out(range(SLOTS)), "Number of the slot whose operand is requested."),

@@ -6,7 +6,6 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..isa.formats import low_bit
 from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
 from .fetch import panel_layout
@@ -85,7 +84,7 @@ class PanelOperands(wiring.Component):
         signs: Value = Const(0, WORD_BITS)
         for code, element in enumerate(self.config.elements):
             if not element.format.is_integer:
-                sign = low_bit(element.format, element.container_bits) + element.format.bits - 1
+                sign = element.low_bit + element.format.bits - 1
                 places = range(sign, WORD_BITS, element.container_bits)
                 signs = Mux(self.instruction.control.a == code, sum(1 << place for place in places), signs)
         return signs

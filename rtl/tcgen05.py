@@ -7,7 +7,6 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..isa.formats import low_bit
 from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
 from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of, is_wide
@@ -386,7 +385,7 @@ def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
     for element in config.elements:
         bits = element.format.bits
         if element.container_bits == 8 and bits < 8:
-            narrow.setdefault((bits, low_bit(element.format, 8)), []).append(element)
+            narrow.setdefault((bits, element.low_bit), []).append(element)
     for (bits, low), elements in narrow.items():
         parts: list[Value] = []
         for unit in range(len(whole) // UNIT_BITS):

@@ -92,13 +92,7 @@ def shared_members() -> dict[str, tuple[wiring.Member, str]]:
 
 
 class RegisterDelivery(wiring.Component):
-    """Count the cycles in which the register file delivers A and metadata of one instruction.
-
-    Parameters
-    ----------
-    registers : RegisterCycles
-        Number of cycles for each kind of instruction.
-    """
+    """Count the cycles in which the register file delivers A and metadata of one instruction."""
 
     def __init__(self, registers: RegisterCycles) -> None:
         self.registers = registers

@@ -67,20 +67,7 @@ def tensor_column_layout() -> DescribedLayout:
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
-    """Return the range of tensor-memory columns that an operand of a request occupies.
-
-    Parameters
-    ----------
-    request : view of operand_request_layout()
-        The request.
-    operand : Operand
-        The operand.
-
-    Returns
-    -------
-    tuple of Value
-        Whether the operand is in tensor memory, its first column, and the number of columns to read.
-    """
+    """Return whether an operand of a request is in tensor memory, its first column, and its number of columns."""
     selected = request.wide & request.sparsity_selector
     return {
         Operand.METADATA: (request.sparse, request.metadata_column + selected, Mux(request.wide, 1, 2)),

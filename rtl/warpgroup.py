@@ -36,10 +36,6 @@ def warpgroup_layout() -> DescribedLayout:
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 
-def _command_layout() -> data.StructLayout:
-    return data.StructLayout({name: field.shape for name, field in warpgroup_layout() if name in _FLAGGED})
-
-
 def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
     """Return the ports that exist once for each warpgroup, with their meanings."""
     c = (
@@ -65,8 +61,9 @@ class Commands(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         own = _own_ports()
+        command = data.StructLayout({name: field.shape for name, field in warpgroup_layout() if name in _FLAGGED})
         ports = {
-            "i": (In(stream.Signature(_command_layout())), "Commands of a warpgroup, without operands."),
+            "i": (In(stream.Signature(command)), "Commands of a warpgroup, without operands."),
             "room": (In(1), "The tensor cores accept a multiplication of this warpgroup in this cycle."),
             "multiplied": (In(1), "A panel of this warpgroup is multiplied in this cycle."),
             "last": (In(1), "The panel that is multiplied is the last panel of its instruction."),
@@ -108,13 +105,7 @@ class Commands(wiring.Component):
 
 
 class Arbiter(wiring.Component):
-    """Round-robin arbiter between the multiplications that several warpgroups request.
-
-    Parameters
-    ----------
-    count : int
-        Warpgroups.
-    """
+    """Round-robin arbiter between the multiplications that `count` warpgroups request."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -144,13 +135,7 @@ class Arbiter(wiring.Component):
 
 
 class Owners(wiring.Component):
-    """Record, in order, which warpgroup each multiplication and each panel of results belongs to.
-
-    Parameters
-    ----------
-    count : int
-        Warpgroups.
-    """
+    """Record, in order, to which of `count` warpgroups each multiplication and each panel of results belongs."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -6,21 +6,10 @@ __all__ = ["compress"]
 
 
 def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
-    """Build a Dadda tree, which reduces columns of any height to at most two bits each.
+    """Build a Dadda tree, which reduces columns of any height to two words with one bit for each column.
 
-    The sum of the two words is the sum of the columns, modulo ``2**len(columns)``.
-
-    Parameters
-    ----------
-    m : Module
-        Module to which the adders are added.
-    columns : list of list of Value
-        Bits of each weight, lowest weight first. Constant bits need no adders.
-
-    Returns
-    -------
-    tuple of Value
-        Two words of as many bits as there are columns.
+    A column contains the bits of one weight, and the first column has the lowest weight. The sum of the two words is
+    the sum of the columns, modulo ``2**len(columns)``.
     """
     # A full adder turns three bits into two, so the maximum column heights between levels are 2, 3, 4, 6, 9, 13, ...
     heights = [2]
