@@ -138,10 +138,7 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return whether parts of groups are truncated separately.
-
-        They are truncated separately if block scales are ue4m3 and a product's exponent exceeds the accumulator's.
-        """
+        """Return whether group parts are truncated separately: scales are ue4m3, and a product exponent exceeds c's."""
         c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
         larger = [
             group.participates & (group.exponent + exponent > c_exponent)

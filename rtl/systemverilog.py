@@ -58,13 +58,7 @@ def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
 
 
 class _Types:
-    """Type definitions in SystemVerilog, each before its first use.
-
-    Attributes
-    ----------
-    lines : list of str
-        Lines of SystemVerilog.
-    """
+    """Type definitions in SystemVerilog, each before its first use. Attribute `lines` is their text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
