@@ -123,11 +123,6 @@ class Widths:
         return frozenset(results)
 
     @property
-    def significand_bits(self) -> int:
-        """Width in bits of the widest significand in any product slot, without the sign of an integer."""
-        return max(slot.significand_bits for slot in self.slots)
-
-    @property
     def term_bits(self) -> int:
         """Width in bits, with sign, of the widest aligned product in any product slot."""
         return max((slot.term_bits for slot in self.slots[: self.config.term_slots]), default=1)

@@ -32,7 +32,7 @@ def figures_table(config: CoreConfig) -> str:
     rows += [
         ("metadata nibbles a cycle", config.chunks if config.sparse else 0),
         ("latency of a unit, cycles", config.latency),
-        ("bits of a product's significands", widths.significand_bits),
+        ("bits of a product's significands", max(slot.significand_bits for slot in widths.slots)),
         ("bits of an aligned product", widths.term_bits),
         ("bits of the sum", widths.total_bits),
         ("results", ", ".join(sorted(code.name for code in widths.results))),
