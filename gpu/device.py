@@ -1,7 +1,6 @@
 """Access to this machine's GPU through CuPy: properties of the GPU, and execution of one instruction."""
 
 import importlib
-import re
 import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from ..isa.instructions import Instruction, require_architecture
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.variants import ARCHITECTURES
 from .ptx import ENTRY, kernel
+from .recorder import driver_version
 
 __all__ = ["Device", "device", "execute", "load_cupy", "load_kernel"]
 
@@ -54,7 +54,7 @@ def device() -> Device:
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
         raise BackendError(f"the GPU, {name}, is {arch}; back end 'cuda' runs on {', '.join(ARCHITECTURES)}")
-    return Device(name, arch, f"{cuda // 1000}.{cuda % 1000 // 10}", _driver())
+    return Device(name, arch, f"{cuda // 1000}.{cuda % 1000 // 10}", driver_version(_MODULE))
 
 
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
@@ -124,15 +124,6 @@ def load_kernel(text: str, entry: str) -> Any:
         function = load_cupy().RawModule(path=str(path)).get_function(entry)
         function.compile()
     return function
-
-
-def _driver() -> str:
-    """Return the GPU driver version that the kernel module reports, or empty if it is not available."""
-    try:
-        match = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
-    except OSError:
-        return ""
-    return match[1] if match else ""
 
 
 def load_cupy() -> Any:

@@ -141,15 +141,13 @@ class Meter:
             some = works[first : first + _BETWEEN]
             taken = [self._run(work, rng) for work in some]
             behind = self._run(replace(works[0], loop=idle), rng)
-            for number, (work, one) in enumerate(zip(some, taken, strict=True), 1):
+            for number, one in enumerate(taken, 1):
                 share = number / (len(some) + 1)
-                baseline = before.watts + share * (behind.watts - before.watts)
-                clock = one.cycles / one.seconds / 1e6
-                rate = one.rounds * work.loop.group * _kept(work.loop) / one.cycles
-                yield Energy(work, self._sms, clock, one.temperature, one.watts, baseline, rate)
+                yield replace(one, baseline=before.watts + share * (behind.watts - before.watts))
             before = behind
 
-    def _run(self, work: Work, rng: np.random.Generator) -> "_Run":
+    def _run(self, work: Work, rng: np.random.Generator) -> Energy:
+        """Run a loop and measure its energy. The baseline is not measured, and therefore zero in the result."""
         cupy, loop = self._cupy, work.loop
         try:
             function = load_kernel(kernel([loop], self._gpu.arch), ENTRY)
@@ -176,7 +174,8 @@ class Meter:
             cycles, rounds = cupy.asnumpy(counts).astype(np.float64).mean(axis=0)
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             raise BackendError(f"the GPU, {self._gpu.name}, does not run {loop.instruction} ({error})") from None
-        return _Run(watts, temperature, seconds, cycles, rounds)
+        clock, rate = cycles / seconds / 1e6, rounds * loop.group * _kept(loop) / cycles
+        return Energy(work, self._sms, clock, temperature, watts, 0.0, rate)
 
     def _watts(self) -> float:
         """Return the GPU's mean power in W over the next seconds, between two updates of the energy counter."""
@@ -194,17 +193,6 @@ class Meter:
                 raise BackendError(f"the energy counter of the GPU, {self._gpu.name}, does not increase")
             time.sleep(0.0005)
         return now, time.perf_counter()
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Result of one run: power and temperature of the GPU, and time of a CTA by host events and by the SM clock."""
-
-    watts: float
-    temperature: int
-    seconds: float
-    cycles: float
-    rounds: float
 
 
 def _kept(loop: Loop) -> int:

@@ -170,23 +170,20 @@ class _Image:
         self.size = 0
         if loop.instruction.family != "wgmma":
             return
-        i = loop.instruction
-        sizes = {"a": (i.m, i.stored_k), "b": (i.n, i.k)}
+        i, swizzle = loop.instruction, SWIZZLES[loop.swizzle]
+        sizes, atom = {"a": (i.m, i.stored_k), "b": (i.n, i.k)}, swizzle.row_bytes * swizzle.pattern_rows
         for name, transposed in zip(sizes, loop.transposed, strict=True):
             if name == "b" or loop.a_from == "shared":
                 mn, k = sizes[name]
-                self._put(name, mn, k * i.container_bits // 8, loop.swizzle, bool(transposed))
-
-    def _put(self, name: str, mn: int, k_bytes: int, swizzle: str, transposed: bool) -> None:
-        record = SWIZZLES[swizzle]
-        inner, outer = (2 * mn, k_bytes // 2) if transposed else (k_bytes, mn)  # only 16-bit elements can be MN-major
-        atom = record.row_bytes * record.pattern_rows
-        down, across = -(-outer // record.pattern_rows), -(-inner // record.row_bytes)
-        stride, leading = (atom, atom * down) if across > 1 else (atom, UNIT_BYTES)
-        if transposed and record.units == 1:
-            stride, leading = leading, stride
-        self.descriptors[name] = encode_descriptor(self.size, leading, stride, swizzle)
-        self.size += -(-atom * down * across // _PATTERN_BYTES) * _PATTERN_BYTES
+                inner, outer = k * i.container_bits // 8, mn
+                if transposed:  # only 16-bit elements can be MN-major
+                    inner, outer = 2 * mn, k
+                down, across = -(-outer // swizzle.pattern_rows), -(-inner // swizzle.row_bytes)
+                stride, leading = (atom, atom * down) if across > 1 else (atom, UNIT_BYTES)
+                if transposed and swizzle.units == 1:
+                    stride, leading = leading, stride
+                self.descriptors[name] = encode_descriptor(self.size, leading, stride, loop.swizzle)
+                self.size += -(-atom * down * across // _PATTERN_BYTES) * _PATTERN_BYTES
 
 
 def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
@@ -196,7 +193,7 @@ def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
     yield "bar.sync 0;"
     for number in range(loop.accumulators):
         yield from _zeros(f"d{number}_", count)
-    yield from (_wgmma_operands if wgmma else _mma_operands)(loop, image)
+    yield from _wgmma_operands(loop, image) if wgmma else _mma_operands(loop)
     yield "mov.u64 %begin, %clock64;"
     yield "round:"
     if not loop.group:
@@ -251,8 +248,7 @@ def _metadata(loop: Loop, number: int) -> Iterator[str]:
         yield _loaded(loop, "%e", number) if loop.given else f"add.u32 %e, %unknown, {_LEGAL};"
 
 
-def _mma_operands(loop: Loop, image: _Image) -> Iterator[str]:
-    del image
+def _mma_operands(loop: Loop) -> Iterator[str]:
     first = 0
     for number in range(loop.operands):
         for name, fragment in (("a", a_fragment), ("b", b_fragment)):

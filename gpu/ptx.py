@@ -51,25 +51,12 @@ def version_and_target(name: str, least: str = VERSION) -> str:
 
 
 def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
-    """Return the PTX text of a kernel for one instruction.
+    """Return the PTX text of a kernel for one ``mma`` or ``wgmma``.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction of family ``mma`` or ``wgmma``.
-    arch : str
-        Architecture, or a target that shares its numerics.
-    immediates : Immediates
-        Immediate operands of the instruction.
+    `arch` is an architecture, or a target that shares its numerics. The entry of the module is :data:`ENTRY`. Its
+    parameters: addresses of A, B, C, E, the scale data of A and B, and D (0 for operands that do not exist), the
+    descriptors of A and B (64 bits each), bytes per image, and threads.
 
-    Returns
-    -------
-    str
-        Module with the entry :data:`ENTRY`. Its parameters: addresses of A, B, C, E, the scale data of A and B, and D
-        (0 for operands that do not exist), the descriptors of A and B (64 bits each), bytes per image, and threads.
-
-    Notes
-    -----
     Source: PTX ISA 9.7.14.5 and 9.7.14.6 (mma), 9.7.15.5 and 9.7.15.6 (wgmma: fences, commit and wait around it).
     """
     newest = instruction.kind == "mxf4nvf4" and instruction.scale_format is FORMATS["ue8m0"]

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FORMAT", "Gpu", "RecordError", "main", "packed", "record", "unpacked"]
+__all__ = ["FORMAT", "Gpu", "RecordError", "driver_version", "main", "packed", "record", "unpacked"]
 
 #: Kernels and operands as text, which `sptc gpu pack` inserts.
 PACK = ""
@@ -56,6 +56,15 @@ def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return json.loads(str(arrays.pop("manifest"))), arrays
 
 
+def driver_version(kernel_module: Path) -> str:
+    """Return the version of the GPU's driver that its kernel module reports, or empty if it reports none."""
+    try:
+        match = re.search(r" (\d+\.[\d.]+) ", kernel_module.read_text(encoding="utf-8"))
+    except OSError:
+        return ""
+    return match[1] if match else ""
+
+
 class Gpu:
     """Access to the first GPU of this machine through the driver's own library."""
 
@@ -73,12 +82,7 @@ class Gpu:
         self.name = name.value.decode()
         self.capability = f"{self._attribute(_MAJOR)}.{self._attribute(_MINOR)}"
         self.cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
-        self.driver = ""
-        try:
-            found = re.search(r" (\d+\.[\d.]+) ", _KERNEL_MODULE.read_text(encoding="utf-8"))
-            self.driver = found.group(1) if found else ""
-        except OSError:
-            pass
+        self.driver = driver_version(_KERNEL_MODULE)
         self._open()
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -145,16 +149,10 @@ class Gpu:
 
 
 def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """Run every kernel of a pack on a GPU and return the results.
+    """Run every kernel of a pack, the text from :func:`packed`, on a GPU and return the results.
 
-    Parameters
-    ----------
-    text : str
-        A result of :func:`packed`.
-    gpu : Gpu
-        The GPU, or an object with its attributes and :meth:`Gpu.run`.
-    report : callable, optional
-        Takes a line of progress.
+    `gpu` is a :class:`Gpu`, or an object with its attributes and :meth:`Gpu.run`. `report` is called with each line of
+    progress.
     """
     manifest, arrays = unpacked(text)
     if gpu.capability not in manifest["capabilities"]:

@@ -28,30 +28,16 @@ def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int
 
 
 def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[str, int], n: int) -> str:
-    """Return the PTX text of a kernel for one ``tcgen05.mma``.
+    """Return the PTX text of a kernel for one ``tcgen05.mma`` with A and B in shared memory.
 
-    Parameters
-    ----------
-    opcode : Opcode
-        Opcode of the instruction; A and B are in shared memory.
-    target : str
-        Target of the assembler, for example ``sm_100a``.
-    idesc : int
-        Instruction descriptor.
-    addresses : mapping of str to int
-        Addresses in tensor memory: ``d``, and if the instruction has them ``e``, ``scale_a`` and ``scale_b``.
-    n : int
-        Columns of D.
+    `target` is the target of the assembler, for example ``sm_100a``; `idesc` the instruction descriptor; `n` the number
+    of columns of D. `addresses` holds addresses in tensor memory: ``d``, and if the instruction has them ``e``,
+    ``scale_a`` and ``scale_b``.
 
-    Returns
-    -------
-    str
-        Module with the entry and the parameters of :func:`sptc.gpu.ptx.kernel`: `a` holds the ranges of tensor memory,
-        uint32 of shape (CTA, range, 128, 8), those of D first; `b` the images of shared memory; `d` gets the ranges of
-        D. 128 threads in each CTA.
+    The module has the entry and the parameters of :func:`sptc.gpu.ptx.kernel`. Parameter `a` holds the ranges of tensor
+    memory, uint32 of shape (CTA, range, 128, 8), those of D first; `b` the images of shared memory; `d` gets the ranges
+    of D. Each CTA has 128 threads.
 
-    Notes
-    -----
     Source: PTX ISA 9.7.16 (tcgen05): allocation, ``st`` and ``ld`` of shape ``.32x32b``, commit, and fences around
     barriers.
     """
