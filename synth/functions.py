@@ -6,42 +6,27 @@ from functools import cache
 from operator import and_, or_, xor
 from typing import Any
 
-__all__ = ["Computing", "computing", "evaluate"]
+__all__ = ["Computing", "computing"]
 
 #: Compiled logic function. Its arguments are the values of the pins, and a value in which all bits are one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
 #: Maximum number of operands, operators and parentheses in an expression. Expressions of real libraries have fewer than
 #: 100.
-_MOST_TOKENS = 500
+_MOST_TOKENS = 400
 _TOKEN = re.compile(r"\s*(\w+|[()!'^&*|+])")
-
-
-def evaluate(function: str, values: Mapping[str, bool]) -> bool:
-    """Evaluate a liberty function for given values of the pins, as :func:`computing` describes."""
-    return computing(function)(values, True)
+#: Precedence and Python operation of each operator between two operands. An operator of higher precedence binds first.
+_OPERATORS = {"+": (0, or_), "|": (0, or_), "&": (1, and_), "*": (1, and_), "^": (2, xor)}
 
 
 @cache
 def computing(function: str) -> Computing:
     """Compile a liberty function to a Python function that computes it for single bits or for words of bits.
 
-    Parameters
-    ----------
-    function : str
-        Expression with ``!`` and ``'`` (not), ``^`` (xor), ``&``, ``*`` or a space (and), ``+`` or ``|`` (or), highest
-        precedence first.
-
-    Returns
-    -------
-    callable
-        Function of a mapping from pins to values with ``&``, ``|`` and ``^``, and of a value with all bits one. It
-        raises KeyError for a pin without a value.
-
-    Raises
-    ------
-    ValueError
-        The text is not such an expression, or it is longer than that of any real cell.
+    Operators, highest precedence first: ``!`` and ``'`` (not); ``^`` (xor); ``&``, ``*`` or a space (and); ``+`` or
+    ``|`` (or). The compiled function takes a mapping from pins to values with ``&``, ``|`` and ``^``, and a value with
+    all bits one; it raises a KeyError for a pin without a value. Raise a ValueError if the text is not such an
+    expression, or is longer than that of any real cell.
     """
     tokens, place = [], 0
     function = function.strip()
@@ -53,7 +38,7 @@ def computing(function: str) -> Computing:
         place = match.end()
     if len(tokens) > _MOST_TOKENS:
         raise ValueError(f"the function has {len(tokens)} operands and operators, more than {_MOST_TOKENS}")
-    result, rest = _disjunction(tokens)
+    result, rest = _expression(tokens)
     if rest:
         raise ValueError(function)
     return result
@@ -72,27 +57,15 @@ def _leaf(word: str) -> Computing:
     return constants.get(word, lambda values, one: values[word])
 
 
-def _disjunction(tokens: list[str]) -> tuple[Computing, list[str]]:
-    result, tokens = _conjunction(tokens)
-    while tokens and tokens[0] in "+|":
-        other, tokens = _conjunction(tokens[1:])
-        result = _both(or_, result, other)
-    return result, tokens
-
-
-def _conjunction(tokens: list[str]) -> tuple[Computing, list[str]]:
-    result, tokens = _difference(tokens)
-    while tokens and tokens[0] not in "+|)":
-        other, tokens = _difference(tokens[1:] if tokens[0] in "&*" else tokens)
-        result = _both(and_, result, other)
-    return result, tokens
-
-
-def _difference(tokens: list[str]) -> tuple[Computing, list[str]]:
+def _expression(tokens: list[str], least: int = 0) -> tuple[Computing, list[str]]:
+    """Compile operands that are joined by operators of precedence `least` or more; return the other tokens, too."""
     result, tokens = _factor(tokens)
-    while tokens and tokens[0] == "^":
-        other, tokens = _factor(tokens[1:])
-        result = _both(xor, result, other)
+    while tokens and tokens[0] != ")":
+        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # no operator between two operands: and
+        if precedence < least:
+            break
+        other, tokens = _expression(tokens[1:] if tokens[0] in _OPERATORS else tokens, precedence + 1)
+        result = _both(operation, result, other)
     return result, tokens
 
 
@@ -104,7 +77,7 @@ def _factor(tokens: list[str]) -> tuple[Computing, list[str]]:
         result, tokens = _factor(tokens)
         return _inverse(result), tokens
     if first == "(":
-        result, tokens = _disjunction(tokens)
+        result, tokens = _expression(tokens)
         if not tokens or tokens[0] != ")":
             raise ValueError("a parenthesis is not closed")
         tokens = tokens[1:]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import Error, FileError, shown
 from ..infra.escapes import verilog_name
-from .functions import evaluate
+from .functions import computing
 from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
 __all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
@@ -48,7 +48,7 @@ class Cell:
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
-                evaluate(function, dict(zip(self.inputs, bits, strict=True))) == (sum(bits) in ones)
+                computing(function)(dict(zip(self.inputs, bits, strict=True)), True) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
         except (KeyError, ValueError):  # no gate: the function depends on a register, or has an unknown syntax
@@ -66,13 +66,7 @@ class FullAdder:
 
 
 def finite(word: str) -> float:
-    """Parse a number in a liberty file. It must be finite.
-
-    Raises
-    ------
-    ValueError
-        The word is not a number, or the number is not finite.
-    """
+    """Parse a number in a liberty file; raise a ValueError if the word is not a finite number."""
     number = float(word)
     if not math.isfinite(number):
         raise ValueError(word)
@@ -89,21 +83,11 @@ class Library:
 
     @classmethod
     def read(cls, *paths: Path, dont_use: Sequence[str] = DONT_USE) -> "Library":
-        """Read liberty files, plain or compressed by gzip, bzip2 or xz.
+        """Read liberty files of one corner, plain or compressed by gzip, bzip2 or xz.
 
-        Parameters
-        ----------
-        *paths : Path
-            Liberty files of one corner.
-        dont_use : sequence of str
-            Shell patterns of cells to leave out. Cells with the attribute ``dont_use`` or with more than 16 inputs are
-            left out as well.
-
-        Raises
-        ------
-        FileError
-            A file cannot be read, is not a liberty file with cells, or has an invalid area; or the files differ in
-            units or corner, or have cells of equal names; or every cell is left out.
+        Cells that match one of the shell patterns `dont_use`, have the attribute ``dont_use``, or have more than 16
+        inputs are left out. Raise a `FileError` if a file cannot be read, is not a liberty file with cells, or has an
+        invalid area; if the files differ in units or corner, or have cells of equal names; or if no cell is left.
         """
         files = [decompressed(path) for path in paths]
         texts = [plain(file.decode(errors="surrogateescape")) for file in files]
@@ -147,10 +131,8 @@ class Library:
     def cells(self) -> tuple[Cell, ...]:
         """Library cells that have an area, in the order of the file.
 
-        Raises
-        ------
-        FileError
-            An area is not a finite number of 0 or more; or no Verilog identifier can hold the name of a cell or pin.
+        Raise a `FileError` if an area is not a finite number of 0 or more, or the name of a cell or pin is no Verilog
+        identifier.
         """
         cells = []
         for group in self.root.all("cell"):
@@ -223,13 +205,7 @@ class Library:
 
     @cached_property
     def full_adder(self) -> FullAdder:
-        """The smallest full adder in the library.
-
-        Raises
-        ------
-        Error
-            The library has no full adder.
-        """
+        """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
             """Return outputs that are one (False) or zero (True) exactly if the number of one inputs is in `ones`."""

@@ -69,10 +69,7 @@ class Group:
 def decompressed(path: Path) -> bytes:
     """Return the content of a file, plain or compressed by gzip, bzip2 or xz.
 
-    Raises
-    ------
-    FileError
-        The file cannot be read or decompressed, or its content is larger than 512 MiB.
+    Raise a `FileError` if the file cannot be read or decompressed, or its content is larger than 512 MiB.
     """
     with opened(path) as file:
         start = file.read(6)
@@ -93,24 +90,10 @@ def plain(text: str) -> str:
 
 
 def parsed(text: str, name: str) -> Group:
-    """Parse the text of a liberty file into a tree of groups.
+    """Parse the text of a liberty file, without comments, into a tree of groups; return its ``library`` group.
 
-    Parameters
-    ----------
-    text : str
-        Text as :func:`plain` returns it.
-    name : str
-        Name of the file for error messages.
-
-    Returns
-    -------
-    Group
-        The ``library`` group.
-
-    Raises
-    ------
-    FileError
-        The text is not a liberty file, or its groups nest too deeply.
+    `name` is the name of the file for messages. Raise a `FileError` if the text is not a liberty file, or its groups
+    nest too deeply.
     """
     if not _LIBRARY.match(text):
         raise FileError(f"{name} is not a liberty file that holds cells")
@@ -151,10 +134,8 @@ def without(text: str, groups: Sequence[Group]) -> str:
 def merged(paths: Sequence[Path], texts: Sequence[str]) -> str:
     """Return one merged library text, with the header of the first file and the templates and cells of all files.
 
-    Raises
-    ------
-    FileError
-        The files differ in units or corner, or two cells or two different templates have the same name.
+    Raise a `FileError` if the files differ in units or corner, or two cells or two different templates have the same
+    name.
     """
     first, *others = (parsed(text, str(path)) for path, text in zip(paths, texts, strict=True))
     kept = {(group.kind, group.name): texts[0][group.start : group.end] for group in first.groups}

@@ -109,12 +109,8 @@ def emit_around_units(config: CoreConfig, top: str) -> str:
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
     """Split a netlist at its hierarchy. Amaranth names a submodule ``TOP.NAME``, and a nested one ``TOP.NAME.NAME``.
 
-    Returns
-    -------
-    parts : dict of str to Netlist
-        Submodules of the top with their content, by name. Submodules that differ only in name have the same text.
-    between : Netlist
-        The top with the submodules as black boxes.
+    Return the submodules of the top with their content, by name, and the top with the submodules as black boxes.
+    Submodules that differ only in name have the same text.
     """
     contents = modules(whole.text)
     parts, between = {}, [contents[whole.top]]

@@ -71,17 +71,14 @@ def versions(*, place: bool = False) -> dict[str, str]:
     ``pyosys`` is the Yosys that commands run, which includes ABC. Tools that are not installed are left out. With
     `place` the result includes ``nextpnr``, see :func:`~sptc.infra.nextpnr.nextpnr_version`.
     """
-    return {"sptc": __version__, **_tools(), **({"nextpnr": nextpnr_version()} if place else {})}
-
-
-def _tools() -> dict[str, str]:
-    versions_of_tools = {}
+    tools = {"sptc": __version__}
     for name, version in (("amaranth", partial(importlib.metadata.version, "amaranth")), ("pyosys", yosys_version)):
         with suppress(importlib.metadata.PackageNotFoundError, BackendError):
-            versions_of_tools[name] = version()
+            tools[name] = version()
     folder = yosys_folder()
-    abc = folder and _version_of_abc(folder / "yosys-abc")
-    return versions_of_tools | ({"abc": abc} if abc else {})
+    if folder and (abc := _version_of_abc(folder / "yosys-abc")):
+        tools["abc"] = abc
+    return tools | ({"nextpnr": nextpnr_version()} if place else {})
 
 
 @cache

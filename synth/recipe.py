@@ -221,30 +221,12 @@ class Recipe:
     def read(
         self, printed: str, statistics: str, route: Route | None
     ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Parse the output of Yosys from a run of the script.
+        """Return the additive amounts, the longest path and the numbers of cells that a run of the script measured.
 
-        Parameters
-        ----------
-        printed : str
-            Standard output of Yosys.
-        statistics : str
-            Content of the file :data:`STATISTICS`.
-        route : dict or None
-            Result of :meth:`route`.
-
-        Returns
-        -------
-        amounts : dict of str to float
-            Additive amounts, by :attr:`amounts`.
-        longest : float or None
-            Longest path in picoseconds or gates; None if there is no path or it is not measured.
-        cells : dict of str to int
-            Number of cells of each type, including black boxes.
-
-        Raises
-        ------
-        BackendError
-            A cell has no counterpart in the technology.
+        `printed` is the standard output of Yosys, `statistics` the content of its file :data:`STATISTICS`, and `route`
+        the result of :meth:`route`. The amounts have the names of :attr:`amounts`. The longest path is in picoseconds
+        or gates; None if there is no path, or it is not measured. The cells are counted by type and include black
+        boxes. Raise a `BackendError` if the technology has no cell for a part of the netlist.
         """
         design: Mapping[str, Any] = json.loads(statistics)["design"]
         cells = {name: int(count) for name, count in design.get("num_cells_by_type", {}).items()}

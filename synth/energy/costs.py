@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .electrical import ElectricalCell, ElectricalLibrary, Table
+from .electrical import ElectricalCell, ElectricalLibrary
 from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
 from .stages import INPUTS
 
@@ -105,16 +105,13 @@ def _of_toggle(
     cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
 ) -> float:
     """Return the internal energy in pJ that a cell consumes per toggle of a pin."""
-    return sum(
-        arc.share * _mean(arc.tables, loads.get(pins[pin], 0.0), slews.get(pins.get(arc.related or pin, "0"), {}))
-        for arc in cell.pins[pin].energies
-        if arc.share
-    )
-
-
-def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) -> float:
-    values = [table.at(load, slews.get(edge, 0.0)) for edge, table in tables.items()]
-    return sum(values) / len(values)
+    total = 0.0
+    for arc in cell.pins[pin].energies:
+        if arc.share:
+            times = slews.get(pins.get(arc.related or pin, "0"), {})
+            edges = [table.at(loads.get(pins[pin], 0.0), times.get(edge, 0.0)) for edge, table in arc.tables.items()]
+            total += arc.share * sum(edges) / len(edges)
+    return total
 
 
 def net_loads(

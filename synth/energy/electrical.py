@@ -110,10 +110,7 @@ class ElectricalLibrary:
     def of(cls, library: Library) -> "ElectricalLibrary":
         """Read the electrical data of a liberty file.
 
-        Raises
-        ------
-        Error
-            The file has no energies, has unknown units, or cannot be parsed.
+        Raise an `Error` if the file has no energies, has unknown units, or cannot be parsed.
         """
         try:
             return cls._of(library)

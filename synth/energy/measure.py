@@ -76,19 +76,11 @@ class MappedUnit:
         return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
-        """Simulate streams of steps, and count toggles after the pipeline is full.
+        """Simulate streams of steps; return the toggles of all streams together, and the outputs of the unit.
 
-        Parameters
-        ----------
-        steps : ndarray of uint32, shape (streams, cycles, words)
-            One step per stream and cycle. The number of streams is a multiple of 64.
-        glitches : bool
-            Also count glitches; the unit must have been created with `glitches`.
-
-        Returns
-        -------
-        Activity, ndarray of uint8, shape (streams, cycles, bits)
-            Toggles of all streams together, and outputs of the unit.
+        `steps` has one step per stream and cycle, shape (streams, cycles, words), for a multiple of 64 streams. Toggles
+        are counted after the pipeline is full; with `glitches`, for which the unit must have been created, glitches are
+        counted too. The outputs are bits, shape (streams, cycles, bits).
         """
         plan = self._plan_in_time if glitches else self._plan
         assert plan is not None

@@ -60,21 +60,9 @@ class MappedNetlist:
 
     @classmethod
     def of(cls, module: Mapping[str, Any], library: Library, boxes: Collection[str] = ()) -> "MappedNetlist":
-        """Read one module of a Yosys JSON netlist.
+        """Read one module of a Yosys JSON netlist, in which instances of the modules `boxes` become boxes.
 
-        Parameters
-        ----------
-        module : dict
-            Module in the JSON format of Yosys.
-        library : Library
-            Cell library.
-        boxes : collection of str
-            Modules with netlists of their own.
-
-        Raises
-        ------
-        Error
-            A cell is neither in the library nor a box.
+        Raise an `Error` if a cell is neither in the library nor a box.
         """
         known = {cell.name for cell in library.cells}
         instances = {name: cell for name, cell in module["cells"].items() if cell["type"] != "$scopeinfo"}

@@ -72,16 +72,9 @@ def cut(
 ) -> MatrixOperands:
     """Cut at most `tiles` random, distinct tiles out of two matrices. Each tile has the whole K of the matrices.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction without block scales.
-    a, b : ndarray, shape (M, stored K) and (K, N)
-        Codes in containers; K is a multiple of that of the instruction. Partial tiles in M and N are padded with zeros.
-    nibbles : ndarray of uint8, shape (M, chunks), or None
-        Metadata; padding rows get that of the first row.
-    tiles, rng : int, Generator
-        Maximum number of tiles, and source of randomness.
+    The instruction has no block scales. `a` and `b` hold codes in containers, shapes (M, stored K) and (K, N); K is a
+    multiple of that of the instruction. Partial tiles in M and N are padded with zeros. `nibbles` is the metadata,
+    shape (M, chunks); padding rows get the metadata of the first row.
     """
     m, n = instruction.m, instruction.n
     filled = -len(a) % m

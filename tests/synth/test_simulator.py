@@ -10,7 +10,7 @@ from sptc.synth.energy.costs import Activity, costs_of
 from sptc.synth.energy.netlist import Box, CellLibrary, MappedNetlist, levels_of
 from sptc.synth.energy.plan import Plan
 from sptc.synth.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
-from sptc.synth.functions import evaluate
+from sptc.synth.functions import computing
 from sptc.synth.liberty import Library
 from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, VOLTAGE
 
@@ -57,7 +57,7 @@ class Stepped:
             seen = passed[-1]
             passed.append(dict(seen))
             for (output, function), pins in self.gates:
-                passed[-1][pins[output]] = evaluate(function, {pin: seen[net] for pin, net in pins.items()})
+                passed[-1][pins[output]] = computing(function)({pin: seen[net] for pin, net in pins.items()}, True)
         self.values = passed[-1]
         waves = passed if self.glitches else [before, self.values]
         for one, other in pairwise(waves):
