@@ -95,6 +95,7 @@ class _Examination:
         self.differs = self.correct(way) != self.target
         if self.differs.sum() < LEAST:
             return None
+        self._probe = Probe(self.problem, self.differs)
         correct = decode_codes(self.correct(way), self.fmt)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore", under="ignore"):
             self._is_fine = near(correct, self.values, self.values)[self.differs].mean() > _FINE
@@ -108,7 +109,7 @@ class _Examination:
                 self._by_all_ways,
             ):
                 for explanation in search():
-                    if self.best is None or explanation.remaining(self.target) < self.best.remaining(self.target):
+                    if self.best is None or explanation.remaining < self.best.remaining:
                         self.best = explanation
                     if explanation.is_exact:
                         return explanation
@@ -147,7 +148,7 @@ class _Examination:
             convinces = self._evidence(correct[gained], target[gained]) >= _FACTOR * (_CHOICE + parameters) + _MARGIN
             if left and not convinces:
                 continue
-            return Explanation(kind, words, way, changed, correct, parameters, left == 0 and convinces)
+            return Explanation(kind, words, way, changed, correct, left, left == 0 and convinces)
         return None
 
     def _evidence(self, correct: NDArray, target: NDArray) -> float:
@@ -253,12 +254,11 @@ class _Examination:
 
     def _near_faults(self) -> Iterator[Explanation]:
         """Try each fault on a sample of outputs, then try the nearest faults with the likely ways of summation."""
-        probe = Probe(self.problem, self.differs)
         close = []
         for number, fault in enumerate(self._faults()):
             self.tried += 1
             try:
-                score, far = probe.distance(fault, self.problem.ways[0])
+                score, far = self._probe.distance(fault, self.problem.ways[0])
             except OperandError:  # K or the scale groups with the fault do not fit this way of summation.
                 continue
             if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
@@ -267,13 +267,12 @@ class _Examination:
                 close.append((far, number, fault))
         self._near = [fault for _, _, fault in sorted(close, key=lambda one: one[:2])]
         for fault in self._near[: 4 * _TRIED]:
-            yield from self._by_ways(fault, probe, few=True)
+            yield from self._by_ways(fault, few=True)
 
     def _by_all_ways(self) -> Iterator[Explanation]:
         """Try the nearest faults with all ways of summation."""
-        probe = Probe(self.problem, self.differs)
         for fault in self._near[:_TRIED]:
-            yield from self._by_ways(fault, probe)
+            yield from self._by_ways(fault)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
         """Yield ways of summation with likely conversions to tf32: those tried before, then others unless `few`."""
@@ -293,22 +292,22 @@ class _Examination:
             self._known_ways.append(way)
             yield way
 
-    def _likely_conversions(self, fault: Fault, probe: Probe) -> Container[tuple[str, str]]:
+    def _likely_conversions(self, fault: Fault) -> Container[tuple[str, str]]:
         """Return the conversions of A and B to tf32 with which a fault comes nearest to the result."""
         if len(self._conversions) == 1:
             return self._conversions
         far = {}
         for a, b in self._conversions:
-            far[a, b] = probe.distance(fault, replace(self.problem.ways[0], convert_a=a, convert_b=b))[1]
+            far[a, b] = self._probe.distance(fault, replace(self.problem.ways[0], convert_a=a, convert_b=b))[1]
         return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
 
-    def _by_ways(self, fault: Fault, probe: Probe, few: bool = False) -> Iterator[Explanation]:
+    def _by_ways(self, fault: Fault, few: bool = False) -> Iterator[Explanation]:
         """Yield explanations by a fault, with the ways of summation that reproduce the most outputs of a sample."""
-        grid, target, differs = probe.grid(fault), probe.target, probe.differs
+        grid, target, differs = self._probe.grid(fault), self._probe.target, self._probe.differs
         best, most, tried = None, 0, 0
         rest: tuple[Grid, NDArray] | None = None
         seen = set()
-        for way in self._ways(self._likely_conversions(fault, probe), few):
+        for way in self._ways(self._likely_conversions(fault), few):
             changed = fault.change_way(way) if fault.change_way else way
             if changed in seen:
                 continue
@@ -353,10 +352,8 @@ class _Examination:
         unit, i = min(i.k for i in self.problem.instructions), self.problem.instructions[0]
         parts = slice_sums(self.setting.in_blocks(unit).take(rows, columns), unit, i)
         fitted = weights(parts, sums[np.ix_(rows, columns)].ravel())
-        if fitted is not None:
-            probe = Probe(self.problem, self.differs)
-            for fault in slices_of_k(self.setting, unit, fitted):
-                yield from self._by_ways(fault, probe)
+        for fault in () if fitted is None else slices_of_k(self.setting, unit, fitted):
+            yield from self._by_ways(fault)
 
     def _uncleared(self) -> Iterator[Explanation]:
         """Try faults by which each output tile begins from the accumulator of the previous tile."""
@@ -415,7 +412,7 @@ class _Examination:
             text, bits = describe_map(index, noun)
             setting = array.with_lines(self.setting, index)
             fault = Fault(array.kind, f"{array.name} of other {noun}: {text}", setting, bits=bits)
-            yield from self._by_ways(fault, Probe(self.problem, self.differs))
+            yield from self._by_ways(fault)
 
     def _nibbles(self) -> Iterator[Explanation]:
         """Search the wrong nibbles of each row, if neither scales along K nor an epilogue change the sums."""
@@ -424,7 +421,7 @@ class _Examination:
         for way in dict.fromkeys([self.problem.ways[0], *([self.best.way] if self.best else [])]):
             correct = decode_codes(self.correct(way), self.fmt)
             if fault := wrong_nibbles(self.setting, way, correct, self.values):
-                yield from self._by_ways(fault, Probe(self.problem, self.differs))
+                yield from self._by_ways(fault)
 
     def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:
         """Return the index of the row of `codes` nearest to `values`; index `own` unless another is much nearer."""

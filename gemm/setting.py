@@ -235,12 +235,8 @@ class Explanation:
     way: Way  #: Way of summation of the product with the fault
     codes: NDArray  #: Result codes of the product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
-    bits: float  #: Information content in bits of the free parameters of the fault
+    remaining: int  #: Number of outputs that the fault does not explain
     is_exact: bool  #: Whether the fault explains every bit, with few free parameters
-
-    def remaining(self, target: NDArray) -> int:
-        """Return the number of outputs that the fault does not explain."""
-        return int((self.codes != target).sum())
 
 
 def is_gross(problem: Problem) -> bool:
