@@ -14,7 +14,7 @@ import numpy as np
 from energy import CONFIG, SMALL
 from measure import Row, options, show
 from sptc.errors import Error
-from sptc.gemm.operands import Choices, ProductRequest, prepare
+from sptc.gemm.operands import ProductRequest, prepare
 from sptc.gemm.product import dense_instruction
 from sptc.gemm.sources import Source
 from sptc.gemm.ways import Way
@@ -38,7 +38,7 @@ def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int
     """Return operand tiles of a layer, pruned for a sparse instruction, and the layer's number of kept products."""
     with tempfile.TemporaryDirectory() as folder:
         way = Way(instruction=str(i), arch=_ARCH)
-        problem = prepare(Path(folder), ProductRequest(way, a, b, Choices(prune=bool(i.sparse))))
+        problem = prepare(Path(folder), ProductRequest(way, a, b, prune=bool(i.sparse)))
         factors = problem.factors(i)
         tiles = unit.tiles(i, cycles, factors.count)
         m, n, k = problem.shape

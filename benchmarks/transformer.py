@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from measure import Row, options, show
 from numpy.typing import NDArray
-from sptc.gemm.operands import Choices, ProductRequest, prepare
+from sptc.gemm.operands import ProductRequest, prepare
 from sptc.gemm.product import Block, Problem, block_count, compute_block
 from sptc.gemm.sources import Source
 from sptc.gemm.ways import Way
@@ -120,9 +120,8 @@ def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Prob
         for fmt, instruction in INSTRUCTIONS.items():
             place = folder / f"{number}-{fmt}"
             place.mkdir()
-            pruned = Choices(prune=True)
             way = Way(instruction=instruction)
-            request = ProductRequest(way, a, b, pruned, backends=BACKENDS, dense=True)
+            request = ProductRequest(way, a, b, prune=True, backends=BACKENDS, dense=True)
             yield fmt, prepare(place, request)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import Error
-from ..gemm.operands import Choices, ProductRequest, prepare
+from ..gemm.operands import ProductRequest, prepare
 from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
 from ..isa.architectures import require_target, same_numerics
@@ -260,7 +260,7 @@ def _from_matrices(options: argparse.Namespace) -> _Draw:
 
     def draw(instruction: Instruction, tiles: Callable[[int], int], rng: np.random.Generator) -> MatrixOperands:
         request = ProductRequest(
-            Way(instruction=str(instruction), arch=options.arch), *sources(options), Choices(prune=options.prune)
+            Way(instruction=str(instruction), arch=options.arch), *sources(options), prune=options.prune
         )
         with tempfile.TemporaryDirectory() as folder:
             factors = prepare(Path(folder), request).factors(instruction)

@@ -18,7 +18,7 @@ from ..errors import Error, FileError, OperandError
 from ..gemm.block_scales import block_scales_of, scaled_instructions
 from ..gemm.epilogue import RESULTS, SCALE_ORDERS
 from ..gemm.folder import ProductFolder
-from ..gemm.operands import Choices, ProductRequest, generate, prepare
+from ..gemm.operands import ProductRequest, generate, prepare
 from ..gemm.options import epilogue_of, format_of, read_way, way_of
 from ..gemm.product import Errors, Problem, block_count, compute_block, plot_errors
 from ..gemm.sources import read_factor
@@ -299,10 +299,10 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, chan
             raise FileError(f"the operands cannot be written to {folder.path} ({error.strerror})") from None
     else:
         matrices = sources(options)
-    choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
     scales = scale_words(options)
     request = ProductRequest(
-        way, *matrices, choices, options.rows, tuple(options.backend), options.compare_dense,
+        way, *matrices, options.prune or bool(options.random), options.producer, options.nan, options.rows,
+        tuple(options.backend), options.compare_dense,
         epilogue_of(**words), start,
         block_scales_of(scales["block_scale_a"], scales["block_scale_b"]),
         scales["group_scale_a"], scales["group_scale_b"], changes,

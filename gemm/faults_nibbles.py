@@ -32,14 +32,8 @@ def wrong_nibbles(
 ) -> Fault | None:
     """Return the fault by which a few nibbles in some rows of A are wrong; None if such nibbles explain no row.
 
-    Parameters
-    ----------
-    setting : Setting
-        Operands with metadata, without scales along K and without an epilogue.
-    way : Way
-        Way of summation of `correct`, whose instruction has the element types.
-    correct, values : ndarray of float64, shape (M, N)
-        Correct product, and the result whose fault is searched.
+    The setting has metadata, no scales along K and no epilogue. `correct` is the correct product by a way of summation
+    whose instruction has the element types, and `values` the result whose fault is searched.
     """
     fmt = FORMATS[way.result]
     precision = 0 if fmt.is_integer else 2.0 ** -min(fmt.fraction_bits, _ROUNDING_BITS)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,12 @@ class ProductFolder:
 
     def begin(self, problem: Problem) -> None:
         """Record a matrix product whose operands are prepared."""
-        self._journal.begin({"wanted": self.wanted, "problem": problem.record()})
+        self._journal.begin({"wanted": self.wanted, "problem": asdict(problem)})
         self.problem = problem
 
     def add(self, block: Block) -> None:
         """Record a finished block. The caller must already have written the block's outputs to the result file."""
-        self._journal.write({block.index: block.record()})
+        self._journal.write({block.index: asdict(block)})
         self.done[block.index] = block
 
     def blocks(self, count: int) -> Iterator[int]:

@@ -44,7 +44,7 @@ from .sources import Source
 from .sums import check_way
 from .ways import Way
 
-__all__ = ["Choices", "ProductRequest", "generate", "output_operands", "prepare"]
+__all__ = ["ProductRequest", "generate", "output_operands", "prepare"]
 
 #: Quantisation recipe for operands, by format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
@@ -52,15 +52,6 @@ _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
 #: Suffixes of the files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Options for the conversion of matrices to operands of an instruction."""
-
-    prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
-    producer: str = "pytorch"  #: Software whose metadata is imitated for chunks with fewer non-zeros than stored values
-    nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +62,9 @@ class ProductRequest:
     #: Sources of the two matrices; `b` may be a vector.
     a: Source
     b: Source
-    choices: Choices = field(default_factory=Choices)  #: Options for the conversion of the matrices to operands
+    prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
+    producer: str = "pytorch"  #: Software whose metadata is imitated for chunks with fewer non-zeros than stored values
+    nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
     rows: int | None = None  #: Number of rows of A to use, starting at the first row; None for all rows
     #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
@@ -112,7 +105,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     Raise an `OperandError` or `SparsityError` if the shapes do not match, A is not sparse, or an element cannot be
     quantised, and a `FileError` if a matrix cannot be read, or the operands cannot be written.
     """
-    way, i, choices = request.way, request.way.parsed, request.choices
+    way, i = request.way, request.way.parsed
     given_a, given_b = request.a.read(), request.b.read()
     all_rows = len(given_a if isinstance(given_a, np.ndarray) else given_a.compressed.stored)
     given_a = _first(given_a, request.rows)
@@ -122,7 +115,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     )
     for name, one in zip(names, (left, right), strict=True):
         if isinstance(one, np.ndarray):
-            check_matrix(name, one, choices.nan)
+            check_matrix(name, one, request.nan)
     conversions = [way.convert_a if name == "a" else way.convert_b for name in names]
     k, epilogue, start, blocks = len(right), request.epilogue, request.start, request.block_scales
     if vector:
@@ -137,7 +130,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         groups = groups.take(slice(m), slice(n))
         groups = groups.turned() if way.swapped else groups
     left, right = converted(left, i.a, conversions[0]), converted(right, i.b, conversions[1])
-    sums, scale = _operands(left, right, names, i, choices, progress, given_scales)
+    sums, scale = _operands(left, right, names, i, request, progress, given_scales)
     sums = replace(sums, groups=groups).interleaved(way)
     check_way(way, sums.count)
     check_groups(way, groups, sums.count)
@@ -145,7 +138,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     try:
         save_factors(folder, sums)
         if request.dense:
-            _save_dense(folder, left, right, names, i, choices)
+            _save_dense(folder, left, right, names, request)
         save_added(folder, epilogue, start)
         a = _given(folder / "given_a.npy", request.a, given_a, i.b if way.swapped else i.a)
         b = _given(folder / "given_b.npy", request.b, given_b, i.a if way.swapped else i.b)
@@ -193,7 +186,7 @@ def _operands(
     right: NDArray,
     names: tuple[str, str],
     i: Instruction,
-    choices: Choices,
+    request: ProductRequest,
     progress: Progress | None,
     given_scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None,
 ) -> tuple[Factors, float]:
@@ -217,33 +210,34 @@ def _operands(
             numbers = _numbers(sparse, i.a)
             if missing := -k % i.granularity.logical:
                 numbers = np.pad(numbers, ((0, 0), (0, missing)))
-            sparse = sparsify(numbers, i.granularity, prune=choices.prune, producer=choices.producer, progress=progress)
+            sparse = sparsify(numbers, i.granularity, prune=request.prune, producer=request.producer, progress=progress)
         stored = sparse if isinstance(sparse, np.ndarray) else sparse.stored
         # A scale spans i.span logical elements, of which a sparse A stores half.
         block = i.span and i.span * i.stored_k // i.k
-        codes, own, scales = _quantised(stored, i.a, i, choices.nan, block, progress)
+        codes, own, scales = _quantised(stored, i.a, i, request.nan, block, progress)
         scale *= own
         sparse = codes if isinstance(sparse, np.ndarray) else replace(sparse, stored=codes)
     if scales_b is None and _takes_scales(right, i.b, i):
-        codes, scale_b, scales_b = _quantised(right.T, i.b, i, choices.nan, i.span, progress)
+        codes, scale_b, scales_b = _quantised(right.T, i.b, i, request.nan, i.span, progress)
         right = codes.T
     left_codes = sparse_codes(
-        names[0], sparse, i, prune=choices.prune, nan=choices.nan, producer=choices.producer, progress=progress
+        names[0], sparse, i, prune=request.prune, nan=request.nan, producer=request.producer, progress=progress
     )
     block_scales = None if scales is None or scales_b is None else (scales, scales_b)
-    dense_factors = factors(replace(left_codes, k=k), dense_codes(names[1], right, i.b, choices.nan), i, block_scales)
+    dense_factors = factors(replace(left_codes, k=k), dense_codes(names[1], right, i.b, request.nan), i, block_scales)
     return dense_factors, scale * scale_b
 
 
 def _save_dense(
-    folder: Path, left: NDArray | Checkpoint, right: NDArray, names: tuple[str, str], i: Instruction, choices: Choices
+    folder: Path, left: NDArray | Checkpoint, right: NDArray, names: tuple[str, str], request: ProductRequest
 ) -> None:
     """Write the operands of the dense instruction into the folder."""
+    i = request.way.parsed
     if not isinstance(left, np.ndarray):
         raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")
     if not i.sparse:
         raise OperandError(f"{i} is dense: there is no other dense product to compare with")
-    dense_factors, scale = _operands(left, right, names, dense_instruction(i), choices, None)
+    dense_factors, scale = _operands(left, right, names, dense_instruction(i), request, None)
     save_factors(folder, dense_factors, "dense_")
     np.save(folder / "dense_scale.npy", np.float64(scale))
 

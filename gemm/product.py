@@ -6,7 +6,7 @@ is computed by :func:`sptc.gemm.sums.product`, as for :func:`sptc.gemm`.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,9 @@ class Problem:
         changed = numerics(i, self.way.arch).replace(**self.numerics) if self.numerics else None
         return with_numerics(backend(name), changed, i, self.way.arch)
 
-    def record(self) -> dict[str, Any]:
-        """Return the matrix product's description as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Problem":
-        """Return the description of a matrix product from its JSON values, the inverse of :meth:`record`."""
+        """Return a matrix product from its JSON values, the inverse of :func:`dataclasses.asdict`."""
         sources = {name: Source(**record[name]) for name in ("a", "b")}
         tuples = {name: tuple(record[name]) for name in ("shape", "backends")}
         return cls(**{**record, **sources, **tuples, "way": Way.of_record(record["way"])})
@@ -185,13 +181,9 @@ class Block:
     #: float64 product of the matrices as given.
     errors: dict[str, Errors]
 
-    def record(self) -> dict[str, Any]:
-        """Return the result of the block as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Block":
-        """Return a block from its JSON values, the inverse of :meth:`record`."""
+        """Return a block from its JSON values, the inverse of :func:`dataclasses.asdict`."""
         errors = {
             name: Errors(**{**values, "counts": tuple(values["counts"])}) for name, values in record["errors"].items()
         }

@@ -131,7 +131,6 @@ class Search:
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
         #: Cached chain results of the sample of outputs, of the first part of the sample, and of a small product.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
-        self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
         rows, columns = target.shape
         count = min(columns, _SAMPLE_COLUMNS)
@@ -153,30 +152,20 @@ class Search:
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
         """Return the chain results of some outputs. Results for the sample and for small products are cached."""
         size = self.target[rows][:, columns].size
-        if not isinstance(rows, np.ndarray) and size != self.target.size:
-            return self._chains(way, rows, columns)
-        name = (size if isinstance(rows, np.ndarray) else -1), *way.operands
-        if name not in self._kept:
-            self._kept[name] = self._chains(way, rows, columns)
-        return self._kept[name]
-
-    def _chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
+        is_cached = isinstance(rows, np.ndarray) or size == self.target.size
+        name = size, *way.operands
+        if is_cached and name in self._kept:
+            return self._kept[name]
         place = Place.of(rows, columns, self.target.shape)
-        return Chains(self.operands.of(way).take(rows, columns), self._arch, self._computes, place=place)
-
-    def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the sums of some outputs. If only the order of the scales differs, the previous sums are reused."""
-        plain, size = replace(way, scale_order="a then b"), self.target[rows][:, columns].size
-        if not isinstance(rows, np.ndarray):
-            return sums(way, self.chains(way, rows, columns))
-        if self._last is None or self._last[:2] != (plain, size):
-            self._last = plain, size, sums(way, self.chains(way, rows, columns))
-        return self._last[2]
+        chains = Chains(self.operands.of(way).take(rows, columns), self._arch, self._computes, place=place)
+        if is_cached:
+            self._kept[name] = chains
+        return chains
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
         """Return the codes of some outputs as a way of summation gives them."""
         epilogue = self._epilogue.take(self.target.shape, rows, columns)
-        return stored(way, epilogue, self._sums(way, rows, columns))
+        return stored(way, epilogue, sums(way, self.chains(way, rows, columns)))
 
     def sample(self, way: Way) -> int:
         """Return the number of sample outputs in which a way of summation differs from the given result.

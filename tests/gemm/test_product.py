@@ -11,7 +11,7 @@ import sptc
 from sptc.errors import FileError, OperandError
 from sptc.gemm.epilogue import Epilogue
 from sptc.gemm.folder import ProductFolder
-from sptc.gemm.operands import Choices, ProductRequest, generate, prepare
+from sptc.gemm.operands import ProductRequest, generate, prepare
 from sptc.gemm.product import DECADES, Block, Errors, Problem, block_count, compute_block, instruction_count
 from sptc.gemm.sources import Source
 from sptc.gemm.stream_k import StreamK
@@ -38,12 +38,12 @@ def saved(folder: Path, name: str, matrix: np.ndarray) -> Source:
     return Source(str(folder / f"{name}.npy"))
 
 
-def prepared(folder: Path, a: np.ndarray, b: np.ndarray, way: Way, *choices: Choices, **words: Any) -> Problem:
+def prepared(folder: Path, a: np.ndarray, b: np.ndarray, way: Way, **options: Any) -> Problem:
     """Prepare the product of two matrices in a new folder, next to the files of the matrices."""
     (folder / "given").mkdir(parents=True)
     (folder / "product").mkdir()
     sources = saved(folder / "given", "a", a), saved(folder / "given", "b", b)
-    return prepare(folder / "product", ProductRequest(way, *sources, *choices, **words))
+    return prepare(folder / "product", ProductRequest(way, *sources, **options))
 
 
 def half_empty(rng: Random) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +59,7 @@ def made(
     words = {name: choices.pop(name) for name in [*choices] if name in Way.__dataclass_fields__}
     way = Way(**{"instruction": instruction, "arch": arch, "result": parse(instruction).d.name, **words})
     a, b = rng.standard_normal((rows, k)), rng.standard_normal((k, columns))
-    return prepared(tmp_path, a, b, way, Choices(prune=True), **choices)
+    return prepared(tmp_path, a, b, way, prune=True, **choices)
 
 
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
@@ -127,7 +127,7 @@ def test_integers_are_taken_as_they_are_and_other_matrices_are_refused(tmp_path:
         prepared(tmp_path / "beyond", a.astype(np.int32) * 2, b, way)
     a, b = rng.standard_normal((4, 32)), rng.standard_normal((32, 4))
     with pytest.raises(OperandError, match=r"^A has 32 columns and B 16 rows: they have no common K$"):
-        prepared(tmp_path / "short", a, b[:16], Way(instruction=F16), Choices(prune=True))
+        prepared(tmp_path / "short", a, b[:16], Way(instruction=F16), prune=True)
     message = r"^not 2:4 sparse: 32 of 32 chunks .*; for a dense matrix, name a dense instruction$"
     with pytest.raises(SparsityError, match=message):
         prepared(tmp_path / "full", a, b, Way(instruction=F16))
@@ -158,7 +158,7 @@ def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
     d, blocks = computed(problem)
     assert len(blocks) == 2
     a, b = problem.a.read(), problem.b.read()
-    found, _ = computed(prepared(tmp_path / "part", a, b[:, 512:], problem.way, Choices(prune=True)))
+    found, _ = computed(prepared(tmp_path / "part", a, b[:, 512:], problem.way, prune=True))
     np.testing.assert_array_equal(found, d[:, 512:])
 
 
