@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import chain
@@ -20,13 +20,13 @@ from .. import __version__
 from ..errors import BackendError, FileError
 from ..infra.cache import recall, store
 from ..infra.nextpnr import PLACING, nextpnr_version
-from ..infra.pools import local_pool
+from ..infra.pools import Pool, cluster_pool, local_pool
 from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys, yosys_folder, yosys_version
 from .netlist import Netlist
 from .recipe import STATISTICS, Recipe, Route
 
-__all__ = ["Measurement", "Request", "measure", "measure_all", "versions"]
+__all__ = ["Measurement", "Request", "measure", "measure_all", "versions", "workers"]
 
 #: Request for a measurement: a netlist and its synthesis recipe.
 Request = tuple[Netlist, Recipe]
@@ -114,6 +114,22 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
     return measurement
 
 
+@contextmanager
+def workers(jobs: int, scheduler: str | None = None) -> Iterator[tuple[Pool, Path | None]]:
+    """Start processes on this machine, or connect to the Dask scheduler of a cluster at the given address.
+
+    Yield the pool, and on this machine a folder for the files of Yosys.
+    """
+    if scheduler:
+        with cluster_pool(scheduler) as pool:
+            yield pool, None
+        return
+    # The folder must exist longer than the worker pool, because files of killed workers are removed only after the
+    # workers have ended.
+    with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
+        yield pool, Path(scratch)
+
+
 def measure_all(
     requests: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Measurement]:
@@ -129,10 +145,8 @@ def measure_all(
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
     measurements: dict[str, Measurement] = {}
     progress(0, len(order))
-    # The folder must exist longer than the worker pool, because files of killed workers are removed only after the
-    # workers have ended.
-    with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
-        arguments = ((*distinct[key], key, Path(scratch)) for key in order)
+    with workers(jobs) as (pool, scratch):
+        arguments = ((*distinct[key], key, scratch) for key in order)
         for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
             measurements[key] = measurement
             progress(len(measurements), len(order))
@@ -149,7 +163,7 @@ def _medians(runs: Sequence[Measurement]) -> Measurement:
     return Measurement(figures, longest, runs[0].cells, seconds, cached, orders=tuple(runs))
 
 
-def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> tuple[str, Measurement]:
+def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path | None) -> tuple[str, Measurement]:
     return key, measure(netlist, recipe, scratch)
 
 

@@ -1,17 +1,14 @@
 """Sweeps over grids of configurations: area and throughput of a dot-product unit for each configuration."""
 
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
 
 from ..errors import Error
-from ..infra.pools import cluster_pool, local_pool
 from ..rtl.config import BLOCK_SCALES, ConfigError, CoreConfig, with_alignment
 from .netlist import unit
-from .price import Measurement, measure
+from .price import Measurement, measure, workers
 from .recipe import Recipe
 
 __all__ = ["Grid", "Place", "Point", "points", "sweep"]
@@ -140,13 +137,7 @@ def sweep(
     if not valid:
         raise Error(f"no point of the grid is a valid configuration; at {swept[0]}, {swept[0].refusal}")
     progress(0, len(valid))
-    with ExitStack() as stack:
-        scratch = None
-        if scheduler is None:
-            # The folder must exist longer than the worker pool, because files of killed workers are removed only after
-            # the workers have ended.
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
+    with workers(jobs, scheduler) as (pool, scratch):
         work = [(swept[index], index, recipe, scratch) for index in valid]
         for done, (index, measurement) in enumerate(chain.from_iterable(pool.run(_measure_point, work)), 1):
             swept[index] = replace(swept[index], measurement=measurement)

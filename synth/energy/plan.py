@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +58,10 @@ class Plan:
         whose next state is not an input pin.
         """
         levels = levels_of(netlist, cells)
-        registers: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
-        settled: dict[tuple[int, str], list[_Gate]] = defaultdict(list)
+        # Registers by output function and names of the stored bit; gates by logic level and function, as pairs of the
+        # cell's name and its output net.
+        registers: dict[tuple[str, tuple[str, ...]], list[tuple[Bit, Bit]]] = defaultdict(list)
+        settled: dict[tuple[int, str], list[tuple[str, Bit]]] = defaultdict(list)
         for name, (kind, pins) in netlist.cells.items():
             for pin, net in pins.items():
                 if function := cells.functions.get((kind, pin)):
@@ -72,18 +73,24 @@ class Plan:
                             )
                         registers[function, cell.states].append((pins[cell.data], net))
                     else:
-                        latest = levels[name]
-                        settled[0 if glitches else latest, function].append(_Gate(latest, pins, net))
+                        settled[0 if glitches else levels[name], function].append((name, net))
         rows = _Rows()
         register_rows = {key: rows.number(net for _, net in members) for key, members in registers.items()}
-        driven = {gate.output for gates in settled.values() for gate in gates}
+        driven = {net for gates in settled.values() for _, net in gates}
         ports = [netlist.inputs, netlist.outputs, *(box.ports for box in netlist.boxes.values())]
         rows.number(net for _, pins in netlist.cells.values() for net in pins.values() if net not in driven)
         rows.number(net for port in ports for nets in port.values() for net in nets if net not in driven)
         sources = rows.count
         for gates in settled.values():
-            gates.sort(key=lambda gate: gate.latest)
-        gate_rows = {key: rows.number(gate.output for gate in settled[key]) for key in sorted(settled)}
+            gates.sort(key=lambda gate: levels[gate[0]])
+        gate_rows = {key: rows.number(net for _, net in settled[key]) for key in sorted(settled)}
+
+        def group(key: tuple[int, str], outputs: slice) -> Gates:
+            names, function = [name for name, _ in settled[key]], key[1]
+            read = [pin for pin in netlist.cells[names[0]][1] if re.search(rf"\b{pin}\b", function)]
+            pins = {pin: rows.places(netlist.cells[name][1][pin] for name in names) for pin in read}
+            return Gates(computing(function), pins, np.array([levels[name] for name in names], np.intp), outputs)
+
         return cls(
             rows.of,
             sources,
@@ -91,22 +98,10 @@ class Plan:
                 Registers(computing(key[0]), key[1], rows.places(data for data, _ in registers[key]), outputs)
                 for key, outputs in register_rows.items()
             ),
-            tuple(_together(settled[key], key[1], rows, outputs) for key, outputs in gate_rows.items()),
+            tuple(group(key, outputs) for key, outputs in gate_rows.items()),
             max(levels.values(), default=0),
             glitches,
         )
-
-
-#: Key that identifies a group of registers: function of the output, and names of the stored bit.
-_OfRegisters = tuple[str, tuple[str, ...]]
-
-
-class _Gate(NamedTuple):
-    """Output of a gate in the levelised netlist: depth in gates, nets at the pins of the cell, and output net."""
-
-    latest: int
-    pins: Mapping[str, Bit]
-    output: Bit
 
 
 class _Rows:
@@ -130,10 +125,3 @@ class _Rows:
     def places(self, nets: Iterable[Bit]) -> Places:
         """Return the simulation rows of these nets."""
         return np.array([self.of[net] for net in nets], np.intp)
-
-
-def _together(gates: list[_Gate], function: str, rows: _Rows, outputs: slice) -> Gates:
-    """Return a group of gates, all of which have the same logic function."""
-    read = [pin for pin in gates[0].pins if re.search(rf"\b{pin}\b", function)]
-    pins = {pin: rows.places(gate.pins[pin] for gate in gates) for pin in read}
-    return Gates(computing(function), pins, np.array([gate.latest for gate in gates], np.intp), outputs)
