@@ -42,12 +42,12 @@ def wrong_nibbles(
     rows = np.flatnonzero(differences.any(1))
     if setting.nibbles is None or len(rows) * setting.k > _ELEMENTS:
         return None
-    nibbles = setting.nibbles.copy()
+    nibbles, whole = setting.nibbles.copy(), setting.in_blocks(setting.chunk)  # the last chunk may extend beyond K
     rows_by_text: dict[str, list[int]] = {}
     for row in rows.tolist():
         columns = np.flatnonzero(differences[row])[:_COLUMNS]
         rounding = precision * float(np.abs(correct[row, columns]).max())
-        changes = _changes(setting, way, row, columns, differences[row, columns], rounding)
+        changes = _changes(whole, way, row, columns, differences[row, columns], rounding)
         nibbles[row, [*changes]] = [*changes.values()]
         if changes:
             rows_by_text.setdefault(_text(setting.nibbles[row], changes), []).append(row)

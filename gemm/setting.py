@@ -62,7 +62,7 @@ class Setting:
     @property
     def chunk(self) -> int:
         """Number of logical columns of A that a metadata nibble describes; 1 for a dense A."""
-        return 1 if self.nibbles is None else self.k // self.nibbles.shape[1]
+        return self.granularity.logical if self.nibbles is not None and self.granularity else 1
 
     @property
     def has_scales_along_k(self) -> bool:
@@ -83,9 +83,10 @@ class Setting:
         """Return a sparse matrix with its zeros, expanded from its stored elements by the metadata."""
         if self.nibbles is None or self.granularity is None:
             return stored
-        a = np.zeros((len(stored), self.k), stored.dtype)
+        # The last chunk may extend beyond K, with zeros.
+        a = np.zeros((len(stored), self.nibbles.shape[1] * self.chunk), stored.dtype)
         np.put_along_axis(a, kept_rows(self.nibbles, self.granularity), stored, 1)
-        return a
+        return a[:, : self.k]
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Setting":
         """Return the setting for some rows and columns of the product, with all of K."""
@@ -131,15 +132,15 @@ class Setting:
         missing = -self.k % unit
         if not missing:
             return self
-        per_column = self.a.shape[1] / self.k
-        nibbles = self.nibbles
+        k, nibbles, stored = self.k + missing, self.nibbles, self.k + missing
         if nibbles is not None:
-            nibbles = np.pad(nibbles, ((0, 0), (0, missing // self.chunk)), constant_values=FILLING)
+            stored = k // self.chunk * (self.a.shape[1] // nibbles.shape[1])
+            nibbles = np.pad(nibbles, ((0, 0), (0, k // self.chunk - nibbles.shape[1])), constant_values=FILLING)
         return replace(
             self,
-            a=np.pad(self.a, ((0, 0), (0, int(missing * per_column)))),
+            a=np.pad(self.a, ((0, 0), (0, stored - self.a.shape[1]))),
             nibbles=nibbles,
-            k=self.k + missing,
+            k=k,
             b=np.pad(self.b, ((0, missing), (0, 0))),
         )
 

@@ -75,14 +75,14 @@ def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_wrong_nibbles_beside_an_infinity(rng: Random, swapped: bool) -> None:
-    """An infinite output neither hides wrong nibbles of its row nor counts as a difference."""
-    a, b = drawn(rng, (64, 32, 128))
+    """An infinite output neither hides wrong nibbles of its row nor counts as a difference. K ends inside a chunk."""
+    a, b = drawn(rng, (64, 32, 126))
     b[5, 3] = np.inf
-    compressed = sparsify(a, "2:4")
+    compressed = sparsify(np.pad(a, ((0, 0), (0, 2))), "2:4")
     nibbles = compressed.nibbles.copy()
-    chunk = int(np.flatnonzero(nibbles[21] != nibbles[21, 2])[-1])
+    chunk = int(np.flatnonzero(nibbles[21, :-1] != nibbles[21, 2])[-1])
     nibbles[21, [2, chunk]] = nibbles[21, [chunk, 2]]
-    wrong = expand(replace(compressed, nibbles=nibbles))
+    wrong = expand(replace(compressed, nibbles=nibbles))[:, :126]
     y, right = (sptc.gemm(each, b, format="f16", backend="native") for each in (wrong, a))
     product = (b.T, a.T, y.T) if swapped else (a, b, y)
     diagnosis = sptc.diagnose(*product, format="f16", result="f32")
@@ -90,6 +90,14 @@ def test_wrong_nibbles_beside_an_infinity(rng: Random, swapped: bool) -> None:
     assert f"{'column' if swapped else 'row'} 21: the nibbles of chunks" in diagnosis.text
     differing = y.view(np.uint32) != right.view(np.uint32)
     np.testing.assert_array_equal(diagnosis.differing, differing.T if swapped else differing)
+
+
+def test_a_last_chunk_that_extends_beyond_k(rng: Random) -> None:
+    """A missing slice of K is found, although K is no multiple of the four columns of a metadata nibble."""
+    a, b = drawn(rng, (32, 24, 70))
+    y = sptc.gemm(np.where(np.arange(70) // 32 == 1, 0, a).astype(a.dtype), b, format="f16", backend="native")
+    diagnosis = sptc.diagnose(a, b, y, format="f16", result="f32")
+    assert (diagnosis.explained, diagnosis.kind) == (True, "slice of K"), diagnosis
 
 
 def test_faults_with_the_sparse_factor_on_the_right(rng: Random) -> None:
