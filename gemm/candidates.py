@@ -48,7 +48,7 @@ _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
-    """Assign equal numbers to sums with equal bits. Addition of floats is commutative but not associative.
+    """Assign equal numbers to sums with equal bits: exchanged terms of an addition change no bit, another order does.
 
     Chains with equal sequences of steps (see :mod:`sptc.isa.numerics`) give equal bits, even if their instructions have
     different numbers of steps. `instructions` returns the number of instructions along K, given the text of the
@@ -224,7 +224,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return what :func:`_kinds` returns, for group scales; a scale group has the given number of instructions."""
+    """Return the kinds of ways of summation to try for groups of `instructions` with one scale, as :func:`_kinds`."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]

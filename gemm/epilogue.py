@@ -91,7 +91,7 @@ class Epilogue:
             return np.maximum(sums, 0) if self.relu else sums
 
     def apply(self, sums: NDArray, scale_order: str = "a then b") -> NDArray:
-        """Apply all steps except the last rounding to float32 or int32 sums; see :data:`SCALE_ORDERS`."""
+        """Apply steps 1 to 5 of an epilogue to float32 or int32 sums; `scale_order` is one of :data:`SCALE_ORDERS`."""
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):

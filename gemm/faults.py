@@ -124,10 +124,10 @@ class _Examination:
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return the explanation by a fault in all outputs, or in the wrong rows and columns; None if none convinces.
+        """Return the explanation by a fault in all outputs, or only in rows and columns with wrong outputs, or None.
 
-        `codes` is the product with the fault, `way` computes the correct product, and `bits` is the information content
-        of the fault's free parameters.
+        It is None if the evidence is too weak. `codes` is the product with the fault, `way` computes the correct
+        product, and `bits` is the information content of the fault's free parameters.
         """
         correct, target = self.correct(way), self.target
         before = correct != target
@@ -275,7 +275,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
-        """Yield ways of summation with likely conversions to tf32: those tried before, then others unless `few`."""
+        """Yield ways of summation with some conversions to tf32: those tried before, then others unless `few`."""
         most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
         for way in self.problem.ways if few else self._every_way():
             if conversions is None or (way.convert_a, way.convert_b) in conversions:

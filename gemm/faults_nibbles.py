@@ -16,14 +16,15 @@ __all__ = ["wrong_nibbles"]
 
 #: Maximum number of columns that are compared, and of elements of A in all rows together.
 _COLUMNS, _ELEMENTS = 64, 1 << 18
-#: Number of times that a pair of wrong nibbles is chosen in a row. Beside a pair, at most two others are kept.
+#: Maximum number of steps in the search for the wrong nibbles of a row. Each step adds the best pair of nibbles to at
+#: most two nibbles of earlier steps.
 _ROUNDS = 8
-#: Number of replacements of one nibble from which pairs are formed. A row of 128 chunks has so many.
+#: Maximum number of replacements of one nibble from which pairs are formed: 16 for each of 128 chunks.
 _PAIRED = 2048
 #: All replacements together must leave at most rounding errors: none for integers, else those of the result type, or of
 #: 12 bits if the type has more.
 _ROUNDING_BITS = 12
-#: Number of different mistakes that the text names.
+#: Maximum number of different mistakes that the text of a fault names.
 _SHOWN = 3
 
 

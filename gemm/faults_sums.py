@@ -62,8 +62,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
         return None
     chosen = parts[:, usable]
     size = np.abs(chosen).max() or 1.0
-    found: NDArray[np.float64] = np.linalg.lstsq(chosen.T / size, target[usable] / size, rcond=None)[0]
-    return found
+    return np.linalg.lstsq(chosen.T / size, target[usable] / size, rcond=None)[0]
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:

@@ -100,7 +100,7 @@ def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Sour
 
 
 def prepare(folder: Path, request: ProductRequest, progress: Progress | None = None) -> Problem:
-    """Write the operands of a product into an existing folder; `progress` is called with rows of A and B.
+    """Write the operands of a product into an existing folder; `progress` is called after each block of rows.
 
     Raise an `OperandError` or `SparsityError` if the shapes do not match, A is not sparse, or an element cannot be
     quantised, and a `FileError` if a matrix cannot be read, or the operands cannot be written.
@@ -203,7 +203,7 @@ def _operands(
     elif given_scales:
         sparse = left.compressed
     else:
-        sparse, scale, scales = _held(left, i)
+        sparse, scale, scales = _stored(left, i)
     k = sparse.shape[1]
     if scales is None and _takes_scales(sparse if isinstance(sparse, np.ndarray) else sparse.stored, i.a, i):
         if isinstance(sparse, np.ndarray) and i.granularity:
@@ -242,7 +242,7 @@ def _save_dense(
     np.save(folder / "dense_scale.npy", np.float64(scale))
 
 
-def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
+def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
     """Return a compressed matrix, its scale and block scales; dequantised if its formats are not the instruction's."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:

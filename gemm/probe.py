@@ -76,7 +76,7 @@ def probe(
     plain = Way(instruction=str(instructions[0]), arch=arch, result=result)
     check_result(plain)
     dtype = _TYPES.get(format, "uint16" if FORMATS[format].bits == 16 else "uint8")
-    rng, computes, found = np.random.default_rng(seed), fastest(None, arch), []
+    rng, computes, probes = np.random.default_rng(seed), fastest(None, arch), []
     for spread, cancels in _DRAWS:
         a, b = _drawn(rng, shape, instructions[0], spread, cancels)
         sparse = sparse_codes("a", a, instructions[0])
@@ -89,8 +89,8 @@ def probe(
         apart = [int((one != other).sum()) for one, other in combinations(codes, 2)]
         different = len({of_way.tobytes() for of_way in codes})
         least = min((number for number in apart if number), default=0)
-        found.append(Probe(a, b, dtype, len(ways), different, least, codes[0].size))
-    return max(found, key=lambda one: (one.different, one.least))
+        probes.append(Probe(a, b, dtype, len(ways), different, least, codes[0].size))
+    return max(probes, key=lambda one: (one.different, one.least))
 
 
 def _drawn(

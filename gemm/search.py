@@ -246,7 +246,7 @@ class Search:
             for start in range(0, len(places), _ORDERED_OUTPUTS):
                 where = tuple(places[start : start + _ORDERED_OUTPUTS].T)
                 every = _every_sum(way, [part[where] for part in parts])
-                codes = stored(way, epilogue.mapped(partial(_of, expected.shape, where)), every)
+                codes = stored(way, epilogue.mapped(partial(_at, expected.shape, where)), every)
                 if not ((codes == expected[where][:, None]) & ~np.isnan(every)).any(1).all():
                     return False
             return True
@@ -255,7 +255,8 @@ class Search:
         return all(some(*place) for place in samples) and all(some(*part) for part in self.parts(way))
 
 
-def _of(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.float32]) -> NDArray[np.float32]:
+def _at(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the entries of an array of the epilogue for single outputs, shape (outputs, 1)."""
     return np.broadcast_to(array, shape)[where][:, None]
 
 

@@ -51,7 +51,8 @@ class Setting:
     computes: Backend  #: Back end that computes the sums of the product
     finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
-    swapped: bool = False  #: Whether the left operand is the caller's B. `epilogue`, `groups` keep the caller's names.
+    #: Whether the left operand is the caller's B. In `epilogue` and `groups`, a still stands for the caller's A.
+    swapped: bool = False
     is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
 
     @property
@@ -178,7 +179,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """A sample of outputs, those in some rows and columns of a product, which any way of summation can compute."""
+    """The outputs in some rows and columns of a product, by any way of summation. Results of chains are cached."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -216,7 +217,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
-    """A result that no way of summation reproduces, with the data to search its fault."""
+    """A result that no way of summation reproduces, with the data that the search for its fault needs."""
 
     setting: Setting  #: Operands and epilogue, in the orientation in which the product is computed
     target: NDArray  #: Codes of the result, in the orientation in which the product is computed

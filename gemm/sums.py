@@ -41,7 +41,6 @@ _Chain = NDArray[np.intp]
 class Place:
     """Row and column indices of the outputs to compute."""
 
-    #: Row and column indices of the outputs of a product.
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
     shape: tuple[int, int]  #: Shape of the whole product, (M, N)

@@ -152,7 +152,7 @@ def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slic
     return float(cycles / (rounds * loop.group * sharing)) if rounds else np.inf
 
 
-def table(about: str, found: Iterable[Cycles]) -> str:
+def table(about: str, measured: Iterable[Cycles]) -> str:
     """Return measurements as CSV: a line that describes the GPU, the column names :data:`COLUMNS`, and the rows."""
 
     def row(one: Cycles) -> list[object]:
@@ -162,4 +162,4 @@ def table(about: str, found: Iterable[Cycles]) -> str:
         repeated = (loop.warps, loop.accumulators, loop.operands, loop.group, loop.pending)
         return [loop.instruction, *of_memory, *loop.transposed, *repeated, *others, f"{one.cycles:.3f}"]
 
-    return written(about, COLUMNS, map(row, found))
+    return written(about, COLUMNS, map(row, measured))

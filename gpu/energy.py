@@ -201,7 +201,7 @@ def _kept(loop: Loop) -> int:
     return i.m * i.n * i.stored_k * (loop.warps if i.family == "mma" else loop.warps // _WARPGROUP)
 
 
-def table(about: str, found: Iterable[Energy]) -> str:
+def table(about: str, measured: Iterable[Energy]) -> str:
     """Return measurements as CSV: a line that describes the GPU, the column names :data:`COLUMNS`, and the rows."""
 
     def row(one: Energy) -> list[object]:
@@ -211,4 +211,4 @@ def table(about: str, found: Iterable[Energy]) -> str:
         figures = (f"{one.watts:.1f}", f"{one.baseline:.1f}", f"{one.rate:.1f}", f"{one.picojoules:.3f}")
         return [*of_work, metadata, one.sms, f"{one.clock:.0f}", one.temperature, *figures]
 
-    return written(about, COLUMNS, map(row, found))
+    return written(about, COLUMNS, map(row, measured))

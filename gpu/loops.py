@@ -1,8 +1,9 @@
 """PTX text of kernels that execute an instruction repeatedly and count cycles.
 
-The warps of a CTA, on one SM, repeat the instruction on their own accumulators. Operands and shared memory are zero,
-which does not affect the cycles, or are inputs of the kernel. Further warps may run another instruction until the first
-warps are done. Each warp writes its elapsed cycles of the SM clock and its iterations.
+The warps of a CTA, on one SM, repeat the instruction on their own accumulators. Operands are inputs of the kernel, or
+zeros in shared memory and small numbers in registers, since values do not affect the cycles. Further warps may run
+another instruction until the first warps are done. Each warp writes its elapsed cycles of the SM clock and its
+iterations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,8 +47,8 @@ class Loop:
     #: ``mma``: whether an addition recomputes each operand before an instruction. Otherwise the assembler would convert
     #: the operands of an emulated instruction only once for all iterations.
     fresh: bool = False
-    given: bool = False
-    negated: bool = False
+    given: bool = False  #: Whether operands are inputs of the kernel, in the layout of :func:`given_words`
+    negated: bool = False  #: ``wgmma``: whether every second instruction negates A
 
 
 def given_words(loop: Loop) -> tuple[int, int]:

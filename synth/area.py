@@ -22,12 +22,12 @@ Amounts = dict[str, float]
 
 @dataclass(frozen=True)
 class Stage:
-    """Total over all submodules of a dot-product unit whose names differ only in a number."""
+    """Total over all instances of a stage of a dot-product unit, or of a part of a warpgroup."""
 
-    name: str  #: Common name of the submodules in the group, without their numbers
-    count: int  #: Number of submodules in the group
-    amounts: Amounts  #: Sum of the amounts of all submodules in the group
-    longest: float | None  #: Longest path within one submodule of the group
+    name: str  #: Common name of the instances, without their numbers
+    count: int  #: Number of instances
+    amounts: Amounts  #: Sum of the amounts of all instances
+    longest: float | None  #: Longest path within one instance
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "ga
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
 #: Name of the pipeline stage that only selects operands.
 _SELECTING = "select"
-_VARIES = "one synthesis varies by several per cent: --liberty FILE --orders 5 gives medians and scatter"
+_VARIES = "the results of one synthesis vary by several per cent: --liberty FILE --orders 5 gives medians and scatter"
 _APART = "each stage is synthesised separately, so the sum differs from the flattened unit, optimised across stages"
 
 
@@ -70,7 +70,7 @@ def heading(recipe: Recipe) -> list[str]:
     if recipe.orders > 1:
         lines.append(f"medians over {recipe.orders} orders of the ports; scatter: range around the median")
     elif library:
-        lines.append("one port order: --orders 5 gives medians and scatter")
+        lines.append("results of one order of the ports: --orders 5 gives medians and scatter")
     return [*lines, "pipeline registers replaced by wires"] if recipe.combinational else lines
 
 
@@ -113,7 +113,8 @@ def table(survey: Survey) -> str:
     if survey.refusal:
         lines.append(f"no warp: {survey.refusal}")
     if survey.between and survey.stages_sum:
-        lines += ["", *columns(_stages(survey, survey.between, survey.stages_sum)), _APART]
+        every = [*survey.stages, Stage("between the stages", 1, survey.between.amounts, survey.between.longest)]
+        lines += ["", *columns(_shares(survey.recipe, "stage", every, survey.stages_sum)), _APART]
     if survey.parts_sum:
         lines += ["", *columns(_shares(survey.recipe, f"part of {survey.top}", survey.parts, survey.parts_sum))]
         lines.append(_beside_units(survey, survey.parts_sum))
@@ -187,12 +188,6 @@ def _parts(survey: Survey) -> list[list[str]]:
     measured("around the array", survey.warp, survey.warp_alone)
     added("warp", 1, survey.whole)
     return rows
-
-
-def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
-    """Return the table rows of a dot-product unit's stages, each with its share of the first amount (area or gates)."""
-    every = [*survey.stages, Stage("between the stages", 1, between.amounts, between.longest)]
-    return _shares(survey.recipe, "stage", every, total)
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:

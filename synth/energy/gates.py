@@ -28,7 +28,7 @@ _COMPUTED = {
 }
 #: Number of transistors of a register: 16. Four of these form the clock inverters and switch at both clock edges.
 _REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
-_OF_GATE = 4
+_OF_GATE = 4  #: Number of transistors of a gate equivalent, a NAND2
 
 
 class _Gates(Library):

@@ -54,7 +54,7 @@ def test_parts_and_sums_in_the_table(made_up: Survey) -> None:
         assert row in rows
     assert "\nsparsity, against the dense unit: +10.0 % gates, +10.0 % depth\n" in text
     assert "\nsparsity, against the dense array: +10.3 % gates\n" in text
-    assert "\none synthesis varies by several per cent: --liberty FILE --orders 5 gives" in text
+    assert "\nthe results of one synthesis vary by several per cent: --liberty FILE --orders 5 gives" in text
     assert "  formats = s8,u8  scales = none  step_bytes = 32  mux = mux4  " in text
     assert "the sum differs from the flattened unit" in text
 
