@@ -1,6 +1,6 @@
 """Faults of scales, C and bias: they are ignored, applied wrongly, or read from wrong places."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
@@ -182,7 +182,7 @@ class _Table:
     array: NDArray
     applied: _Applied  #: Scales changed by common mistakes of kernels, by text of the mistake
     part: str  #: Name of the scales for :meth:`sptc.gemm.setting.Setting.part`
-    stored: Callable[[NDArray], NDArray]  #: Converts a table to the array of scales of a setting
+    shape: tuple[int, ...] = ()  #: Shape of the array of group scales; empty for block scales, whose array is the table
 
     @property
     def name(self) -> str:
@@ -191,7 +191,11 @@ class _Table:
 
     def parts(self, table: NDArray) -> dict[str, NDArray]:
         """Return another table as an array of the setting, for :meth:`sptc.gemm.setting.Setting.with_parts`."""
-        return {self.part: self.stored(table)}
+        if not self.shape:
+            return {self.part: table}
+        count = self.shape[1] * self.shape[2]  # one line if all rows or columns share the scales
+        lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
+        return {self.part: np.ascontiguousarray(lines.T).reshape(self.shape)}
 
     def fault(self, text: str, table: NDArray) -> Fault:
         """Return the fault by which a kernel uses another table of scales."""
@@ -221,7 +225,7 @@ def _block_tables(setting: Setting, fmt: str) -> list[_Table]:
             for how, wide in (("twice", 2 * exponents - 0x7F), ("as their reciprocals", 0xFE - exponents)):
                 clipped = np.where(codes == 0xFF, 0xFF, np.clip(wide, 0, 0xFE))
                 applied[f"are applied {how}"] = clipped.astype(np.uint8)
-        tables.append(_Table(setting, axis, _LINES[axis], codes, applied, f"scales.{axis}", lambda table: table))
+        tables.append(_Table(setting, axis, _LINES[axis], codes, applied, f"scales.{axis}"))
     return tables
 
 
@@ -235,16 +239,8 @@ def _group_tables(setting: Setting) -> list[_Table]:
             array, line = array[::_SHARED], f"block of {_SHARED} {line}s"
         applied = {how.replace("is ", "are ", 1): one for how, one in _applied(np.ascontiguousarray(array)).items()}
         applied = {"are ignored": np.ones_like(array), **applied}
-        stored = partial(_stored_groups, shape=whole.shape)
-        tables.append(_Table(setting, axis, line, array, applied, f"groups.{field}", stored))
+        tables.append(_Table(setting, axis, line, array, applied, f"groups.{field}", whole.shape))
     return tables
-
-
-def _stored_groups(table: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return a table, whose rows stand for one or 128 rows of A (columns of B), as an array of group scales."""
-    count = shape[1] * shape[2]
-    lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
-    return np.ascontiguousarray(lines.T).reshape(shape)
 
 
 def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:

@@ -67,9 +67,8 @@ class StreamK:
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
         """Return the index of each output tile's cut, and the distinct cuts: the numbers of K tiles of their slices.
 
-        `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of
-        all streamed K tiles among workers. ``balanced``: numbers of K tiles that differ by at most one, the larger
-        first. ``rounded up``: the same number to each worker, rounded up; the last worker gets the remaining tiles.
+        `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
+        streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.
         """
         return _dealt(self, shape, k_tiles, cut)
 
