@@ -22,9 +22,9 @@ from .faults_nibbles import wrong_nibbles
 from .faults_operands import k_maps, layouts, metadata, rounded_words, types
 from .faults_outputs import Moved, finishes, moved
 from .faults_scales import LineArray, epilogue_faults, line_arrays, scale_faults
-from .faults_sums import beyond_the_end, not_cleared, slice_sums, slices_of_k, sums_before, weights
+from .faults_sums import beyond_the_end, carried, not_cleared, slice_sums, slices_of_k, sums_before, weights
 from .index_maps import Outputs, describe_map, describe_set
-from .setting import LEAST, PROBE, Explanation, Fault, Grid, Probe, Problem, chosen, near
+from .setting import LEAST, PROBE, Explanation, Fault, Grid, Probe, Problem, chosen, evidence, near
 from .ways import Way
 
 __all__ = ["explain"]
@@ -145,21 +145,13 @@ class _Examination:
             gained = before & (changed == target)
             if left >= before.sum() or gained.sum() < LEAST:
                 continue
-            convinces = self._evidence(correct[gained], target[gained]) >= _FACTOR * (_CHOICE + parameters) + _MARGIN
+            convinces = (
+                evidence(correct[gained], target[gained], self.fmt) >= _FACTOR * (_CHOICE + parameters) + _MARGIN
+            )
             if left and not convinces:
                 continue
             return Explanation(kind, words, way, changed, correct, left, left == 0 and convinces)
         return None
-
-    def _evidence(self, correct: NDArray, target: NDArray) -> float:
-        """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
-        sign = 1 << self.fmt.bits - 1
-
-        def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes
-            wide = codes.astype(np.int64)
-            return np.where(wide & sign, wide - 2 * sign if self.fmt.is_integer else -(wide & sign - 1), wide)
-
-        return float(np.log2(1 + np.abs(ordinals(correct) - ordinals(target))).sum())
 
     # Faults of the stored result: wrong conversions of results, and outputs stored at wrong rows and columns.
 
@@ -359,10 +351,10 @@ class _Examination:
         """Try faults by which each output tile begins from the accumulator of the previous tile."""
         if not self.setting.epilogue.is_empty or self.setting.has_scales_along_k:
             return
-        way = next((way for way in self.problem.ways if _is_one_chain(way)), None)
-        if way is None:
+        ways = [way for way in self.problem.ways if way.split_k == 1 and not way.promote and way.stream_k is None]
+        if not ways:
             return
-        product = decode_codes(self.correct(way), self.fmt)
+        product = decode_codes(self.correct(ways[0]), self.fmt)
         for text, tiles, size in not_cleared(self.target.shape):
             predicted, total = np.empty_like(product), np.zeros(tuple(size))
             for row, column in tiles:
@@ -370,23 +362,11 @@ class _Examination:
                 predicted[part] = total = total + product[part]
             if near(predicted, self.values, self.values).mean() < _CLOSE:
                 continue
-            for one in [way for way in self.problem.ways[:_STORED_WAYS] if _is_one_chain(way)]:
-                codes = self._carried(one, tiles, size)
+            for one in [way for way in self.problem.ways[:_STORED_WAYS] if way in ways]:
+                codes = carried(self.setting, one, tiles, size)
                 words = f"the accumulator is not cleared between output tiles: {text}"
                 if explanation := self.judged("accumulator", words, one, codes, 4):
                     yield explanation
-
-    def _carried(self, way: Way, tiles: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray:
-        """Return the product of a kernel whose output tiles begin from the accumulator of the previous tile."""
-        i, codes = way.parsed, np.empty_like(self.target)
-        raw = replace(way, result=i.d.name)
-        start = None
-        for row, column in tiles:
-            rows, columns = np.arange(row, row + size[0]), np.arange(column, column + size[1])
-            tile = replace(self.setting.take(rows, columns), start=start)
-            codes[np.ix_(rows, columns)] = tile.codes(way)
-            start = tile.codes(raw)
-        return codes
 
     # Faults by which rows or columns use the metadata or the scales of another row or column.
 
@@ -429,7 +409,3 @@ class _Examination:
         distances = np.where(np.isfinite(far), far, 0).sum(1)
         nearest = int(distances.argmin())
         return nearest if 2 * distances[nearest] < distances[own] else own
-
-
-def _is_one_chain(way: Way) -> bool:
-    return way.split_k == 1 and not way.promote and way.stream_k is None

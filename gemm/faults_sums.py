@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
+from ..operands.registers import CONTAINERS
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
 from .index_maps import listed, runs_of
 from .setting import Fault, Setting
+from .ways import Way
 
-__all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
+__all__ = ["beyond_the_end", "carried", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
 #: Numbers of rows and columns of output tiles that may begin from the accumulator of the previous tile.
 _TILES = (8, 16, 32, 64, 128, 256)
@@ -161,3 +164,18 @@ def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp],
             if down > 1 and across > 1:
                 turned = tiles[np.argsort(tiles[:, 1], kind="stable")]
                 yield f"{where}, along the columns of tiles", turned * size, size
+
+
+def carried(setting: Setting, way: Way, tiles: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray:
+    """Return the codes of a product whose output tiles begin from the accumulator of the previous tile.
+
+    For `tiles` and `size` see :func:`not_cleared`.
+    """
+    codes, start = np.empty(setting.shape, CONTAINERS[FORMATS[way.result].bits]), None
+    raw = replace(way, result=way.parsed.d.name)
+    for row, column in tiles:
+        rows, columns = np.arange(row, row + size[0]), np.arange(column, column + size[1])
+        tile = replace(setting.take(rows, columns), start=start)
+        codes[np.ix_(rows, columns)] = tile.codes(way)
+        start = tile.codes(raw)
+    return codes

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..api.backends import Backend
 from ..golden.select import kept_rows
-from ..isa.formats import FORMATS
+from ..isa.formats import FORMATS, Format
 from ..isa.instructions import Instruction
 from ..isa.metadata import Granularity
 from ..tensors.encode import decode_codes
@@ -21,8 +21,8 @@ from .sums import Chains, Finish, Place, product, stored, sums
 from .ways import Way
 
 __all__ = [
-    "KINDS", "LEAST", "PROBE", "Explanation", "Fault", "Grid", "Probe", "Problem", "Setting", "chosen", "is_gross",
-    "near",
+    "KINDS", "LEAST", "PROBE", "Explanation", "Fault", "Grid", "Probe", "Problem", "Setting", "chosen", "evidence",
+    "is_gross", "near",
 ]  # fmt: skip
 
 #: Kinds of faults that a diagnosis can name.
@@ -291,3 +291,14 @@ def near(computed: NDArray[np.float64], values: NDArray[np.float64], every: NDAr
     typical = float(np.median(finite)) if finite.size else 0.0
     tolerance = np.maximum(np.abs(values) / 8, typical / 24)
     return (np.abs(computed - values) <= tolerance) | (computed == values) | (np.isnan(computed) & np.isnan(values))
+
+
+def evidence(correct: NDArray, target: NDArray, fmt: Format) -> float:
+    """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
+    sign = 1 << fmt.bits - 1
+
+    def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes
+        wide = codes.astype(np.int64)
+        return np.where(wide & sign, wide - 2 * sign if fmt.is_integer else -(wide & sign - 1), wide)
+
+    return float(np.log2(1 + np.abs(ordinals(correct) - ordinals(target))).sum())
