@@ -5,6 +5,7 @@ without it, a store when its thread waits for its group, or at the end of the ke
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,21 +15,65 @@ from ..isa.memory import SWIZZLES
 from .access import space_of
 from .barriers import barriers
 from .copies import ThreadGroups, copy_step, group_step
-from .machine import Machine, Mask, Reader, Step, not_modelled
-from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW
-from .program import Address, Immediate, Instruction, Vector
-from .reductions import memory_type
-from .reductions import reduction as reduction_of
+from .machine import Machine, Mask, Step, not_modelled
+from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW, GlobalMemory
+from .program import Address, Immediate, Instruction, Operand, Vector
+from .reductions import memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
-__all__ = ["BULK_COPIES"]
+__all__ = ["BULK_COPIES", "Box"]
 
 #: Reduction operations of bulk copies.
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WARP_THREADS, _WORD = 32, 4
+
+
+@dataclass(frozen=True)
+class Box:
+    """Bytes in global memory that one bulk copy moves: a box of a tensor, or consecutive bytes."""
+
+    octets: int  #: bytes that the copy moves
+    element: str  #: PTX type of the elements, which reductions combine
+    piece: int  #: bytes of a piece of the box that is contiguous in global memory
+    offsets: NDArray[np.int64]  #: offset of each piece in global memory
+    inside: NDArray[np.bool_]  #: whether the tensor contains each piece
+    swizzle: str = "none"  #: swizzle of shared memory
+    fill: int = 0  #: value of each byte outside the tensor
+
+    @classmethod
+    def of_tile(cls, tile: MapRecord, corner: list[int]) -> "Box":
+        """Return the box of a tensor map whose first element has the coordinates `corner`."""
+        piece, offsets, inside = tile.pieces(corner)
+        fill = 0xFF if tile.fill == "nan" else 0
+        offsets = offsets + (tile.address - GLOBAL_BASE)
+        return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
+
+    def words(self) -> NDArray[np.int64]:
+        """Return the offset in global memory of each 4-byte word of the box."""
+        starts = self.offsets[:, None] + np.arange(0, self.piece, _WORD)
+        return starts.reshape(-1)[:: max(_WORD // self.piece, 1)]
+
+    def read(self, memory: GlobalMemory) -> NDArray[np.uint8]:
+        """Return the bytes of the box. Bytes outside the tensor have the fill value."""
+        pieces, places = memory.views[self.piece], self.offsets // self.piece
+        if self.inside.all():
+            return pieces.take(places).view(np.uint8)
+        data = np.full(self.octets, self.fill, np.uint8)
+        data.view(pieces.dtype)[self.inside] = pieces.take(places[self.inside])
+        return data
+
+    def write(self, memory: GlobalMemory, data: NDArray, operation: str | None) -> None:
+        """Write the bytes that lie inside the tensor, or combine them with the old bytes by a reduction."""
+        pieces, places = memory.views[self.piece], self.offsets[self.inside] // self.piece
+        new = data.view(pieces.dtype)[self.inside]
+        if operation:
+            dtype = numpy_type(memory_type(self.element))
+            combine = reduction(operation, self.element)
+            new = combine(pieces.take(places).view(dtype), new.view(dtype)).view(pieces.dtype)
+        pieces[places] = new
 
 
 def _step(machine: Machine, ins: Instruction) -> Step:
@@ -50,6 +95,36 @@ def _step(machine: Machine, ins: Instruction) -> Step:
     raise not_modelled(ins)
 
 
+def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Operand]) -> Callable[[int], Box]:
+    """Return a function from a thread to the bytes in global memory that its copy moves.
+
+    A copy of bytes has its size as the first operand of `rest`, which is removed.
+    """
+    if not isinstance(operand, Address):
+        raise not_modelled(ins)
+    read, offset = machine.reader(operand.base, "u64"), operand.offset
+    if "tensor" in ins.words:
+        if len(operand.more) != 1 or not isinstance(operand.more[0], Vector):
+            raise not_modelled(ins, "the coordinates of a tile must be one vector")
+        coordinates = [machine.reader(item, "s32") for item in operand.more[0].items]
+
+        def tile(thread: int) -> Box:
+            record = tensor_map(machine, ins, machine.value(read, thread) + offset, thread)
+            return Box.of_tile(record, [machine.value(coordinate, thread) for coordinate in coordinates])
+
+        return tile
+    read_size = machine.reader(rest.pop(0), "u32")
+
+    def octets(thread: int) -> Box:
+        start, size = machine.value(read, thread) + offset - GLOBAL_BASE, machine.value(read_size, thread)
+        for at in (start, start + max(size // 16 - 1, 0) * 16):
+            machine.checked("global", np.array([at]), 16, ins)
+        offsets = np.arange(start, start + size, 16)
+        return Box(size, ins.words[-1], 16, offsets, np.ones(len(offsets), np.bool_))
+
+    return octets
+
+
 def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
     """Return the tensor map at a generic address, which is in parameter space, global memory or shared memory."""
     if address >= GLOBAL_BASE:
@@ -67,202 +142,88 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
 
 def _load(machine: Machine, ins: Instruction) -> Step:
     """Copy from global to shared memory, and count the copied bytes at an ``mbarrier``."""
-    tensor = "tensor" in ins.words
     destination, source, *rest = ins.operands
-    if not isinstance(source, Address):
-        raise not_modelled(ins)
-    size = None if tensor else machine.reader(rest.pop(0), "u32")
-    to = machine.places(destination, "shared", ins)
-    barrier = machine.places(rest.pop(0), "shared", ins)
+    box_of = _boxes(machine, ins, source, rest)
+    to, barrier = machine.places(destination, "shared", ins), machine.places(rest.pop(0), "shared", ins)
     multicast = machine.reader(rest[0], "u16") if "multicast::cluster" in ins.opcode else None
-    read = machine.reader(source.base, "u64")
-    coordinates = _coordinates(machine, ins, source) if tensor else []
 
     def step(mask: Mask) -> None:
         at, objects = (machine.every(places(mask)[1]) for places in (to, barrier))
         for thread in machine.active(mask).tolist():
-            address = machine.value(read, thread) + source.offset
-            data: Callable[[], NDArray[np.uint8]]
-            origins: Callable[[], NDArray[np.int64]]
-            if tensor:
-                tile = tensor_map(machine, ins, address, thread)
-                octets, swizzle = tile.box_bytes, tile.swizzle
-                corner = [machine.value(coordinate, thread) for coordinate in coordinates]
-                data, origins = partial(_tile, machine, tile, corner), partial(_tile_origins, tile, corner)
-            else:
-                octets, swizzle = machine.value(size, thread) if size else 0, "none"
-                data = partial(_octets, machine, ins, address, octets)
-                origins = partial(np.arange, address - GLOBAL_BASE, address - GLOBAL_BASE + octets, _WORD)
-            place = int(at[thread])
-            _check_tile(machine, ins, place - int(machine.shared_start[thread]), octets, thread, tensor=tensor)
+            box, place = box_of(thread), int(at[thread])
+            _check_tile(machine, ins, place, box.octets, thread)
             others = machine.distances(thread, machine.value(multicast, thread) if multicast else None)
             places = [place + other * machine.shared_bytes for other in others]
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
                 for start in places:
-                    machine.checker.overwrite(ins, np.array([thread]), np.array([start]), octets)
-                    machine.checker.begins(ins, np.array([start]), octets, "write")
-            machine.queue.append(partial(_fill, machine, ins, data, origins, swizzle, places, slots))
+                    machine.checker.overwrite(ins, np.array([thread]), np.array([start]), box.octets)
+                    machine.checker.begins(ins, np.array([start]), box.octets, "write")
+            machine.queue.append(partial(_fill, machine, ins, box, places, slots))
 
     return step
 
 
-def _fill(
-    machine: Machine,
-    ins: Instruction,
-    data: Callable[[], NDArray[np.uint8]],
-    origins: Callable[[], NDArray[np.int64]],
-    swizzle: str,
-    places: list[int],
-    slots: list[int],
-) -> None:
+def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots: list[int]) -> None:
     """Write copied data to the shared memory of one or more CTAs, and count it at an ``mbarrier`` of each CTA."""
-    octets = data()
+    data = box.read(machine.memory).view(np.complex128)
     # The checker needs the source addresses only of copies without swizzle, whose tiles may lack core matrices.
-    compared = machine.checker and machine.checker.tiles and swizzle == "none"
-    offsets = origins() if compared else None
+    compared = machine.checker and machine.checker.tiles and box.swizzle == "none"
+    origins = box.words() if compared else None
     for place, slot in zip(places, slots, strict=True):
-        machine.work.octets[ins.line] += octets.size
-        rows = _rows(machine, place, octets.size, swizzle)
-        machine.views["shared"][16][rows] = octets.view(np.complex128)
+        machine.work.octets[ins.line] += box.octets
+        machine.views["shared"][16][_rows(machine, place, box)] = data
         if machine.checker:
-            machine.checker.ends(np.array([place]), octets.size, "write")
-            machine.checker.wrote_in_bulk(ins, place, octets.size, slot, offsets)
-        barriers(machine).complete(slot, octets.size, ins)
+            machine.checker.ends(np.array([place]), box.octets, "write")
+            machine.checker.wrote_in_bulk(ins, place, box.octets, slot, origins)
+        barriers(machine).complete(slot, box.octets, ins)
 
 
-def _coordinates(machine: Machine, ins: Instruction, address: Address) -> list[Reader]:
-    if len(address.more) != 1 or not isinstance(address.more[0], Vector):
-        raise not_modelled(ins, "the coordinates of a tile must be one vector")
-    return [machine.reader(item, "s32") for item in address.more[0].items]
-
-
-def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thread: int, *, tensor: bool) -> None:
-    alignment = _TILE_ALIGNMENT if tensor else 16
+def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thread: int) -> None:
+    start = place - int(machine.shared_start[thread])
+    alignment = _TILE_ALIGNMENT if "tensor" in ins.words else 16
     if start % alignment or octets % 16:
         raise machine.fault(ins, f"its address in shared memory is not a multiple of {alignment} bytes", thread)
     if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
         raise machine.fault(ins, f"it accesses {octets} bytes outside of shared memory", thread)
 
 
-def _pieces(
-    machine: Machine, tile: MapRecord, corner: list[int]
-) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as an array of pieces, the index of each piece of a box, and whether the tensor has it."""
-    octets, offsets, inside = tile.pieces(corner)
-    return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
-
-
-def _tile(machine: Machine, tile: MapRecord, corner: list[int]) -> NDArray[np.uint8]:
-    """Return the bytes of a tile. Elements outside the tensor have the fill value of the tensor map."""
-    memory, places, inside = _pieces(machine, tile, corner)
-    if inside.all():
-        return memory.take(places).view(np.uint8)
-    data = np.full(tile.box_bytes, 0xFF if tile.fill == "nan" else 0, np.uint8)
-    data.view(memory.dtype)[inside] = memory.take(places[inside])
-    return data
-
-
-def _tile_origins(tile: MapRecord, corner: list[int]) -> NDArray[np.int64]:
-    """Return the offset in global memory of each word of a tile."""
-    octets, offsets, _ = tile.pieces(corner)
-    starts = (offsets + tile.address - GLOBAL_BASE)[:, None] + np.arange(0, octets, _WORD)
-    return starts.reshape(-1)[:: max(_WORD // octets, 1)]
-
-
-def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> NDArray[np.uint8]:
-    start = address - GLOBAL_BASE
-    machine.checked("global", np.array([start]), 16, ins)
-    return machine.memory.octets[start : start + octets]
-
-
-def _rows(machine: Machine, place: int, octets: int, swizzle: str) -> NDArray[np.int64]:
-    """Return the indices, in shared memory, of the 16-byte words of a tile."""
+def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
+    """Return the indices, in shared memory, of the 16-byte words of a box."""
     cta, start = divmod(place, machine.shared_bytes)
-    rows: NDArray[np.int64] = SWIZZLES[swizzle].apply(start + np.arange(0, octets, 16))
+    rows: NDArray[np.int64] = SWIZZLES[box.swizzle].apply(start + np.arange(0, box.octets, 16))
     return (rows + cta * machine.shared_bytes) >> 4
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     """Copy or reduce from shared to global memory, as part of the bulk group that the thread commits next."""
-    tensor, reduction = "tensor" in ins.words, next((word for word in ins.words if word in _REDUCTIONS), None)
+    operation = next((word for word in ins.words if word in _REDUCTIONS), None)
     destination, source, *rest = ins.operands
-    if not isinstance(destination, Address) or ("reduce" in ins.opcode) != (reduction is not None):
+    if ("reduce" in ins.opcode) != (operation is not None):
         raise not_modelled(ins)
-    size = None if tensor else machine.reader(rest.pop(0), "u32")
-    origin = machine.places(source, "shared", ins)
-    read = machine.reader(destination.base, "u64")
-    coordinates = _coordinates(machine, ins, destination) if tensor else []
-    offset, type_ = destination.offset, ins.words[-1]
+    box_of, origin = _boxes(machine, ins, destination, rest), machine.places(source, "shared", ins)
 
     def step(mask: Mask) -> None:
         at = machine.every(origin(mask)[1])
-        tasks: dict[int, Callable[[], None]] = {}
-        reading: dict[int, tuple[NDArray[np.int64], int]] = {}
+        tasks: dict[int, tuple[Box, int]] = {}
         for thread in machine.active(mask).tolist():
-            address, place = machine.value(read, thread) + offset, int(at[thread])
-            start = place - int(machine.shared_start[thread])
-            if tensor:
-                tile = tensor_map(machine, ins, address, thread)
-                _check_tile(machine, ins, start, tile.box_bytes, thread, tensor=True)
-                corner = [machine.value(coordinate, thread) for coordinate in coordinates]
-                tasks[thread] = _tile_store(machine, tile, corner, place, reduction)
-                size_in_shared = tile.box_bytes
-            else:
-                octets = machine.value(size, thread) if size else 0
-                _check_tile(machine, ins, start, octets, thread, tensor=False)
-                machine.checked("global", np.array([address - GLOBAL_BASE]), 16, ins)
-                tasks[thread] = _octet_store(machine, address - GLOBAL_BASE, place, octets, reduction, type_)
-                size_in_shared = octets
-            machine.work.octets[ins.line] += size_in_shared
+            box, place = tasks[thread] = box_of(thread), int(at[thread])
+            _check_tile(machine, ins, place, box.octets, thread)
+            machine.work.octets[ins.line] += box.octets
             if machine.checker:
-                reading[thread] = np.array([place]), size_in_shared
-                machine.checker.reads_in_bulk(ins, [thread], *reading[thread])
-                machine.checker.begins(ins, *reading[thread], "read")
+                machine.checker.reads_in_bulk(ins, [thread], np.array([place]), box.octets)
+                machine.checker.begins(ins, np.array([place]), box.octets, "read")
 
         def execute(chosen: Mask) -> None:
-            for thread, task in tasks.items():
+            for thread, (box, place) in tasks.items():
                 if chosen is None or chosen[thread]:
-                    if thread in reading:
-                        machine.checker.ends(*reading[thread], "read")
-                    task()
+                    if machine.checker:
+                        machine.checker.ends(np.array([place]), box.octets, "read")
+                    box.write(machine.memory, machine.views["shared"][16].take(_rows(machine, place, box)), operation)
 
         stores.add(mask, execute)
 
     return step
-
-
-def _tile_store(
-    machine: Machine, tile: MapRecord, corner: list[int], place: int, reduction: str | None
-) -> Callable[[], None]:
-    def work() -> None:
-        data = machine.views["shared"][16].take(_rows(machine, place, tile.box_bytes, tile.swizzle))
-        memory, places, inside = _pieces(machine, tile, corner)
-        kept, places = data.view(memory.dtype)[inside], places[inside]
-        if reduction:
-            old = memory.take(places).view(np.uint8)
-            kept = _reduced(reduction, tile.element, old, kept.view(np.uint8)).view(memory.dtype)
-        memory[places] = kept
-
-    return work
-
-
-def _octet_store(
-    machine: Machine, to: int, place: int, octets: int, reduction: str | None, type_: str
-) -> Callable[[], None]:
-    def work() -> None:
-        data = machine.shared.reshape(-1)[place : place + octets]
-        target = machine.memory.octets[to : to + octets]
-        target[:] = _reduced(reduction, type_, target, data) if reduction else data
-
-    return work
-
-
-def _reduced(reduction: str, type_: str, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the old bytes in memory, combined with new bytes by a reduction."""
-    dtype = numpy_type(memory_type(type_))
-    octets: NDArray[np.uint8] = reduction_of(reduction, type_)(old.view(dtype), new.view(dtype)).view(np.uint8)
-    return octets
 
 
 def _map_step(machine: Machine, ins: Instruction) -> Step:

@@ -4,14 +4,12 @@ line.
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
 from sptc.errors import KernelError
-from sptc.kernels import bulk_copies, checker
-from sptc.kernels.machine import Machine
+from sptc.kernels import checker
+from sptc.kernels.bulk_copies import Box
 from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
 from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel, recorded
@@ -91,11 +89,9 @@ def test_global_offset_of_each_word_of_a_tile(element: str, size: int, rng: np.r
     """Check the offset in global memory of each word of a TMA tile that starts inside a larger tensor."""
     memory = GlobalMemory([rng.integers(0, 256, 4096, np.uint8)], {})
     tile = MapRecord(GLOBAL_BASE + 512, (64 // size, 20), (64,), (48 // size, 8), element)
-    corner = [16 // size, 5]
-    data = bulk_copies._tile(cast(Machine, SimpleNamespace(memory=memory)), tile, corner)
-    origins = bulk_copies._tile_origins(tile, corner)
-    assert origins[:13].tolist() == [*range(848, 896, 4), 912]
-    np.testing.assert_array_equal(memory.views[4][origins // 4], data.view("<u4"))
+    box = Box.of_tile(tile, [16 // size, 5])
+    assert box.words()[:13].tolist() == [*range(848, 896, 4), 912]
+    np.testing.assert_array_equal(memory.views[4][box.words() // 4], box.read(memory).view("<u4"))
 
 
 IN_FLIGHT = r"copy of line \d+ may still write"
