@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
-from .codes import Rounding, decoded, encoded
-from .floats import canonical, flushed
+from .codes import Rounding, decoded, encoded, flushed
 from .machine import Machine, Mask, Step, not_modelled
+from .memory import UNSIGNED
 from .program import Instruction, items_of, size_of
 from .values import numpy_type
 
 __all__ = ["CONVERSION"]
 
-#: Element type of each packed type that ``cvt`` supports.
-_PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2",
-           "e2m1x2": "e2m1", "ue8m0x2": "ue8m0"}  # fmt: skip
+#: Packed types that ``cvt`` supports, with the bits of each element and of the unused bits above it.
+_PACKED = {"f16x2": 16, "bf16x2": 16, "e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "e2m1x2": 4, "ue8m0x2": 8}
 _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
     "rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil,
 }  # fmt: skip
@@ -93,8 +92,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
 
 def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
     """Round to a float, or to several packed floats. The first of two sources becomes the upper element."""
-    element = _PACKED.get(to, to)
-    inner = _PACKED.get(source, source)
+    element, inner = to.removesuffix("x2"), source.removesuffix("x2")
     size = _bytes_of(to)
     write = machine.writer(ins.operands[0], f"b{8 * size}")
     integer = _is_integer(source)
@@ -108,8 +106,9 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
         codes = read()
         if integer:
             return [codes.astype(np.float64)]
-        if source in _PACKED:
-            return [decoded(part, inner) for part in _parts(codes, inner)]
+        if bits := _PACKED.get(source):
+            parts = (codes >> codes.dtype.type(shift) & codes.dtype.type((1 << bits) - 1) for shift in (0, bits))
+            return [decoded(part.astype(UNSIGNED[max(bits // 8, 1)]), inner) for part in parts]
         values = decoded(codes, inner)
         return [flushed(values.astype(np.float32)).astype(np.float64) if ftz and source == "f32" else values]
 
@@ -118,16 +117,8 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
             values = np.copysign(whole(values), values)
         if clamp:
             values = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, 1.0))
-        if element == "f64":
-            return canonical(values).view(np.uint64)
-        if element == "f32" and mode == "rn":
-            with np.errstate(over="ignore"):
-                result = values.astype(np.float32)
-            return canonical(flushed(result) if ftz else result).view(np.uint32)
-        if element == "f16" and mode == "rn" and not rounding.saturate and not rounding.relu:
-            with np.errstate(over="ignore"):
-                return canonical(values.astype(np.float16)).view(np.uint16)
-        return encoded(values, element, rounding)
+        codes = encoded(values, element, rounding)
+        return flushed(codes.view(np.float32)).view(np.uint32) if ftz and element == "f32" else codes
 
     exact_64 = integer and size_of(source) == 8
 
@@ -149,21 +140,7 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
 
 
 def _bytes_of(name: str) -> int:
-    if name in ("f16x2", "bf16x2"):
-        return 4
-    if name == "e2m1x2":
-        return 1
-    return 2 if name in _PACKED else size_of(name)
-
-
-def _parts(codes: NDArray, element: str) -> list[NDArray]:
-    """Return the elements of packed codes. The first element is the one in the lowest bits."""
-    if element == "e2m1":
-        return [codes & codes.dtype.type(15), codes >> codes.dtype.type(4)]
-    if element in ("f16", "bf16"):
-        halves = np.ascontiguousarray(codes).view(np.uint16).reshape(-1, 2)
-        return [np.ascontiguousarray(halves[:, place]) for place in (0, 1)]
-    return [codes & codes.dtype.type(255), codes >> codes.dtype.type(8)]
+    return 2 * _PACKED[name] // 8 if name in _PACKED else size_of(name)
 
 
 CONVERSION: dict[str, Callable[[Machine, Instruction], Step]] = {"cvt": _convert}

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tensors.fused import fused
-from .codes import Rounding, encoded
-from .floats import bf16_values, canonical, flushed
+from .codes import Rounding, canonical, decoded, encoded, flushed
 from .machine import Machine, Mask, Step, not_modelled
 from .operation import Function, operation, source_count
 from .program import Instruction, size_of
@@ -150,7 +149,7 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
 
 def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
     """Return an operation on codes of f16 or bf16, single or packed in pairs, that rounds each result once."""
-    is_f16, pair = not type_.startswith("bf16"), type_.endswith("x2")
+    element, pair = type_.removesuffix("x2"), type_.endswith("x2")
 
     def exact(*values: NDArray[np.float32]) -> NDArray[np.float64]:
         if name in ("min", "max"):
@@ -163,13 +162,8 @@ def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
 
     def function(*codes: NDArray) -> NDArray:
         halves = [np.ascontiguousarray(code).view("<u2") for code in np.broadcast_arrays(*codes)]
-        values = [half.view("<f2").astype(np.float32) if is_f16 else bf16_values(half) for half in halves]
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = exact(*values)
-            if is_f16:
-                rounded = canonical(result.astype(np.float16))
-            else:
-                rounded = encoded(result, "bf16", Rounding("rn")).astype("<u2")
-        return np.ascontiguousarray(rounded).view("<u4" if pair else "<u2")
+        values = [decoded(half, element).astype(np.float32) for half in halves]
+        rounded = encoded(exact(*values), element, Rounding("rn")).astype("<u2")
+        return rounded.view("<u4" if pair else "<u2")
 
     return function

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from .codes import canonical, flushed
 from .float_arithmetic import half_function
-from .floats import canonical, flushed
 from .program import size_of
 
 __all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
@@ -38,14 +38,8 @@ REDUCTIONS = tuple(_FUNCTIONS)
 def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
     """Return the function that computes the new value in memory from the old value and the operand.
 
-    Parameters
-    ----------
-    name : str
-        Name of the operation in the opcode, one of `REDUCTIONS`.
-    type_ : str
-        Type; arrays hold f16 and bf16 as codes.
-    flush : bool
-        Flush subnormal operands and results of f32 to zero, as ``add`` of f32 in global memory does.
+    `name` is one of `REDUCTIONS`. Arrays hold f16 and bf16 as codes. If `flush` is set, subnormal operands and results
+    of f32 are flushed to zero, as ``add`` of f32 in global memory does.
     """
     if type_ in _HALVES:
         return half_function(name, type_)
