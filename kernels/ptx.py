@@ -30,17 +30,7 @@ _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
 @lru_cache(maxsize=16)
 def parse_ptx(text: str) -> dict[str, Kernel]:
-    """Parse a PTX module.
-
-    Parameters
-    ----------
-    text : str
-        The module.
-
-    Returns
-    -------
-    dict of str to Kernel
-        Its entries, by name.
+    """Parse a PTX module, and return its entries (kernels) by name.
 
     Raises
     ------
@@ -74,6 +64,8 @@ _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|con
 _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
 
 
+#: Declaration of a variable in shared or local memory: alignment, type, name and number of elements.
+_STORED = re.compile(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;?$")
 #: Spaces, and directives of a module that end at the end of their line.
 _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
 
@@ -96,7 +88,8 @@ class _Module:
             latest = ".".join(map(str, _LATEST_VERSION))
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
         self.target = target[1].split(",")[0].strip()
-        self.shared: list[tuple[str, int, int]] = []
+        #: Place and text of each declaration of shared memory so far.
+        self.shared: list[tuple[int, str]] = []
         #: Initial content of each variable in global and constant memory.
         self.variables: dict[str, bytes] = {}
 
@@ -146,7 +139,7 @@ class _Module:
                 place = self.closing(end - 1) + 1  # a semicolon follows the initial values of a variable
                 continue
             if "shared" in words:
-                self.shared_variable(text, place)
+                self.shared.append((place, text))
             place = end
         if place < len(self.text):
             raise self.refuse(place, "the text ends before a ';' or '{' of this statement")
@@ -157,19 +150,6 @@ class _Module:
     def after_blanks(self, place: int) -> int:
         match = _BLANK.match(self.text, place)
         return match.end() if match else place
-
-    def shared_variable(self, text: str, place: int) -> None:
-        declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;", text)
-        if not declared:
-            raise self.refuse(place, f"'{text[:60]}' is no declaration")
-        try:
-            size, count = size_of(declared[2]), parse_constant("1" if declared[4] is None else declared[4] or "0")
-            if count is None:
-                raise KernelError(f"'{declared[4]}' is no number of elements")
-            _check_size("shared", size * count.value)
-        except KernelError as error:
-            raise self.refuse(place, str(error)) from None
-        self.shared.append((declared[3], size * count.value, max(int(declared[1] or size), 1)))
 
     def variable(self, place: int, end: int) -> int:
         """Read the declaration of a variable in global or constant memory, and return the index after it."""
@@ -209,14 +189,7 @@ class _Module:
         for word, attribute in (("reqntid", "block"), ("reqnctapercluster", "cluster")):
             if demand := re.search(rf"\.{word}\s+(\d+(?:\s*,\s*\d+)*)", directives):
                 setattr(kernel, attribute, tuple(map(int, demand[1].split(","))))
-        end = 0
-        for variable, size, alignment in self.shared:
-            if size:
-                start = -(-end // alignment) * alignment
-                kernel.shared[variable] = (start, size)
-                end = start + size
-        dynamic = {variable: alignment for variable, size, alignment in self.shared if not size}
-        _Body(self, kernel, begin + 1, end, dynamic).read()
+        _Body(self, kernel, begin + 1).read()
         return kernel
 
 
@@ -246,15 +219,37 @@ _OPCODE = re.compile(r"[a-z][\w.:]*(?:\s+\.[\w.:]+)*")
 class _Body:
     """Parser of a kernel's body. Names that an inner block declares, such as inline assembly, get a suffix."""
 
-    def __init__(self, module: _Module, kernel: Kernel, place: int, shared_end: int, dynamic: dict[str, int]) -> None:
+    def __init__(self, module: _Module, kernel: Kernel, place: int) -> None:
         self.module, self.kernel, self.place = module, kernel, place
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
-        self.dynamic = dynamic
+        self.dynamic: dict[str, int] = {}
         #: Bytes of the variables declared so far, by state space, and number of inner blocks so far.
-        self.ends, self.blocks = {"shared": shared_end, "local": 0}, 0
+        self.ends, self.blocks = {"shared": 0, "local": 0}, 0
+        for start, text in module.shared:
+            try:
+                self.declare("shared", text)
+            except KernelError as error:
+                raise module.refuse(start, str(error)) from None
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
+
+    def declare(self, space: str, text: str) -> None:
+        """Place a declared variable after the earlier variables of its state space. Dynamic memory has no size yet."""
+        declared = _STORED.search(text)
+        if not declared:
+            raise KernelError(f"'{text[:60]}' is no declaration")
+        unit, count = size_of(declared[2]), parse_constant("1" if declared[4] is None else declared[4] or "0")
+        if count is None:
+            raise KernelError(f"'{declared[4]}' is no number of elements")
+        name, size, alignment = declared[3], unit * count.value, max(int(declared[1] or unit), 1)
+        _check_size(space, size)
+        if not size:
+            self.dynamic[name] = alignment
+            return
+        start = -(-self.ends[space] // alignment) * alignment
+        (self.kernel.shared if space == "shared" else self.kernel.local)[name] = (start, size)
+        self.ends[space] = start + size
 
     def find(self, name: str) -> Register | None:
         return next((names[name] for names in reversed(self.names) if name in names), None)
@@ -326,15 +321,8 @@ class _Body:
                     self.names[-1][each] = register
                     self.kernel.registers[register.name] = declared[1]
         elif word in ("shared", "local"):
-            declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\d+)\])?$", statement)
-            if not declared:
-                raise KernelError(f"'{statement[:60]}' is no declaration")
-            unit = size_of(declared[2])
-            size, alignment = unit * int(declared[4] or 1), max(int(declared[1] or unit), 1)
-            start = -(-self.ends[word] // alignment) * alignment
-            (self.kernel.shared if word == "shared" else self.kernel.local)[declared[3]] = (start, size)
-            self.ends[word] = start + size
-            _check_size(word, start + size)
+            self.declare(word, statement)
+            _check_size(word, self.ends[word])
         elif word not in _IGNORED:
             raise KernelError(f"the directive '.{word}' is not modelled inside a kernel")
 
