@@ -35,13 +35,7 @@ _FIRST_ACCESSES = 1 << 10
 
 
 class Checker:
-    """Vector clocks of the warps of a machine, and the last writer of each word of shared memory.
-
-    Parameters
-    ----------
-    machine : Machine
-        Threads and memory.
-    """
+    """Vector clocks of the warps of a machine, and the last writer of each word of shared memory."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -209,16 +203,7 @@ class Checker:
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
         """Check that ``fence.proxy.async`` follows the last write to every word that the asynchronous proxy reads.
 
-        Parameters
-        ----------
-        ins : Instruction
-            The instruction.
-        threads : sequence of int
-            First threads of the warps that started the read.
-        at : ndarray of int64
-            Offsets in shared memory, in order.
-        octets : int
-            Bytes that are read at each offset.
+        `threads` are the first threads of the warps that started the read; `octets` bytes are read at each offset `at`.
         """
         count, cells = cells_of(at, octets)
         self._not_in_flight(ins, count, cells, "write")

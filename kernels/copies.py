@@ -31,13 +31,7 @@ class _Pending:
 
 
 class ThreadGroups:
-    """Asynchronous work that each thread commits in groups and waits for. The oldest group completes first.
-
-    Parameters
-    ----------
-    machine : Machine
-        Threads.
-    """
+    """Asynchronous work that each thread commits in groups and waits for. The oldest group completes first."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -19,13 +19,7 @@ _Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class CtaBarriers:
-    """Threads that wait at a barrier of their CTA or cluster.
-
-    Parameters
-    ----------
-    machine : Machine
-        Threads.
-    """
+    """Threads that wait at a barrier of their CTA or cluster."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -69,14 +69,7 @@ class LoopCycles:
 def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
     """Return the cycles of the whole kernel, and of each loop with tensor-core instructions.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    work : Work
-        Counts of the executed work.
-    arch : str
-        Architecture: cycles are known for ``mma`` and ``wgmma`` on ``sm_90``, and for ``tcgen05.mma`` on ``sm_100``.
+    Cycles are known for ``mma`` and ``wgmma`` on ``sm_90``, and for ``tcgen05.mma`` on ``sm_100``.
     """
     busy = {item: _cycles(item, arch) for item in work.multiplications}
     lines = [ins.line for ins in kernel.instructions]

@@ -42,12 +42,7 @@ def special_registers(
 ) -> tuple[dict[str, NDArray[np.uint32]], NDArray[np.int64]]:
     """Return the special registers of all threads of some CTAs, and the rank of each thread's CTA in its cluster.
 
-    Parameters
-    ----------
-    launch : Launch
-        Geometry.
-    ctas : ndarray of int64, shape (CTAs,)
-        Linear numbers of the CTAs.
+    `ctas` are the linear numbers of the CTAs in the grid.
     """
     numbers = np.arange(len(ctas) * launch.threads)
     thread = numbers % launch.threads

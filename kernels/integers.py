@@ -39,12 +39,8 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
 def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
     """Return the function of ``dp4a`` or ``dp2a``: c plus the dot product of bytes or halves of a and bytes of b.
 
-    Parameters
-    ----------
-    a_type, b_type : str
-        ``"u32"`` or ``"s32"``: signedness of the bytes or halves.
-    high : bool or None
-        Half of b that ``dp2a`` takes; None for ``dp4a``.
+    The types, ``u32`` or ``s32``, are the signedness of these parts. `high` is whether ``dp2a`` takes the upper half of
+    b; None for ``dp4a``.
     """
     count = 4 if high is None else 2
     a_parts, b_parts = (f"<{'i' if type_[0] == 's' else 'u'}{4 // n}" for type_, n in ((a_type, count), (b_type, 4)))

@@ -1,7 +1,7 @@
 """Function ``sptc.run_kernel``: launch a compiled kernel on arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -159,13 +159,10 @@ def run_kernel(
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise KernelError(f"limit must be an integer above 0, not {limit!r}")
     chosen = _entry(parse_ptx(_text(ptx)), entry)
-    launch = _launch(
-        chosen,
-        grid,
-        block,
-        cluster,
-        Launch((1, 1, 1), (1, 1, 1), shared=shared, arch=arch, backend=backend, approximate=approximate),
-    )
+    ctas_of_cluster = _three("cluster", cluster if cluster is not None else chosen.cluster or 1)
+    sides = _three("grid", grid), _three("block", block), ctas_of_cluster
+    launch = Launch(*sides, shared, arch, backend, approximate)
+    _check_launch(chosen, launch)
     memory, values, arrays = _arguments(chosen, args)
     parameters = parameter_space(chosen, values)
     statistics, work = Statistics(limit), Work()
@@ -234,8 +231,7 @@ def _three(name: str, value: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch) -> Launch:
-    launch = replace(launch, grid=_three("grid", grid), block=_three("block", block))
+def _check_launch(kernel: Kernel, launch: Launch) -> None:
     demanded = (*kernel.block, 1, 1)[:3] if kernel.block else None
     if demanded and launch.block != demanded:
         raise KernelError(f"{kernel.name} requires CTAs of {demanded} threads (.reqntid), not {launch.block}")
@@ -245,17 +241,15 @@ def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch)
         raise KernelError(f"a CTA has at most {_MOST_THREADS} threads, not {launch.threads}")
     if launch.threads % 32:
         raise KernelError(f"the number of threads of a CTA must be a multiple of 32, not {launch.threads}")
-    shape = _three("cluster", cluster if cluster is not None else kernel.cluster or 1)
-    if prod(shape) > _MOST_CLUSTER:
-        raise KernelError(f"a cluster has at most {_MOST_CLUSTER} CTAs, not {shape}")
-    if any(side % part for side, part in zip(launch.grid, shape, strict=True)):
-        raise KernelError(f"the grid {launch.grid} is not a multiple of the cluster {shape} along each axis")
+    if launch.cluster_size > _MOST_CLUSTER:
+        raise KernelError(f"a cluster has at most {_MOST_CLUSTER} CTAs, not {launch.cluster}")
+    if any(side % part for side, part in zip(launch.grid, launch.cluster, strict=True)):
+        raise KernelError(f"the grid {launch.grid} is not a multiple of the cluster {launch.cluster} along each axis")
     if not isinstance(launch.shared, int | np.integer) or not 0 <= launch.shared <= _MOST_SHARED:
         raise KernelError(f"shared must be 0 to {_MOST_SHARED} bytes, not {launch.shared}")
     if kernel.static_shared + launch.shared > _MOST_SHARED:
         raise KernelError(f"{kernel.name} needs {kernel.static_shared + launch.shared} bytes of shared memory; "
                           f"a CTA has at most {_MOST_SHARED}")  # fmt: skip
-    return replace(launch, cluster=shape)
 
 
 def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:

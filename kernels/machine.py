@@ -272,14 +272,8 @@ class Machine:
     ) -> NDArray[np.uint32]:
         """Return register contents arranged by groups of threads, for all groups, or only for the groups in `groups`.
 
-        Parameters
-        ----------
-        numbers : array of int, shape (registers,), or (stacks, ..., registers)
-            Numbers of the registers.
-
-        Returns
-        -------
-        ndarray of uint32, shape (groups, threads of a group, registers), or (stacks, groups, ..., threads, registers)
+        `numbers` are the numbers of the registers. For shape (registers,), the result has the shape (groups, threads of
+        a group, registers); for (stacks, ..., registers), it has (stacks, groups, ..., threads, registers).
         """
         numbers = np.asarray(numbers)
         *lead, count = numbers.shape
@@ -328,16 +322,8 @@ class Machine:
     def places(self, operand: Operand, space: str, ins: Instruction, size: int = 0) -> Places:
         """Return a function that computes the state space and the offsets of an address operand.
 
-        Parameters
-        ----------
-        operand : Operand
-            Address.
-        space : str
-            State space, or ``"generic"``.
-        ins : Instruction
-            Instruction, for messages.
-        size : int
-            Bytes of an access, which then must be aligned and inside of its memory; 0 to check nothing.
+        `space` is the state space in the opcode, or ``"generic"``. Accesses of `size` bytes must be aligned and inside
+        of their memory; size 0 means that nothing is checked. `ins` is used in messages.
         """
         if not isinstance(operand, Address):
             raise not_modelled(ins, "an operand must be an address")

@@ -88,14 +88,9 @@ class GlobalMemory:
         return which >= 0 and end <= self._ends[which]
 
     def outside(self, places: NDArray[np.int64], size: int) -> NDArray[np.bool_] | None:
-        """Return a mask of the accesses of `size` bytes that exceed the allocations, or None if there is none.
+        """Return a mask of the accesses that exceed the allocations, or None if there is none.
 
-        Parameters
-        ----------
-        places : ndarray of int64
-            Offsets from ``GLOBAL_BASE``.
-        size : int
-            Bytes of an access.
+        Each access has `size` bytes, at the offsets `places` from ``GLOBAL_BASE``.
         """
         if self.contains(int(places.min()), int(places.max()) + size):
             return None

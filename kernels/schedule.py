@@ -75,13 +75,7 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
 
 
 class Program:
-    """A kernel whose instructions are compiled to Python functions that run on a machine.
-
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    """
+    """A kernel whose instructions are compiled to Python functions that run on a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.code = machine, machine.kernel.instructions

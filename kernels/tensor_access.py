@@ -4,7 +4,7 @@ Source: PTX ISA, "Tensor Memory Allocation", "Tensor Memory Access Restrictions"
 the registers, which PTX draws, also from the layouts of CUTLASS (``copy_traits_sm100.hpp``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,17 +99,19 @@ def tensor_memory(machine: Machine) -> TensorMemory:
     return machine.unit("tcgen05", TensorMemory)
 
 
-def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Operand | None, packed: bool,
-              registers: int) -> Callable[[Mask], _Words]:  # fmt: skip
-    """Return a function that computes CTA, lane and column of the word of each thread and register.
+def _access(
+    machine: Machine, ins: Instruction, operand: Operand, split: Sequence[Operand], registers: int, *, is_store: bool
+) -> tuple[Callable[[Mask], _Words], bool]:
+    """Return a function that checks accesses and returns CTA, lane and column of the word of each thread and register.
 
     With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. Packed registers
-    hold the low halves of two columns; the function returns the first column.
+    hold the low halves of two columns; the function returns the first column. Also return whether they are packed.
     """
+    packed = any(word.endswith("pack::16b") for word in ins.words)
     shape = next((word for word in ins.words if word in _REGISTERS), None)
-    halves = shape == "16x32bx2"
     count = next((int(word[1:]) for word in ins.words if word[0] == "x" and word[1:].isdigit()), 0)
-    if shape is None or not isinstance(operand, Address) or halves != isinstance(split, Immediate):
+    further = [item.value for item in split if isinstance(item, Immediate)]
+    if shape is None or not isinstance(operand, Address) or len(further) != (shape == "16x32bx2"):
         raise not_modelled(ins, "its shape is unknown, or its operands do not fit the shape")
     if registers != count * _REGISTERS[shape]:
         raise not_modelled(ins, f"it has {registers} registers instead of {count * _REGISTERS[shape]}")
@@ -124,8 +126,8 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
         "16x32bx2": (t % 16 + 0 * r, 0 * t + r),
     }[shape]
     column = 2 * column if packed else column
-    if isinstance(split, Immediate):
-        column = column + t // 16 * split.value
+    column = column + t // 16 * sum(further)
+    memory = tensor_memory(machine)
 
     def words(mask: Mask) -> _Words:
         threads = machine.active(mask)
@@ -144,27 +146,12 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
         place = threads % _WARP_LANES
         to_lane = (own + first % _WARP_LANES)[:, None] + lane[place]
         to_column = (address & 0xFFFF)[:, None] + column[place]
-        memory, ctas = tensor_memory(machine), machine.cta_of_thread[threads][:, None]
-        last = to_column + packed
+        ctas, last = machine.cta_of_thread[threads][:, None], to_column + packed
         memory.require(ins, int(threads[last.max(1).argmax()]), ctas, last)
-        return ctas, to_lane, to_column
-
-    return words
-
-
-def _access(
-    machine: Machine, ins: Instruction, operand: Operand, split: Operand | None, registers: int, *, is_store: bool
-) -> tuple[Callable[[Mask], _Words], bool]:
-    """Return a function that checks and returns the words that threads access, and whether registers are packed."""
-    packed = any(word.endswith("pack::16b") for word in ins.words)
-    fragment, memory = _fragment(machine, ins, operand, split, packed, registers), tensor_memory(machine)
-
-    def words(mask: Mask) -> _Words:
-        cta, lane, column = fragment(mask)
         if memory.order:
             for step in range(1 + packed):
-                memory.order.access(ins, machine.active(mask), (cta, lane, column + step), is_store=is_store)
-        return cta, lane, column
+                memory.order.access(ins, threads, (ctas, to_lane, to_column + step), is_store=is_store)
+        return ctas, to_lane, to_column
 
     return words, packed
 
@@ -174,8 +161,7 @@ def load_step(machine: Machine, ins: Instruction) -> Step:
     if "red" in ins.words:
         raise not_modelled(ins)
     writes = [machine.writer(item, "b32") for item in items_of(ins.operands[0])]
-    split = ins.operands[2] if len(ins.operands) > 2 else None
-    words, packed = _access(machine, ins, ins.operands[1], split, len(writes), is_store=False)
+    words, packed = _access(machine, ins, ins.operands[1], ins.operands[2:3], len(writes), is_store=False)
     memory = tensor_memory(machine)
 
     def step(mask: Mask) -> None:
@@ -198,8 +184,7 @@ def store_step(machine: Machine, ins: Instruction) -> Step:
     halves; this model keeps them.
     """
     reads = [machine.reader(item, "b32") for item in items_of(ins.operands[-1])]
-    split = ins.operands[1] if len(ins.operands) > 2 else None
-    words, packed = _access(machine, ins, ins.operands[0], split, len(reads), is_store=True)
+    words, packed = _access(machine, ins, ins.operands[0], ins.operands[1:-1], len(reads), is_store=True)
     memory = tensor_memory(machine)
 
     def step(mask: Mask) -> None:

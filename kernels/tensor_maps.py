@@ -92,19 +92,8 @@ class MapRecord:
     def pieces(self, corner: list[int]) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
         """Return the pieces of a box: 16-byte words if none of them crosses the tensor's edge, else elements.
 
-        Parameters
-        ----------
-        corner : list of int
-            Coordinates of the first element of the box.
-
-        Returns
-        -------
-        octets : int
-            Bytes of a piece.
-        offsets : ndarray of int64
-            Offset in bytes of each piece from the address.
-        inside : ndarray of bool
-            Which pieces are inside of the tensor.
+        `corner` holds the coordinates of the first element of the box. The results are the bytes of a piece, the offset
+        in bytes of each piece from the tensor's address, and whether the tensor contains each piece.
         """
         size = self.element_bytes
         count = 16 // size if corner[0] * size % 16 == 0 and self.shape[0] * size % 16 == 0 else 1

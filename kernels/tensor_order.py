@@ -50,13 +50,7 @@ class Accesses:
 
 
 class TensorOrder:
-    """Numbers of asynchronous ``tcgen05`` instructions, and the last accesses to each word of memory.
-
-    Parameters
-    ----------
-    machine : Machine
-        Threads and memory, with a checker.
-    """
+    """Numbers of asynchronous ``tcgen05`` instructions, and last accesses to each word; only with a checker."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.checker = machine, machine.checker
@@ -91,24 +85,8 @@ class TensorOrder:
         self.warp[words], self.warp_line[words], self.stored[words] = own, ins.line, is_store
         self.time[words] = self.checker.seen[group, warp, warp][:, None]
 
-    def issue(
-        self,
-        ins: Instruction,
-        thread: int,
-        ctas: Sequence[int],
-        accesses: Accesses,
-    ) -> None:
-        """Check and record the memory accesses of a multiplication or copy.
-
-        Parameters
-        ----------
-        ins, thread : Instruction, int
-            The instruction and the thread that issues it.
-        ctas : sequence of int
-            CTAs whose memory the instruction accesses.
-        accesses : Accesses
-            Accesses in the memory of each CTA.
-        """
+    def issue(self, ins: Instruction, thread: int, ctas: Sequence[int], accesses: Accesses) -> None:
+        """Check and record the accesses, in the memory of each of `ctas`, of a multiplication or copy by a thread."""
         number = self._last[thread] = len(self.lines)
         self.lines.append(ins.line)
         (group,), (warp,) = self.checker.warps_of(np.array([thread]))

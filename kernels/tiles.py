@@ -48,13 +48,7 @@ class _Mismatch:
 
 
 class CopiedTiles:
-    """Record of the copy that wrote each word of shared memory, and whether the word was read.
-
-    Parameters
-    ----------
-    machine : Machine
-        Threads and memory.
-    """
+    """Record of the copy that wrote each word of shared memory, and whether the word was read."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
