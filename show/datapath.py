@@ -32,16 +32,29 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
     picture = Diagram(max(width, 640), height, f"core of {name_of(config)}", words, theme)
     picture.heading(_LEFT, f"core of {name_of(config)}", words)
     bits = 8 * config.step_bytes
-    for place, column in enumerate(columns):
-        x = grid + place * _PITCH_X
-        _column_of_b(picture, column, (x, bits), top, len(rows))
-    for place, row in enumerate(rows):
-        y = top + place * _PITCH_Y
-        _row_of_a(picture, config, row, y, grid + (len(columns) - 1) * _PITCH_X)
-        for across, column in enumerate(columns):
-            if row is not None and column is not None:
-                at = (grid + across * _PITCH_X, y, *_UNIT)
-                picture.box(at, [f"unit {row}, {column}", f"{config.slots} slots"], "exact")
+    places = [grid + across * _PITCH_X for across in range(len(columns))]
+    for x, column in zip(places, columns, strict=True):
+        middle = x + _UNIT[0] / 2
+        if column is None:
+            picture.text(middle, 110, "...", size=16)
+            continue
+        picture.arrow((middle, 90), (middle, top + (len(rows) - 1) * _PITCH_Y))
+        picture.box((x, 66, _UNIT[0], 34), [f"B, column {column}", f"{2 * bits} bits"], "operand", size=10)
+        picture.box((x, 118, _UNIT[0], 28), ["order"], "logic", size=10)
+    for down, row in enumerate(rows):
+        y = top + down * _PITCH_Y
+        middle = y + _UNIT[1] / 2
+        if row is None:
+            picture.text(_LEFT + 45, middle, "...", size=16)
+            continue
+        picture.arrow((_LEFT + 92, middle), (places[-1], middle))
+        widths = [f"{bits} bits,", f"{4 * config.chunks} of metadata"] if config.sparse else [f"{bits} bits"]
+        picture.box((_LEFT, y, 92, _UNIT[1]), [f"A, row {row}", *widths], "operand", size=10)
+        if config.sparse:
+            picture.box((_LEFT + 112, y, 100, _UNIT[1]), ["decode", "order, flags"], "choice", size=10)
+        for x, column in zip(places, columns, strict=True):
+            if column is not None:
+                picture.box((x, y, *_UNIT), [f"unit {row}, {column}", f"{config.slots} slots"], "exact")
     words = f"input: C of {units} outputs, {32 * units} bits; output: D of these {units} outputs"
     words += f", and flags of {config.chunks} chunks per row" if config.sparse else ""
     picture.text(_LEFT, height - 24, words, size=12, anchor="start", kind="quiet")
@@ -51,31 +64,6 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
 def _shown(count: int) -> list[int | None]:
     """Return the indices of the rows or columns to draw; None stands for a gap of rows or columns not drawn."""
     return [*range(count)] if count <= _MOST else [*range(_MOST - 2), None, count - 1]
-
-
-def _column_of_b(picture: Diagram, column: int | None, at: tuple[float, int], top: float, rows: int) -> None:
-    (x, bits), middle = at, at[0] + _UNIT[0] / 2
-    if column is None:
-        picture.text(middle, 110, "...", size=16)
-        return
-    picture.arrow((middle, 90), (middle, top + (rows - 1) * _PITCH_Y))
-    picture.box((x, 66, _UNIT[0], 34), [f"B, column {column}", f"{2 * bits} bits"], "operand", size=10)
-    picture.box((x, 118, _UNIT[0], 28), ["order"], "logic", size=10)
-
-
-def _row_of_a(picture: Diagram, config: CoreConfig, row: int | None, y: float, end: float) -> None:
-    middle = y + _UNIT[1] / 2
-    if row is None:
-        picture.text(_LEFT + 45, middle, "...", size=16)
-        return
-    bits = 8 * config.step_bytes
-    picture.arrow((_LEFT + 92, middle), (end, middle))
-    if not config.sparse:
-        picture.box((_LEFT, y, 92, _UNIT[1]), [f"A, row {row}", f"{bits} bits"], "operand", size=10)
-        return
-    words = [f"A, row {row}", f"{bits} bits,", f"{4 * config.chunks} of metadata"]
-    picture.box((_LEFT, y, 92, _UNIT[1]), words, "operand", size=10)
-    picture.box((_LEFT + 112, y, 100, _UNIT[1]), ["decode", "order, flags"], "choice", size=10)
 
 
 def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:

@@ -1,7 +1,6 @@
 """Block diagram of a unit: stages from left to right, their widths, and the pipeline registers between them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 from typing import Any
@@ -39,14 +38,6 @@ _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to 
 def name_of(config: CoreConfig) -> str:
     """Return the name of a configuration for titles. Commands call a configuration from options ``own``."""
     return "an own configuration" if config.name == "own" else config.name
-
-
-@dataclass(frozen=True)
-class _Lane:
-    """Multiplier slots of a unit with identical hardware."""
-
-    slots: int
-    slot: Slot  #: First slot of the group
 
 
 def _right_of(column: str) -> float:
@@ -88,7 +79,8 @@ class UnitDrawing(Stages):
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)
-        self.lanes = list(_lanes(self.widths))
+        #: Slots of the unit, in groups of neighbouring slots with identical hardware.
+        self.lanes = [[*slots] for _, slots in groupby(self.widths.slots, key=_hardware)]
         rows = len(self.lanes) + 1 + bool(self.widths.groups) + self.widths.floating
         bottom = _place(rows) - _GAP
         words = f"{config.slots} product slots and an accumulator, summed exactly and rounded once; "
@@ -142,20 +134,20 @@ class UnitDrawing(Stages):
             self.text(left + width / 2, _TOP + height + 8, below, size=9, kind="quiet")
         self.multiplexer((left, _TOP, width, height), words)
 
-    def _draw_lane(self, lane: _Lane, top: float) -> None:
+    def _draw_lane(self, lane: list[Slot], top: float) -> None:
         """Draw one kind of multiplier slot: multipliers, and shifters or a bypass for products that are not aligned."""
-        slot, middle = lane.slot, top + _ROW / 2
-        words = [f"{lane.slots} x ({slot.significand_bits} x {slot.significand_bits} bits)"]
+        slot, middle = lane[0], top + _ROW / 2
+        words = [f"{len(lane)} x ({slot.significand_bits} x {slot.significand_bits} bits)"]
         words += wrap(" ".join(map(str, slot.elements)), 23)
-        self.stage("multiply", top, _ROW, words, "logic", copies=lane.slots, size=10)
+        self.stage("multiply", top, _ROW, words, "logic", copies=len(lane), size=10)
         if slot.index >= self.config.term_slots:
             left, width = HEADS["align"]
             self.text(left + width / 2, middle, "only in groups", size=10, kind="quiet")
             return
         kept = sorted({kept_bits(self.config, element) for element in slot.floats})
-        words = [f"{lane.slots} x {slot.term_bits} bits", "shifted right" if slot.floats else "as they are"]
+        words = [f"{len(lane)} x {slot.term_bits} bits", "shifted right" if slot.floats else "as they are"]
         words += [f"F {' or '.join(map(str, kept))}"] if kept else []
-        self.stage("align", top, _ROW, words, "logic", copies=lane.slots, size=10)
+        self.stage("align", top, _ROW, words, "logic", copies=len(lane), size=10)
         self.connect("multiply", "align", middle)
         self.connect("align", "reduce", middle)
 
@@ -194,7 +186,7 @@ class UnitDrawing(Stages):
         words += ["(block scales offset these)"] if "ue8m0" in self.config.scales else []
         self.stage("multiply", top, _ROW, words, "logic", size=10)
         of_c = len(self.lanes)
-        floats = [*(number for number, lane in enumerate(self.lanes) if lane.slot.floats), of_c]
+        floats = [*(number for number, lane in enumerate(self.lanes) if lane[0].floats), of_c]
         exponents, shifts = _CUT_PLACES["multiply"] - 12, HEADS["align"][0] - 12
         for number in floats:
             place = _place(number) + _ROW / 2 + 14
@@ -233,15 +225,8 @@ class UnitDrawing(Stages):
         self.stage("result", middle - 24, 48, ["D", "32 bits"], "operand")
 
 
-def _lanes(widths: Widths) -> Iterator[_Lane]:
-    """Yield the groups of identical multiplier slots in order, each with its number of slots."""
-
-    def kind(slot: Slot) -> tuple[object, ...]:
-        return tuple(map(str, slot.elements)), slot.significand_bits, slot.term_bits
-
-    for _, group in groupby(widths.slots, key=kind):
-        slots = list(group)
-        yield _Lane(len(slots), slots[0])
+def _hardware(slot: Slot) -> tuple[object, ...]:
+    return tuple(map(str, slot.elements)), slot.significand_bits, slot.term_bits
 
 
 def _place(number: int) -> float:
