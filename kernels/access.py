@@ -1,13 +1,12 @@
 """Loads, stores and atomics of single threads, and the matrix instructions ``ldmatrix`` and ``stmatrix``.
 
-Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several
-threads to one address, and atomics, are executed in the order of thread numbers; PTX does not define this order.
+Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several threads to one address, and atomics,
+are executed in the order of thread numbers; PTX does not define this order.
 """
 
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
@@ -56,15 +55,6 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     writes = [machine.writer(item, type_) for item in items_of(destination)]
     if len(writes) != count or size > 8:
         raise not_modelled(ins, "its number or size of registers")
-    if space == "param" and isinstance(source, Address) and isinstance(source.base, Symbol):
-        start = machine.offsets[source.base.name] + source.offset
-        values = np.frombuffer(machine.parameters, dtype, count, start)[:, None]
-
-        def load_parameter(mask: Mask) -> None:
-            for write, value in zip(writes, values, strict=True):
-                write(mask, value)
-
-        return load_parameter
     places = machine.places(source, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 
@@ -115,25 +105,17 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     return store
 
 
-# Atomic operations
-
-
-def _compared(old: NDArray, expected: NDArray, new: NDArray) -> NDArray:
-    return np.where(old == expected, new, old)
-
-
 def _atomic(machine: Machine, ins: Instruction) -> Step:
     """Execute ``atom`` and ``red`` on scalars and vectors, one thread after the other."""
     words = ins.words
     returns = words[0] == "atom"
-    name = next((word for word in words[1:] if word in REDUCTIONS or word == "cas"), "")
+    name = next((word for word in words[1:] if word in REDUCTIONS), "")
     type_ = words[-1]
     if not name or type_ not in TYPES:
         raise not_modelled(ins)
     # In global memory, an f32 addition flushes subnormal values to zero. In shared memory it does not.
     functions = {
-        space: _compared if name == "cas" else reduction(name, type_, flush=name == "add" and space == "global")
-        for space in ("global", "shared")
+        space: reduction(name, type_, flush=name == "add" and space == "global") for space in ("global", "shared")
     }
     type_ = memory_type(type_)
     address, *sources = ins.operands[returns:]

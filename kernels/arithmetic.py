@@ -8,7 +8,6 @@ import operator
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import integers
 from .float_arithmetic import approximate_step, float_step
@@ -34,7 +33,7 @@ _INTEGER: dict[str, Function] = {
     "abs": np.abs,
     "div": integers.divided,
     "rem": integers.remainder,
-    "popc": integers.population,
+    "popc": lambda a: np.bitwise_count(a).astype(np.uint32),
     "clz": integers.leading_zeros,
     "brev": integers.reversed_bits,
     "cnot": lambda a: (a == 0).astype(a.dtype),
@@ -69,16 +68,12 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
-def _selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
-    return np.where(predicate, a, b)
-
-
 #: Function of each opcode and the types of its operands, as letters: t is the type in the opcode, and b, u, p are b32,
 #: u32, pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
-    "selp": (_selected, "ttp"),
+    "selp": (lambda a, b, predicate: np.where(predicate, a, b), "ttp"),
 }  # fmt: skip
 
 
@@ -167,13 +162,12 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
 
     def step(mask: Mask) -> None:
         result = compare(read_a(), read_b())
+        other = ~result
         if combine and read_c:
             third_value = read_c()
-            write(mask, combine(result, third_value))
-            write_other(mask, combine(~result, third_value))
-        else:
-            write(mask, result)
-            write_other(mask, ~result)
+            result, other = combine(result, third_value), combine(other, third_value)
+        write(mask, result)
+        write_other(mask, other)
 
     return step
 

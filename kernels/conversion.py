@@ -72,7 +72,6 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
     read, write = machine.reader(ins.operands[1], f"b{8 * size_of(source)}"), machine.writer(ins.operands[0], to)
     dtype = numpy_type(to)
     limits = np.iinfo(dtype)
-    missing = 1 << 63 if size_of(to) == 8 or source == "f64" else 0
 
     def convert(mask: Mask) -> None:
         values = decoded(read(), source)
@@ -84,7 +83,8 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
         result = np.where(over | under, 0.0, rounded).astype(dtype)
         result = np.where(over, dtype.type(limits.max), np.where(under, dtype.type(limits.min), result))
         if nan.any():
-            result = np.where(nan, np.array([missing], np.uint64).astype(f"<u{dtype.itemsize}").view(dtype), result)
+            missing = np.array([1 << 63], np.uint64)  # of narrower types, the low bits: zero
+            result = np.where(nan, missing.astype(f"<u{dtype.itemsize}").view(dtype), result)
         write(mask, result)
 
     return convert

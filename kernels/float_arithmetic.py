@@ -38,28 +38,23 @@ def _minimum(smaller: bool, nan: bool) -> Function:
     return chosen
 
 
-_PLAIN: dict[str, Function] = {
+_FUNCTIONS: dict[str, Function] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
+    "fma": lambda a, b, c: fused(a, b, c).astype(np.float32),
     "div": operator.truediv,
     "sqrt": np.sqrt,
-    "rcp": lambda a: a.dtype.type(1) / a,
-}
-
-
-#: Functions for which PTX allows inexact results.
-_APPROXIMATE: dict[str, Function] = {
+    "rcp": lambda a: 1 / a,
     "ex2": np.exp2,
     "lg2": np.log2,
-    "rcp": lambda a: 1 / a,
     "rsqrt": lambda a: 1 / np.sqrt(a),
-    "sqrt": np.sqrt,
-    "div": operator.truediv,
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
 }
+#: Instructions that PTX allows to have inexact results.
+_APPROXIMATE = {*_FUNCTIONS} - {"add", "sub", "mul", "fma"}
 
 
 def approximate_step(machine: Machine, ins: Instruction) -> Step:
@@ -69,7 +64,7 @@ def approximate_step(machine: Machine, ins: Instruction) -> Step:
         raise not_modelled(ins, "its results are not exact; the option approximate allows it")
     if type_ != "f32":
         raise not_modelled(ins)
-    function, ftz = _APPROXIMATE[name], "ftz" in ins.words
+    function, ftz = _FUNCTIONS[name], "ftz" in ins.words
 
     def rounded(*values: NDArray) -> NDArray[np.float32]:
         return np.asarray(function(*(value.astype(np.float64) for value in values))).astype(np.float32)
@@ -81,10 +76,6 @@ def approximate_step(machine: Machine, ins: Instruction) -> Step:
         inner(mask)
 
     return step
-
-
-def _fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float32]:
-    return fused(a, b, c).astype(np.float32)
 
 
 def float_step(machine: Machine, ins: Instruction) -> Step:
@@ -103,14 +94,9 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
         return _halves(machine, ins, name, type_)
     if name in ("div", "sqrt", "rcp") and "rn" not in qualifiers:
         raise not_modelled(ins, "only '.rn' is exact")
-    if name == "fma":
-        if type_ == "f64":
-            raise not_modelled(ins)
-        compute: Function = _fused
-    elif name in ("min", "max"):
-        compute = _minimum(name == "min", "NaN" in qualifiers)
-    else:
-        compute = _PLAIN[name]
+    if (name, type_) == ("fma", "f64"):
+        raise not_modelled(ins)
+    compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]
     function = _without_nan_payload(compute, ftz="ftz" in qualifiers and type_ == "f32")
     if "sat" in qualifiers:
         function = _saturated(function)

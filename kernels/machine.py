@@ -51,7 +51,7 @@ _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces whose addresses need no decoding if the opcode contains the space.
+#: State spaces that, if the opcode contains them, determine the memory of an address without a search of the windows.
 _ONE_WINDOW = ("global", "shared", "local", "param")
 #: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
 #: address bits are the same in every CTA.
@@ -134,9 +134,9 @@ class Machine:
         self.numbers = {name: number for number, name in enumerate(kernel.registers)}
         self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
         self.special, self.rank_of_thread = special_registers(launch, np.asarray(ctas))
-        self.offsets = {parameter.name: parameter.offset for parameter in kernel.parameters}
         #: Address of each symbol that has the same address in all threads.
-        self.symbols = self.offsets | memory.variables | {name: start for name, (start, _) in kernel.local.items()}
+        self.symbols = {parameter.name: parameter.offset for parameter in kernel.parameters} | memory.variables
+        self.symbols |= {name: start for name, (start, _) in kernel.local.items()}
         #: Unfinished asynchronous work for which no thread has waited, with the oldest first.
         self.queue: deque[Callable[[], None]] = deque()
         #: Whether an ``mbarrier`` has completed a phase since waiting threads were last checked.

@@ -14,7 +14,7 @@ from .program import size_of
 
 __all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
 
-Combination = Callable[[NDArray, NDArray], NDArray]
+Combination = Callable[..., NDArray]
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 #: PTX types for which reductions are modelled.
 TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
@@ -28,6 +28,7 @@ _FUNCTIONS: dict[str, Combination] = {
     "or": lambda old, new: old | new,
     "xor": lambda old, new: old ^ new,
     "exch": lambda old, new: new,
+    "cas": lambda old, expected, new: np.where(old == expected, new, old),
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }
