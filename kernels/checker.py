@@ -43,10 +43,10 @@ class Checker:
         self.warps = machine.threads * machine.launch.cluster_size // _WARP
         # A clock has two components after those of the warps: for writes of the asynchronous proxy, and for tcgen05.
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
-        self.seen = np.zeros(shape, np.int32)
+        #: First clock of each warp: times up to which it has seen the accesses of all warps. Second clock of each warp:
+        #: times up to which the asynchronous proxy sees their writes.
+        self.seen, self.fenced = self.clocks = np.zeros((2, *shape), np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
-        #: Second clock of each warp: for every warp, the time up to which the asynchronous proxy sees its writes.
-        self.fenced = np.zeros(shape, np.int32)
         #: Number of the last ``tcgen05`` instruction whose completion each warp has observed.
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
@@ -67,8 +67,8 @@ class Checker:
         self.flying = {"read": 0, "write": 0}
         #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
-        #: Clocks that arriving threads stored at each barrier.
-        self.left: dict[Any, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
+        #: First and second clock that arriving threads stored at each barrier.
+        self.left: dict[Any, NDArray[np.int32]] = {}
         self.bulk_time = 0
         #: Record of the copies to shared memory. It is None if the kernel has no ``wgmma`` descriptors to compare the
         #: copies with.
@@ -277,17 +277,15 @@ class Checker:
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
-    def _leave(self, barrier: Any, seen: NDArray[np.int32], fenced: NDArray[np.int32]) -> None:
+    def _leave(self, barrier: Any, clocks: NDArray[np.int32]) -> None:
         before = self.left.get(barrier)
-        self.left[barrier] = (seen, fenced) if before is None else (
-            np.maximum(before[0], seen), np.maximum(before[1], fenced)
-        )  # fmt: skip
+        self.left[barrier] = clocks if before is None else np.maximum(before, clocks)
 
     def _leave_one(self, barrier: Any, component: int, time: int) -> None:
         """Store at a barrier a clock with one nonzero component, that of the asynchronous proxy or ``tcgen05``."""
-        clock = np.zeros((2, self.warps + 2), np.int32)
-        clock[:, component] = time
-        self._leave(barrier, clock[0], clock[1])
+        clocks = np.zeros((2, self.warps + 2), np.int32)
+        clocks[:, component] = time
+        self._leave(barrier, clocks)
 
     def complete(self, barriers: Sequence[Any], number: int) -> None:
         """Store at barriers the number of the latest ``tcgen05`` instruction that has completed."""
@@ -316,7 +314,7 @@ class Checker:
         pairs = dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True))
         for barrier, number in pairs:
             group, warp = divmod(number, self.warps)
-            self._leave(barrier, self.seen[group, warp].copy(), self.fenced[group, warp].copy())
+            self._leave(barrier, self.clocks[:, group, warp].copy())
         for number in {number for _, number in pairs}:
             group, warp = divmod(number, self.warps)
             self.seen[group, warp, warp] += 1
@@ -326,5 +324,4 @@ class Checker:
         for barrier, number in dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True)):
             if (clocks := self.left.get(barrier)) is not None:
                 group, warp = divmod(number, self.warps)
-                self.seen[group, warp] = np.maximum(self.seen[group, warp], clocks[0])
-                self.fenced[group, warp] = np.maximum(self.fenced[group, warp], clocks[1])
+                self.clocks[:, group, warp] = np.maximum(self.clocks[:, group, warp], clocks)

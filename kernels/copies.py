@@ -100,10 +100,8 @@ def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
 def copy_step(machine: Machine, ins: Instruction) -> Step:
     """Return a function that executes a non-bulk ``cp.async``."""
     groups = machine.unit("cp.async", ThreadGroups)
-    return group_step(ins, groups) or _copy(machine, ins, groups)
-
-
-def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
+    if commit_or_wait := group_step(ins, groups):
+        return commit_or_wait
     destination, source, size, *rest = ins.operands
     if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
         raise not_modelled(ins)

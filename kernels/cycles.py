@@ -39,11 +39,6 @@ class Work:
         #: Bytes of shared memory that threads and copies read and write, by line of the PTX text.
         self.octets: Counter[int] = Counter()
 
-    def add(self, other: "Work") -> None:
-        """Add the work of another batch of CTAs to these counts."""
-        self.multiplications += other.multiplications
-        self.octets += other.octets
-
 
 @dataclass(frozen=True)
 class LoopCycles:

@@ -120,9 +120,9 @@ def run_kernel(
     grid, block : int or sequence of int
         CTAs of the grid and threads of a CTA along x, y and z.
     args : sequence
-        Arguments of the kernel, in order. A pointer takes an int, or an array, which is copied to global memory (once,
-        even if it is passed several times); numbers take ints and floats; a tensor map takes a :class:`TensorMap`; any
-        parameter takes bytes.
+        Arguments of the kernel, in order. For a pointer: an int, or an array, which is copied to global memory (once,
+        even if it is passed several times); for a number: an int or a float; for a tensor map: a :class:`TensorMap`;
+        for any parameter: bytes.
     entry : str, optional
         Name of the entry; needed if the module has several.
     arch : str
@@ -139,7 +139,7 @@ def run_kernel(
         Allow approximate functions such as ``ex2.approx``. Their results, and all results computed from them, are close
         to those of a GPU but not bit-exact; :attr:`KernelRun.exact` is then False.
     limit : int, optional
-        Thread instructions after which the launch is stopped.
+        Number of thread instructions after which the launch is stopped with an error.
     progress : callable, optional
         Called with the number of finished CTAs and the number of all CTAs.
 
@@ -172,6 +172,7 @@ def run_kernel(
     for start in range(0, ctas, batch):
         numbers = _cta_numbers(launch, start, min(start + batch, ctas))
         machine = Machine(chosen, launch, numbers, parameters, memory)
+        machine.work = work
         if check and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
@@ -180,7 +181,6 @@ def run_kernel(
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
             raise KernelError(f"{error}{earlier}") from None
         findings, exact = machine.findings | findings, exact and machine.exact
-        work.add(machine.work)
         if progress:
             progress(min(start + batch, ctas), ctas)
     buffers = []

@@ -17,7 +17,8 @@ from .launch import KernelRun, TensorMap, run_kernel
 __all__ = ["LaunchFile", "read_launch"]
 
 #: JSON keys of a launch description, and of the objects in it.
-_KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
+_PARAMETERS = {"entry", "grid", "block", "cluster", "shared"}
+_KEYS = _PARAMETERS | {"arrays", "arguments"}
 _MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
 _MOST_AXES = 32
@@ -28,27 +29,14 @@ _COPIES = 2  # number of times that a launch stores an array: for the caller, an
 class LaunchFile:
     """A kernel launch read from a JSON file, with its arrays."""
 
-    entry: str | None
-    grid: Any
-    block: Any
-    cluster: Any
-    shared: int
     #: Arrays of the launch by name.
     arrays: dict[str, NDArray]
-    arguments: list[Any]
+    #: Other parameters of :func:`~sptc.kernels.launch.run_kernel` by name: grid, block, args, entry, cluster, shared.
+    parameters: dict[str, Any]
 
     def run(self, ptx: str, **options: Any) -> KernelRun:
         """Run a kernel of a module. The options are those of :func:`~sptc.kernels.launch.run_kernel`."""
-        return run_kernel(
-            ptx,
-            self.grid,
-            self.block,
-            self.arguments,
-            entry=self.entry,
-            cluster=self.cluster,
-            shared=self.shared,
-            **options,
-        )
+        return run_kernel(ptx, **self.parameters, **options)
 
 
 def read_launch(path: Path) -> LaunchFile:
@@ -62,8 +50,7 @@ def read_launch(path: Path) -> LaunchFile:
         Each array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or
         ``{"zeros": "float16", "shape": [512, 512]}``; paths are relative to the folder of `path`. All arrays of zeros
         and their copies in global memory take at most 1 GiB, or the limit in the environment variable
-        ``SPTC_ARCHIVE_GIB``. An argument is a
-        number, ``{"array": "a"}`` for a pointer, or for a tensor map
+        ``SPTC_ARCHIVE_GIB``. An argument is a number, ``{"array": "a"}`` for a pointer, or for a tensor map
         ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, with ``shape`` in elements and
         ``strides`` in bytes if the shape of the tensor is not that of the array.
 
@@ -84,12 +71,9 @@ def read_launch(path: Path) -> LaunchFile:
         arrays[name] = _array(path.parent, name, value, refuse, left)
         left -= _COPIES * arrays[name].nbytes if "zeros" in value else 0
     arguments = [_argument(place, value, arrays, refuse) for place, value in enumerate(launch["arguments"])]
-    shared = launch.get("shared", 0)
-    if not isinstance(shared, int):
+    if not isinstance(launch.get("shared", 0), int):
         raise refuse("shared must be a number of bytes")
-    return LaunchFile(
-        launch.get("entry"), launch["grid"], launch["block"], launch.get("cluster"), shared, arrays, arguments
-    )
+    return LaunchFile(arrays, {key: launch[key] for key in launch.keys() & _PARAMETERS} | {"args": arguments})
 
 
 def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileError], most_bytes: int) -> NDArray:

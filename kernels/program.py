@@ -162,7 +162,6 @@ class Kernel:
 
     name: str
     target: str = ""
-    version: tuple[int, int] = (0, 0)
     parameters: list[Parameter] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     #: Index of the instruction that follows each label.

@@ -35,7 +35,7 @@ def parse_ptx(text: str) -> dict[str, Kernel]:
     Raises
     ------
     KernelError
-        The text is cut off, of a later version, or is no PTX; with the line.
+        The text is cut off, has a later version, or is no PTX. The message contains the line.
     """
     return _Module(_without_comments(text)).entries()
 
@@ -83,8 +83,7 @@ class _Module:
         numbers = re.match(r"(\d+)\.(\d+)", version[1])
         if not numbers:
             raise self.refuse(version.start(1), f"'{version[1].strip()[:60]}' is no PTX version")
-        self.version = (int(numbers[1]), int(numbers[2]))
-        if self.version > _LATEST_VERSION:
+        if (int(numbers[1]), int(numbers[2])) > _LATEST_VERSION:
             latest = ".".join(map(str, _LATEST_VERSION))
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
         self.target = target[1].split(",")[0].strip()
@@ -177,7 +176,7 @@ class _Module:
         return end
 
     def kernel(self, name: str, head: str, begin: int) -> Kernel:
-        kernel = Kernel(name, self.target, self.version, variables=self.variables)
+        kernel = Kernel(name, self.target, variables=self.variables)
         depth_end = 0
         if head.startswith("("):
             depth_end = head.rindex(")") + 1 if ")" in head else 0
@@ -217,7 +216,7 @@ _OPCODE = re.compile(r"[a-z][\w.:]*(?:\s+\.[\w.:]+)*")
 
 
 class _Body:
-    """Parser of a kernel's body. Names that an inner block declares, such as inline assembly, get a suffix."""
+    """Parser of a kernel's body. Names that an inner block (such as inline assembly) declares get a suffix."""
 
     def __init__(self, module: _Module, kernel: Kernel, place: int) -> None:
         self.module, self.kernel, self.place = module, kernel, place

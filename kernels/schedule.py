@@ -25,7 +25,7 @@ from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
 from .wgmma import WGMMA, waiting_for_wgmma, wgmma_registers
 
-__all__ = ["Program", "Statistics", "unmodelled"]
+__all__ = ["Program", "Statistics"]
 
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
@@ -147,11 +147,6 @@ class Program:
             raise KernelError("; ".join(self.problems[:_NAMED]) + (f"; and {more} more" if more > 0 else ""))
         with np.errstate(all="ignore"):
             _Run(self, statistics).run()
-
-
-def unmodelled(machine: Machine) -> tuple[str, ...]:
-    """Return a sentence for each instruction of a kernel that this model does not implement."""
-    return tuple(Program(machine).problems)
 
 
 class _Run:

@@ -1,6 +1,5 @@
 """Summary of a kernel: its tensor-core instructions, memory, barriers, and the instructions that are not modelled."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from .machine import Launch, Machine
 from .memory import GlobalMemory, parameter_space
 from .program import Kernel
 from .ptx import parse_ptx
-from .schedule import unmodelled
+from .schedule import Program
 
 __all__ = ["KernelSummary", "summaries"]
 
@@ -78,17 +77,15 @@ def summaries(ptx: str) -> list[KernelSummary]:
 
 def _summary(kernel: Kernel) -> KernelSummary:
     opcodes: dict[str, dict[str, tuple[int, ...]]] = {}
-    counts = Counter(ins.opcode for ins in kernel.instructions)
     for topic, firsts in _TOPICS.items():
-        chosen = [opcode for opcode in counts if opcode.split(".")[0] in firsts]
-        if chosen:
+        if chosen := dict.fromkeys(ins.opcode for ins in kernel.instructions if ins.words[0] in firsts):
             opcodes[topic] = {
                 opcode: tuple(ins.line for ins in kernel.instructions if ins.opcode == opcode) for opcode in chosen
             }
     if descriptors := constant_descriptors(kernel):
         opcodes["descriptors"] = descriptors
-    x, y, z = (*kernel.block, 1, 1, 1)[:3] if kernel.block else (_WARP_THREADS, 1, 1)
-    launch = Launch((1, 1, 1), (x, y, z), arch="sm_90")
+    x, y, z = (*(kernel.block or (_WARP_THREADS,)), 1, 1)[:3]
+    launch = Launch((1, 1, 1), (x, y, z))
     parameters = parameter_space(kernel, [0] * len(kernel.parameters))
     machine = Machine(kernel, launch, np.zeros(1, np.int64), parameters, GlobalMemory((), kernel.variables))
     return KernelSummary(
@@ -100,5 +97,5 @@ def _summary(kernel: Kernel) -> KernelSummary:
         tuple((p.name, p.type, p.size) for p in kernel.parameters),
         kernel.block,
         opcodes,
-        unmodelled(machine),
+        tuple(Program(machine).problems),
     )
