@@ -39,7 +39,7 @@ def cell_views(words: NDArray) -> dict[int, NDArray]:
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of words (1, 2 or 4) per cell, and the cells of memory that each access covers, in order."""
+    """Divide accesses of `octets` bytes into cells of 1, 2 or 4 words. Return this number and each access's cells."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)

@@ -104,8 +104,9 @@ def _access(
 ) -> tuple[Callable[[Mask], _Words], bool]:
     """Return a function that checks accesses and returns CTA, lane and column of the word of each thread and register.
 
-    With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. Packed registers
-    hold the low halves of two columns; the function returns the first column. Also return whether they are packed.
+    With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. The second result
+    is whether registers are packed: they then hold the low halves of two columns, of which the function returns the
+    first.
     """
     packed = any(word.endswith("pack::16b") for word in ins.words)
     shape = next((word for word in ins.words if word in _REGISTERS), None)

@@ -2,9 +2,9 @@
 
 Multiplications and copies are numbered in the order of issue. A commit stores the number of its thread's last
 instruction at an ``mbarrier``. For a thread that has waited there, all instructions up to this number are complete: the
-number is one more component of the clocks of :mod:`sptc.kernels.checker`. Each word of tensor memory has
-the number of the last multiplication or copy that writes it, and the last warp that loaded or stored it. Each word of
-shared memory has the number of the last multiplication or copy that reads it.
+number is one more component of the clocks of :mod:`sptc.kernels.checker`. For each word of tensor memory, the checker
+stores the number of the last multiplication or copy that writes it, and the last warp that loaded or stored it; for
+each word of shared memory, the number of the last multiplication or copy that reads it.
 """
 
 from collections.abc import Sequence
@@ -121,7 +121,7 @@ class TensorOrder:
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Check that ``tcgen05`` no longer reads the cells. For each writer, instructions up to `done` are complete."""
+        """Check that instructions that read the cells are complete: each writer has waited for those up to `done`."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():

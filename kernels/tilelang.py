@@ -31,7 +31,8 @@ class Compilation:
     block: tuple[int, int, int]
     #: Size of dynamic shared memory in bytes.
     shared: int
-    #: Arguments of the kernel: a number, the name of a parameter, or a tensor map with this name as its array.
+    #: Arguments of the kernel: a number, the name of a parameter of the function, or a tensor map whose array is such a
+    #: name.
     arguments: tuple[Any, ...]
 
 

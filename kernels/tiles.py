@@ -24,7 +24,7 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of bytes that it never reads."""
+    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of bytes that are never read."""
 
     ins: Instruction
     operand: str
@@ -84,7 +84,7 @@ class CopiedTiles:
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare an operand's layout with the copies that wrote it. It also reads the unit after each of `units`."""
+        """Compare an operand's layout with the copies that wrote it. Each of `units` and the next unit belong to it."""
         words = units * _UNIT_WORDS
         first, second = self.origin[words], self.origin[words + _UNIT_WORDS]
         copy, copy_of_next = self.copy[1][words], self.copy[1][words + _UNIT_WORDS]

@@ -23,7 +23,7 @@ _TYPES = {
     "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1",
 }  # fmt: skip
 _WARP_THREADS = 32
-#: PTX element types of tensors that are stored as integers.
+#: PTX element type for each floating-point type of Triton. Tensors of torch are passed as integers of the same width.
 _ELEMENTS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
 
 
@@ -98,6 +98,7 @@ def run(
             arguments += [value, *value.array.shape, *strides]
         else:
             arguments.append(memories.array(value) if _type_of(value) else value)
+    # Triton adds pointers to scratch memory and to profiling data as last parameters, with some versions only one.
     scratch = np.zeros(max(compiled.scratch * ctas, 1), np.uint8)
     count = compiled.ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
     arguments += [scratch if compiled.scratch else 0, 0][: max(count - len(arguments), 0)]

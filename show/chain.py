@@ -79,9 +79,10 @@ class OutputChain:
         widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
         total = len(self.links)
         if shown[-1] is self.links[-1]:
-            lines = [f"nearest way: the last {len(shown)} of the {total} instructions of this output:"]
+            part = f"the last {len(shown)} of the {total} instructions of this output"
         else:
-            lines = [f"nearest way: {len(shown)} of the {total} instructions, up to the one that gives the value in y:"]
+            part = f"{len(shown)} of the {total} instructions, up to the one that gives the value in y"
+        lines = [f"nearest way of summation: {part}:"]
         marks = ["", *(" <- the value in y" if link.wanted else "" for link in shown)]
         for row, mark in zip(rows, marks, strict=True):
             lines.append("  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) + mark)
@@ -94,7 +95,7 @@ class OutputChain:
         computed, stored = (f"0x{code:x} ({_number(value)})" for code, value in zip(codes, values, strict=True))
         after = "" if self.miss.output.epilogue.is_empty else ", before the epilogue"
         lines.append(
-            f"  the nearest way computes {computed}, y holds {stored}; "
+            f"  the nearest way of summation computes {computed}, y holds {stored}; "
             f"exact sum of all products {_number(self.exact)}{after}"
         )
         return "\n".join(lines)

@@ -15,7 +15,7 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return totals over conformance packs: number of packs, cases, and pairs of instruction and wrong model.
 
-    Each row is of one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
+    Each row describes one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
     ``told_apart``, ``missed``, ``same`` and ``alike``.
     """
     counts = {key: sum(len(row[key]) for row in rows) for key in ("told_apart", "missed", "same")}

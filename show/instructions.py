@@ -65,7 +65,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return the level of evidence of instructions by architecture, with counts if the levels differ."""
+    """Return the level of evidence of instructions by architecture, with counts if levels differ, or `absent`."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)
@@ -76,7 +76,7 @@ def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: st
 
 
 def _levels(instructions: Sequence[tuple[Opcode | None, Instruction]], arch: str | None, absent: str) -> dict[str, str]:
-    """Return what :func:`_cells` returns; for one architecture or target if `arch` is not None."""
+    """Return the level of evidence of instructions by architecture; only of `arch` if it is not None."""
     cells = _cells(instructions, absent)
     if arch is None:
         return cells

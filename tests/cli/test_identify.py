@@ -79,8 +79,8 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
     wrong[3, 4] ^= 1
     saved(y=wrong)
     text, found = chain(cli)
-    assert "nearest way: the last 8 of the 8 instructions of this output:\n" in text
-    assert f"the nearest way computes 0x{y.view(np.uint32)[3, 4]:x} (" in text
+    assert "nearest way of summation: the last 8 of the 8 instructions of this output:\n" in text
+    assert f"the nearest way of summation computes 0x{y.view(np.uint32)[3, 4]:x} (" in text
     assert f"y holds 0x{wrong[3, 4]:x} (" in text
     assert [link["instruction"] for link in found["shown"]] == [*range(8)]
     for before, link in pairwise(found["shown"]):
