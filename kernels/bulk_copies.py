@@ -182,8 +182,9 @@ def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots
 def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thread: int) -> None:
     start = place - int(machine.shared_start[thread])
     alignment = _TILE_ALIGNMENT if "tensor" in ins.words else 16
-    if start % alignment or octets % 16:
-        raise machine.fault(ins, f"its address in shared memory is not a multiple of {alignment} bytes", thread)
+    for what, number, unit in (("address in shared memory", start, alignment), ("size", octets, 16)):
+        if number % unit:
+            raise machine.fault(ins, f"its {what} is not a multiple of {unit} bytes", thread)
     if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
         raise machine.fault(ins, f"it accesses {octets} bytes outside of shared memory", thread)
 

@@ -83,7 +83,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
         result = np.where(over | under, 0.0, rounded).astype(dtype)
         result = np.where(over, dtype.type(limits.max), np.where(under, dtype.type(limits.min), result))
         if nan.any():
-            missing = np.array([1 << 63], np.uint64)  # of narrower types, the low bits: zero
+            missing = np.array([1 << 63], np.uint64)  # narrower types take its low bits, which are zero
             result = np.where(nan, missing.astype(f"<u{dtype.itemsize}").view(dtype), result)
         write(mask, result)
 

@@ -120,7 +120,7 @@ class Machine:
         #: Memory of each state space, as arrays with elements of each size in bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * kernel.local_bytes, np.uint8))}  # fmt: skip
-        #: Last value of each address base, whose offsets later instructions use again.
+        #: Last value of each address base. Later instructions with the same base and value use its offsets again.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads

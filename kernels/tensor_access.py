@@ -73,7 +73,7 @@ class TensorMemory:
         """Raise an error unless the columns exist, and report columns that are not allocated."""
         if columns.size and not 0 <= int(columns.min()) <= int(columns.max()) < COLUMNS:
             column = int(columns.max())
-            raise self.machine.fault(ins, f"column {column} of tensor memory; the last is {COLUMNS - 1}", thread)
+            raise self.machine.fault(ins, f"tensor memory has no column {column}; the last is {COLUMNS - 1}", thread)
         if not columns.size or self.owner[:, int(columns.min()) : int(columns.max()) + 1].all():
             return
         wrong = self.owner[ctas, columns] == 0

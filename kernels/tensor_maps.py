@@ -77,7 +77,10 @@ class MapRecord:
         if self.fill == "nan" and self.element not in _FLOATS:
             raise KernelError(f"a fill of nan requires elements of {', '.join(_FLOATS)}; not {self.element}")
         if self.address % 16 or any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
-            raise KernelError(f"strides of a tensor map must be multiples of 16 bytes, 0 to 2^40; not {self.strides}")
+            raise KernelError(
+                f"the address of a tensor map and its strides, 0 to 2^40 bytes, must be multiples of 16 bytes; not "
+                f"{self.address:#x} and {self.strides}"
+            )
 
     @property
     def element_bytes(self) -> int:

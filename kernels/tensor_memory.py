@@ -151,7 +151,8 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
             to, value = (machine.value(operand, thread) for operand in (read_to, read_from))
             column = to + offset
             if column >> 16 or column + 4 * units > COLUMNS:
-                raise machine.fault(ins, f"its destination {column:#x} is not lane 0, or exceeds tensor memory", thread)
+                what = f"its destination {column:#x} does not begin in lane 0, or exceeds the columns of tensor memory"
+                raise machine.fault(ins, what, thread)
             with at_line(ins):
                 start = unit_address(decode_descriptor(value, "tcgen05"), row, unit, "k")
             places = (start[..., None] + np.arange(_UNIT_BYTES)).reshape(rows, -1)
