@@ -73,7 +73,7 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
-    "selp": (lambda a, b, predicate: np.where(predicate, a, b), "ttp"),
+    "selp": (integers.selected, "ttp"),
 }  # fmt: skip
 
 

@@ -38,10 +38,9 @@ def _convert(machine: Machine, ins: Instruction) -> Step:
     if unknown := [w for w in modes if w not in ("rn", "rna", "rz", "rm", "rp", "ftz", "sat", "satfinite", "relu",
                                                  *_TO_INTEGER)]:  # fmt: skip
         raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
-    is_integer = {name: _is_integer(name) for name in (to, source)}
-    if is_integer[to] and is_integer[source]:
+    if _is_integer(to) and _is_integer(source):
         return _integer_to_integer(machine, ins, to, source, saturate="sat" in modes)
-    if is_integer[to]:
+    if _is_integer(to):
         return _float_to_integer(machine, ins, to, source, modes)
     return _to_float(machine, ins, to, source, modes)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["divided", "dot_product", "extracted", "funnel", "high_product", "inserted", "leading_zeros", "lookup",
-           "permuted", "remainder", "reversed_bits", "shift_left", "shift_right",
+           "permuted", "remainder", "reversed_bits", "selected", "shift_left", "shift_right",
            "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
@@ -133,6 +133,11 @@ def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> 
     start, length = ((x & np.uint32(255)).astype(np.uint64) for x in (start, length))
     mask = (one << length) - one << start
     return (into.astype(np.uint64) & ~mask | field.astype(np.uint64) << start & mask).astype(into.dtype)
+
+
+def selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
+    """Return a where the predicate is true, and b elsewhere."""
+    return np.where(predicate, a, b)
 
 
 def leading_zeros(a: NDArray) -> NDArray[np.uint32]:

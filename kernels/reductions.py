@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .codes import canonical, flushed
 from .float_arithmetic import half_function
+from .integers import selected
 from .program import size_of
 
 __all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
@@ -28,7 +29,7 @@ _FUNCTIONS: dict[str, Combination] = {
     "or": lambda old, new: old | new,
     "xor": lambda old, new: old ^ new,
     "exch": lambda old, new: new,
-    "cas": lambda old, expected, new: np.where(old == expected, new, old),
+    "cas": lambda old, expected, new: selected(new, old, old == expected),
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }
