@@ -78,8 +78,8 @@ class MapRecord:
             raise KernelError(f"a fill of nan requires elements of {', '.join(_FLOATS)}; not {self.element}")
         if self.address % 16 or any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
             raise KernelError(
-                f"the address of a tensor map and its strides, 0 to 2^40 bytes, must be multiples of 16 bytes; not "
-                f"{self.address:#x} and {self.strides}"
+                f"address and strides of a tensor map must be multiples of 16 bytes, the strides 0 to 2^40; "
+                f"not {self.address:#x} and {self.strides}"
             )
 
     @property
