@@ -12,8 +12,8 @@ from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.pack_files import file_stem
 from ..verify.register_file import RegisterFile, read
 from ..verify.tensor_memory_file import TensorMemoryFile
-from ..verify.vector_levels import LEVELS
-from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
+from ..verify.vector_levels import BACKENDS, FORMATS, LEVELS, VectorRequest
+from ..verify.vectors import MANIFEST, write_vectors
 from . import pack
 from .configuration import DATAPATH_OPTIONS, add_datapath, datapath
 from .options import Commands, add, default_arch, flag, switch

@@ -8,24 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..isa.instructions import Instruction
-from ..isa.names import Subject
+from ..isa.names import Subject, subject_named
 from ..operands.arrangement import arrangement
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
 from ..sim.engine.steps import step_count
-from .pack_files import file_of
+from .pack_files import file_of, require_placed
 from .register_file import RegisterFile
 from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_file
 from .tensor_memory_file import TensorMemoryFile
-from .vector_steps import datapath_numerics, step_vectors, vector_bits, warp_vectors
+from .vector_steps import datapath_numerics, step_vectors, warp_vectors
 
 __all__ = [
+    "BACKENDS",
+    "FORMATS",
     "LEVELS",
-    "Drawn",
+    "Arrays",
     "File",
     "Table",
+    "VectorRequest",
     "Vectors",
     "file_vectors",
     "joined",
@@ -34,8 +36,12 @@ __all__ = [
     "top_vectors",
 ]
 
+#: File formats of test vectors.
+FORMATS = ("npz", "hex", "json", "svh")
 #: Levels of test vectors: ``registers`` (and memory), or the top module whose inputs and outputs the vectors hold.
 LEVELS = ("registers", "warp", "row", "unit")
+#: Back ends that can compute the expected results.
+BACKENDS = ("golden", "native")
 #: Ports of the top module of each level, by name of the vectors.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
@@ -88,22 +94,78 @@ class Vectors:
     blocks: int
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Random tiles, drawn block by block; each block has its own random number generator."""
+#: Maximum number of outputs, or of tensor memory words, in a block of tiles.
+_AT_ONCE = 1 << 20
+_TENSOR_MEMORY_WORDS = 1 << 16
 
-    instruction: Instruction
-    distribution: str | None  #: Distribution of the operands; None cycles through all that fit the instruction
-    nibbles: str  #: Set of metadata nibbles, a key of :data:`~sptc.verify.stimulus.NIBBLES`
-    #: Number of tiles in all blocks, and in one block.
-    tiles: int
-    block_tiles: int
-    seed: int  #: Seed of the random numbers of all tiles
+
+@dataclass(frozen=True, kw_only=True)
+class VectorRequest:
+    """A request for test vectors; construction raises an `Error` if the vectors cannot be made."""
+
+    instruction: str  #: PTX opcode; ``tcgen05`` is followed by shape and types in brackets
+    arch: str  #: Architecture that executes the instruction
+    tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
+    seed: int = 0  #: Seed of the random numbers; equal requests give equal bytes
+    format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
+    #: Interface of the vectors. ``registers``: registers and memory; ``warp``: streams of the emitted warp; ``row``,
+    #: ``unit``: steps of the emitted row or unit.
+    level: str = "registers"
+    config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
+    #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None for all in turn.
+    distribution: str | None = None
+    #: Metadata nibbles: ``legal``; ``software``, with 0x0 for stored zeros as libraries write it; or ``all`` sixteen.
+    nibbles: str = "legal"
+    #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
+    #: bits several times faster. The other levels use the golden model.
+    backend: str = "golden"
+    #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
+    #: and number of tiles equal those of the request.
+    file: File | None = None
+    bench: bool = False  #: Whether to write the Verilog of the top and a testbench for it; only in format ``hex``
+
+    def __post_init__(self) -> None:
+        choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
+        for name, accepted in choices.items():
+            value = getattr(self, name)
+            if value not in accepted:
+                raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+        if self.file and self.level != "registers":
+            raise OperandError(
+                f"the tiles of a register file can be written only at level 'registers', not {self.level!r}"
+            )
+        if self.tiles < 1 or self.seed < 0:
+            raise OperandError(f"tiles must be 1 or more and the seed 0 or more, not {self.tiles} and {self.seed}")
+        subject = self.subject
+        if not self.file:
+            drawn_distributions(subject.instruction, self.distribution)
+            require_placed(subject, self.arch)
+        if (self.level == "registers") != (self.config is None):
+            raise OperandError(f"level {self.level!r} {'has no' if self.config else 'needs a'} datapath")
+        if self.config:
+            datapath_numerics(self.config, subject.instruction, self.arch)
+        if self.level != "registers" and self.backend != BACKENDS[0]:
+            raise OperandError(f"level {self.level!r} is computed by the golden model, not by {self.backend!r}")
+        if self.bench and (self.level == "registers" or self.format != "hex"):
+            raise OperandError("a testbench needs level 'warp', 'row' or 'unit' and format 'hex'")
+
+    @property
+    def subject(self) -> Subject:
+        """Instruction of the request, and its opcode if it is a ``tcgen05`` instruction."""
+        return subject_named(self.instruction)
+
+    @property
+    def _block_tiles(self) -> int:
+        subject = self.subject
+        words = subject.instruction.m * subject.instruction.n
+        if subject.opcode:
+            words = max(words, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
+        return max(1, _AT_ONCE // words)
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of tiles."""
-        return -(-self.tiles // self.block_tiles)
+        """Number of blocks of random tiles; each block has its own random number generator."""
+        return -(-self.tiles // self._block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
         """Return one tile, and a random number generator for properties that all tiles share, such as descriptors."""
@@ -113,36 +175,38 @@ class Drawn:
     def block(self, number: int) -> tuple[Given, np.random.Generator]:
         """Return the tiles of a block, and a random number generator for all other properties of the block."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
-        first = number * self.block_tiles
-        return self._draw(min(self.block_tiles, self.tiles - first), first, rng), rng
+        first = number * self._block_tiles
+        return self._draw(min(self._block_tiles, self.tiles - first), first, rng), rng
 
     def _draw(self, tiles: int, first: int, rng: np.random.Generator) -> Given:
-        names = drawn_distributions(self.instruction, self.distribution)
-        return draw_tiles(self.instruction, names, self.nibbles, tiles, rng, first)
+        instruction = self.subject.instruction
+        names = drawn_distributions(instruction, self.distribution)
+        return draw_tiles(instruction, names, self.nibbles, tiles, rng, first)
 
 
-def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
-    """Return vectors of registers and memory, with D as a back end computes it.
+def register_vectors(request: VectorRequest) -> Vectors:
+    """Return vectors of registers and memory for random tiles.
 
-    The seed of the tiles also determines the selector, the placement of operands, and all bits outside of operands.
+    The seed of the request also determines the selector, the placement of operands, and all bits outside of operands.
     Raise an `OperandError` if no public source states where all operands are stored.
     """
+    subject, arch = request.subject, request.arch
 
     def finished(file: File) -> File:
-        file = replace(file, metadata=NIBBLES[drawn.nibbles])
-        return replace(file, d=file.run(backend))
+        file = replace(file, metadata=NIBBLES[request.nibbles])
+        return replace(file, d=file.run(request.backend))
 
-    operands, rng = drawn.sample()
+    operands, rng = request.sample()
     selector = int(rng.integers(subject.instruction.sparsity_selectors))
     sample = finished(file_of(subject, arch, operands, rng, selector))
 
     def file(number: int) -> File:
-        operands, rng = drawn.block(number)
+        operands, rng = request.block(number)
         if isinstance(sample, RegisterFile):
             return finished(further_file(sample, operands.matrices, rng))
         return finished(file_of(subject, arch, operands, rng, selector))
 
-    return _vectors_of(sample, drawn.tiles, file, drawn.blocks)
+    return _vectors_of(sample, request.tiles, file, request.blocks)
 
 
 def file_vectors(file: File, backend: str) -> Vectors:
@@ -219,28 +283,28 @@ def joined(files: list[File]) -> File:
     return replace(files[0], **arrays)
 
 
-def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
-    """Return vectors for the inputs and outputs of a top module: ``warp``, ``row`` or ``unit``.
+def top_vectors(request: VectorRequest, config: CoreConfig) -> Vectors:
+    """Return vectors of random tiles for the inputs and outputs of a top module: ``warp``, ``row`` or ``unit``.
 
     Raise an `Error` if the top does not compute the instruction.
     """
-    i = subject.instruction
-    parameters = datapath_numerics(config, i, arch)
-    shape: tuple[int, ...] = (drawn.tiles, i.m, i.n, step_count(config, i))
+    level, i = request.level, request.subject.instruction
+    parameters = datapath_numerics(config, i, request.arch)
+    shape: tuple[int, ...] = (request.tiles, i.m, i.n, step_count(config, i))
     axes: tuple[str, ...] = ("case", "row", "column", "step")
     immediates, sample = {}, None
     if level == "warp":
         config.require_warp()
         if i.family != "mma" or i.m != WARP_ROWS:
             raise OperandError(f"level 'warp' supports only mma of shape m16n8, not {i}")
-        operands, rng = drawn.sample()
+        operands, rng = request.sample()
         immediates = {"selector": int(rng.integers(i.sparsity_selectors))}
-        sample = file_of(subject, arch, operands, rng, immediates["selector"])
+        sample = file_of(request.subject, request.arch, operands, rng, immediates["selector"])
         shape, axes = shape[:1], axes[:1]
     names = _PORTS[level]
 
     def block(number: int) -> Arrays:
-        operands, rng = drawn.block(number)
+        operands, rng = request.block(number)
         if isinstance(sample, RegisterFile):
             file = further_file(sample, operands.matrices, rng)
             vectors = warp_vectors(config, parameters, file, operands.matrices, rng)
@@ -250,7 +314,7 @@ def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, dra
 
     by_name = {port.name: port for port in ports(config, level)}
     tables = tuple(
-        Table(name, expected, bits, shape, axes, tuple(lines_of_ports([by_name[port]])), port)
-        for (name, port), bits, expected in zip(names.items(), vector_bits(config, level), (False, True), strict=True)
+        Table(name, not port.is_input, port.type.width, shape, axes, tuple(lines_of_ports([port])), port.name)
+        for name, port in zip(names, map(by_name.__getitem__, names.values()), strict=True)
     )
-    return Vectors(tables, immediates, None, block, drawn.blocks)
+    return Vectors(tables, immediates, None, block, request.blocks)

@@ -19,14 +19,14 @@ from ..rtl.metadata import RuleCode
 from ..rtl.order import DENSE_NIBBLE, nibble_order
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
-from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
+from ..rtl.step import control_layout
 from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
 from ..sim.benches.blocks import integer_results, undefined_chunks
 from ..sim.coverage.operands import Operation, operation_of, operations_of, routes
 from ..sim.engine.steps import control_word, step_count, step_words, steps_of
 from .register_file import RegisterFile
 
-__all__ = ["datapath_numerics", "directed_steps", "numerics_text", "step_vectors", "vector_bits", "warp_vectors"]
+__all__ = ["datapath_numerics", "directed_steps", "numerics_text", "step_vectors", "warp_vectors"]
 
 _BITS = 32
 #: Mask for the metadata-rule field of a control word, after the field is shifted to bit 0.
@@ -35,19 +35,7 @@ _RULE = 7
 _STEP_BYTES = (16, 32)
 #: Number of alignment bits beyond the largest F of all architectures up to which the golden model is exact.
 _MORE_ALIGNMENT = 1
-#: Layouts of inputs and outputs by top module.
-_LAYOUTS = {
-    "unit": (unit_step_layout, lambda config: unit_result_layout()),
-    "row": (row_step_layout, row_result_layout),
-    "warp": (lambda config: warp_operands_layout(), lambda config: warp_result_layout()),
-}
 _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
-
-
-def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the number of input bits and output bits of a ``unit``, ``row`` or ``warp``."""
-    inputs, outputs = (layout(config).size for layout in _LAYOUTS[top])
-    return inputs, outputs
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -21,38 +21,20 @@ from .. import __version__
 from ..errors import FileError, OperandError
 from ..infra.files import STANDARD_OUTPUT, whole_file, write_whole
 from ..infra.pools import cores
-from ..isa.names import Subject, subject_named
-from ..rtl.config import CoreConfig
-from .pack_files import require_placed
-from .stimulus import NIBBLES, drawn_distributions
+from .stimulus import drawn_distributions
 from .testbench import bench_files
-from .vector_levels import (
-    LEVELS,
-    Arrays,
-    Drawn,
-    File,
-    Table,
-    Vectors,
-    file_vectors,
-    joined,
-    register_vectors,
-    top_vectors,
-)
-from .vector_steps import datapath_numerics, numerics_text
+from .vector_levels import Arrays, Table, VectorRequest, Vectors, file_vectors, joined, register_vectors, top_vectors
+from .vector_steps import numerics_text
 
 __all__ = [
-    "BACKENDS",
-    "FORMATS",
     "MANIFEST",
     "Folder",
-    "VectorRequest",
     "content_digest",
     "hex_lines",
     "write_format",
     "write_vectors",
 ]
 
-FORMATS = ("npz", "hex", "json", "svh")
 #: Maximum number of 32-bit words in file formats with a single file, which is built in memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
 #: The four hexadecimal digits of every 16-bit number, as text.
@@ -200,67 +182,6 @@ _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _w
 
 #: Name of the manifest, which describes all other files of the folder.
 MANIFEST = "manifest.json"
-#: Maximum number of outputs, or of tensor memory words, in a block of tiles.
-_AT_ONCE = 1 << 20
-_TENSOR_MEMORY_WORDS = 1 << 16
-#: Back ends that can compute the expected results.
-BACKENDS = ("golden", "native")
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorRequest:
-    """A request for test vectors; construction raises an `Error` if the vectors cannot be made."""
-
-    instruction: str  #: PTX opcode; ``tcgen05`` is followed by shape and types in brackets
-    arch: str  #: Architecture that executes the instruction
-    tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
-    seed: int = 0  #: Seed of the random numbers; equal requests give equal bytes
-    format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
-    #: Interface of the vectors. ``registers``: registers and memory; ``warp``: streams of the emitted warp; ``row``,
-    #: ``unit``: steps of the emitted row or unit.
-    level: str = "registers"
-    config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
-    #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None for all in turn.
-    distribution: str | None = None
-    #: Metadata nibbles: ``legal``; ``software``, with 0x0 for stored zeros as libraries write it; or ``all`` sixteen.
-    nibbles: str = "legal"
-    #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
-    #: bits several times faster. The other levels use the golden model.
-    backend: str = "golden"
-    #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
-    #: and number of tiles equal those of the request.
-    file: File | None = None
-    bench: bool = False  #: Whether to write the Verilog of the top and a testbench for it; only in format ``hex``
-
-    def __post_init__(self) -> None:
-        choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
-        for name, accepted in choices.items():
-            value = getattr(self, name)
-            if value not in accepted:
-                raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
-        if self.file and self.level != "registers":
-            raise OperandError(
-                f"the tiles of a register file can be written only at level 'registers', not {self.level!r}"
-            )
-        if self.tiles < 1 or self.seed < 0:
-            raise OperandError(f"tiles must be 1 or more and the seed 0 or more, not {self.tiles} and {self.seed}")
-        subject = self.subject
-        if not self.file:
-            drawn_distributions(subject.instruction, self.distribution)
-            require_placed(subject, self.arch)
-        if (self.level == "registers") != (self.config is None):
-            raise OperandError(f"level {self.level!r} {'has no' if self.config else 'needs a'} datapath")
-        if self.config:
-            datapath_numerics(self.config, subject.instruction, self.arch)
-        if self.level != "registers" and self.backend != BACKENDS[0]:
-            raise OperandError(f"level {self.level!r} is computed by the golden model, not by {self.backend!r}")
-        if self.bench and (self.level == "registers" or self.format != "hex"):
-            raise OperandError("a testbench needs level 'warp', 'row' or 'unit' and format 'hex'")
-
-    @property
-    def subject(self) -> Subject:
-        """Instruction of the request, and its opcode if it is a ``tcgen05`` instruction."""
-        return subject_named(self.instruction)
 
 
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
@@ -272,7 +193,10 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     """
     if folder == STANDARD_OUTPUT:
         raise FileError("vectors are several files and cannot be written to standard output: name a folder")
-    vectors = _vectors(request)
+    if request.file:
+        vectors = file_vectors(request.file, request.backend)
+    else:
+        vectors = top_vectors(request, request.config) if request.config else register_vectors(request)
     facts = _facts(request, vectors)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -296,19 +220,6 @@ def content_digest(manifest: dict[str, Any]) -> str:
     """Return the SHA-256 of a manifest without its key ``sha256``, as JSON with sorted keys and no spaces."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _vectors(request: VectorRequest) -> Vectors:
-    if request.file:
-        return file_vectors(request.file, request.backend)
-    subject = request.subject
-    i = subject.instruction
-    words = i.m * i.n if subject.opcode is None else max(i.m * i.n, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
-    block = max(1, _AT_ONCE // words)
-    drawn = Drawn(i, request.distribution, request.nibbles, request.tiles, block, request.seed)
-    if request.config is None:
-        return register_vectors(subject, request.arch, drawn, request.backend)
-    return top_vectors(request.level, request.config, subject, request.arch, drawn)
 
 
 def _facts(request: VectorRequest, vectors: Vectors) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from sptc.rtl.metadata import MetadataStage
 from sptc.rtl.step import row_result_layout, row_step_layout, unit_step_layout
 from sptc.sim.engine.engine import engine
-from sptc.verify import vectors
+from sptc.verify import vector_levels
 from sptc.verify.register_file import RegisterFile, read
 from sptc.verify.stimulus import NIBBLES, draw_tiles, drawn_distributions
-from sptc.verify.vector_levels import Drawn, tables_of
+from sptc.verify.vector_levels import BACKENDS, VectorRequest, tables_of
 from sptc.verify.vector_steps import datapath_numerics, numerics_text, step_vectors
-from sptc.verify.vectors import BACKENDS, MANIFEST, VectorRequest, content_digest, hex_lines, write_vectors
+from sptc.verify.vectors import MANIFEST, content_digest, hex_lines, write_vectors
 
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PLAIN = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
@@ -74,7 +74,7 @@ def test_registers_give_the_written_results(
     """The register file is replayed, and the files in format `hex` contain the same words. Tiles are drawn in blocks
     of one tile.
     """
-    monkeypatch.setattr(vectors, "_AT_ONCE", 1)
+    monkeypatch.setattr(vector_levels, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
         folder, seed = tmp_path / nibbles, int(rng.integers(1 << 30))
         for name in ("npz", "hex"):
@@ -228,7 +228,7 @@ def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
     step, result = (actual[name].reshape(2, 16, 8, 2, -1) for name in ("step", "result"))
     c = step[..., layout["c"].offset // 32]
     assert (c[..., 1] == result[..., 0, 0]).all()
-    given, _ = Drawn(parse(SPARSE), None, "legal", tiles=2, block_tiles=2, seed=5).block(0)
+    given, _ = request(arch="sm_80", level="row", config=TINY, tiles=2).block(0)
     assert (c[..., 0] == given.matrices.c).all()
     assert (result[..., 1, 0] == multiply(parse(SPARSE), "sm_80", given.matrices)).all()
 
@@ -329,7 +329,7 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch:
         return file.c
 
     monkeypatch.setattr(RegisterFile, "run", run)
-    monkeypatch.setattr(vectors, "_AT_ONCE", 1)
+    monkeypatch.setattr(vector_levels, "_AT_ONCE", 1)
     with pytest.raises(KeyboardInterrupt):
         write_vectors(request(seed=6), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
