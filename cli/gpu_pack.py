@@ -1,18 +1,15 @@
 """``sptc gpu pack`` and ``sptc gpu judge``: write a script that records a GPU without sptc, and check its results."""
 
 import argparse
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 from ..infra.files import require_writable, write_whole
-from ..infra.pools import cores, local_pool
 from ..isa.architectures import TARGETS
 from ..isa.numerics import OPEN_RULES
 from ..verify.conformance import Pack
 from ..verify.recorder import Row, RowJudgement, judge_record, read_record, rows_of, rules_decided, script
 from .options import Commands, add
-from .progress import progress_bar
+from .progress import in_parallel
 from .terminal import counted, print_result
 
 __all__ = ["add_actions"]
@@ -58,24 +55,10 @@ def _pack(options: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> Iterator[Pack]:
-    """Yield the conformance pack of each row in order; several processes choose the test cases of the packs."""
-    parts = [rows[first : first + _ROWS_PER_TASK] for first in range(0, len(rows), _ROWS_PER_TASK)]
-    packs: dict[int, list[Pack]] = {}
-    with progress_bar("pack") as progress, local_pool(min(jobs or cores(), len(parts))) as pool:
-        tasks = ((number, part, name, seed) for number, part in enumerate(parts))
-        for number, some in chain.from_iterable(pool.run(_choose, tasks)):
-            packs[number] = some
-            progress(len(packs), len(parts))
-    for number in range(len(parts)):
-        yield from packs[number]
-
-
-_ROWS_PER_TASK = 8
-
-
-def _choose(number: int, rows: list[Row], name: str, seed: int) -> tuple[int, list[Pack]]:
-    return number, [row.choose(name, seed) for row in rows]
+def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> list[Pack]:
+    """Return the conformance pack of each row, for a target and a seed; several processes choose the cases."""
+    tasks = {f"row {number}, {row.subject.name}": (row, name, seed) for number, row in enumerate(rows)}
+    return in_parallel("pack", Row.choose, tasks, jobs)
 
 
 def _judge(options: argparse.Namespace) -> int:

@@ -2,13 +2,11 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, InstructionError
 from ..infra.files import create_folder, require_writable
-from ..infra.pools import cores, local_pool
 from ..isa.architectures import same_numerics
 from ..isa.instructions import ARCHITECTURES
 from ..isa.names import resolve, subject_named
@@ -16,7 +14,7 @@ from ..show.conformance import judgement_as_dict, packs_text, packs_total
 from ..verify.conformance import choose_pack, judge, read_pack, read_results, write_pack
 from ..verify.pack_files import every_subject, file_stem, require_placed
 from .options import Commands, add, architecture
-from .progress import progress_bar
+from .progress import in_parallel
 from .reports import Check, report
 from .terminal import print_result
 
@@ -87,19 +85,6 @@ def architecture_or_all(word: str) -> str:
     return word if word == ALL else architecture(word)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One conformance pack to write."""
-
-    name: str
-    arch: str
-    seed: int
-    path: Path
-
-    def __str__(self) -> str:
-        return f"the pack of {self.name} on {self.arch}"
-
-
 def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int:
     """Write the conformance packs of these instructions, print a line for each and return the exit status."""
     architectures = None if options.arch is None or ALL in options.arch else options.arch
@@ -113,10 +98,11 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
     else:
         create_folder(folder)
         paths = [folder / f"{file_stem(name)}.{arch}.npz" for name, arch in subjects]
-    jobs = [_Job(name, arch, options.seed, path) for (name, arch), path in zip(subjects, paths, strict=True)]
-    rows = list(_written(jobs, options.jobs or cores()))
-    places = {subject: place for place, subject in enumerate(subjects)}
-    rows.sort(key=lambda row: places[row["instruction"], row["arch"]])
+    tasks = {
+        f"the pack of {name} on {arch}": (name, arch, options.seed, path)
+        for (name, arch), path in zip(subjects, paths, strict=True)
+    }
+    rows = in_parallel("pack", _write_one, tasks, options.jobs)
     return print_result(options, {"packs": rows, "total": packs_total(rows)}, packs_text(rows))
 
 
@@ -135,24 +121,14 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
             yield subject.name, require_placed(subject, arch)
 
 
-def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
-    """Write conformance packs on several processes; yield the table row of each pack when it is written."""
-    done = 0
-    with progress_bar("pack") as progress, local_pool(min(processes, len(jobs))) as pool:
-        for rows in pool.run(_write_one, ((job,) for job in jobs)):
-            yield from rows
-            done += len(rows)
-            progress(done, len(jobs))
-
-
-def _write_one(job: _Job) -> dict[str, Any]:
+def _write_one(name: str, arch: str, seed: int, path: Path) -> dict[str, Any]:
     """Write a conformance pack and return its row of the printed table."""
-    pack = choose_pack(subject_named(job.name), job.arch, job.seed)
-    write_pack(job.path, pack)
+    pack = choose_pack(subject_named(name), arch, seed)
+    write_pack(path, pack)
     return {
-        "file": str(job.path),
-        "instruction": job.name,
-        "arch": job.arch,
+        "file": str(path),
+        "instruction": name,
+        "arch": arch,
         "cases": pack.file.cases,
         "candidates": pack.candidates,
         "told_apart": list(pack.told_apart),

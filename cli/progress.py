@@ -4,13 +4,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-__all__ = ["bar", "progress_bar", "searching"]
+from ..infra.pools import cores, local_pool
+
+__all__ = ["bar", "in_parallel", "progress_bar", "searching"]
 
 #: Interval in seconds at which a bar is drawn anew, even if no unit of work is finished.
 _INTERVAL = 1.0
@@ -18,6 +20,7 @@ _INTERVAL = 1.0
 _LINE_INTERVAL = 5.0
 #: Seconds after which a search prints its first line, and seconds between its further lines.
 _FIRST_LINE, _NEXT_LINES = 3.0, 60.0
+_T = TypeVar("_T")
 
 
 class _MovingBar(tqdm):  # type: ignore[misc]
@@ -78,9 +81,29 @@ def progress_bar(unit: str, command: str = "") -> Iterator[Callable[[int, int], 
         yield progress
 
 
+def in_parallel(unit: str, work: Callable[..., _T], tasks: Mapping[str, tuple[Any, ...]], jobs: int | None) -> list[_T]:
+    """Return ``work(*task)`` for each task, in order, computed by several processes, and show a progress bar.
+
+    The key of a task is its name in error messages. `jobs` is the number of processes (default: one per core).
+    """
+    results: dict[str, _T] = {}
+    with progress_bar(unit) as progress, local_pool(min(jobs or cores(), len(tasks))) as pool:
+        for pairs in pool.run(_named, ((name, work, task) for name, task in tasks.items())):
+            results |= dict(pairs)
+            progress(len(results), len(tasks))
+    return [results[name] for name in tasks]
+
+
+def _named(name: str, work: Callable[..., _T], task: tuple[Any, ...]) -> tuple[str, _T]:
+    return name, work(*task)
+
+
 @contextmanager
 def searching(command: str) -> Iterator[None]:
-    """While the context is open, print a line after some seconds, then every minute, also if this is no terminal."""
+    """While the context is open, print to standard error how long a command has searched.
+
+    The first line comes after three seconds, the others every minute, even if standard error is not a terminal.
+    """
     done, start = threading.Event(), time.monotonic()
 
     def report() -> None:

@@ -205,11 +205,13 @@ def read_record(path: Path) -> dict[str, Any]:
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
             raise FileError(f"{path}: the field {key} is missing or has the wrong type")
-    if record["target"] not in TARGETS or not all(
+    if not record["rows"] or not all(
         isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("selector"), int)
         for row in record["rows"]
     ):
-        raise FileError(f"{path}: the target is unknown, or a row has no name or selector")
+        raise FileError(f"{path}: the record has no row, or a row has no name or selector")
+    if record["target"] not in TARGETS:
+        raise FileError(f"{path}: the target {record['target']!r} is unknown")
     return record
 
 

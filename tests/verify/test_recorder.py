@@ -167,7 +167,8 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
     for change, message in (
         ({"format": "x"}, "is no record of a GPU"),
         ({"rows": 3}, "rows is missing or has the wrong type"),
-        ({"target": "sm_75"}, "the target is unknown, or a row has no name or selector"),
+        ({"target": "sm_75"}, "the target 'sm_75' is unknown"),
+        ({"rows": []}, "the record has no row, or a row has no name or selector"),
         ({"seed": 1}, "are those of another version of sptc"),
         ({"rows": [results["rows"][0] | {"d": "AAAA"}]}, "the recorded results of .* are damaged"),
         ({"rows": [results["rows"][0] | {"sha256": "0"}]}, "the recorded results of .* are damaged"),
