@@ -108,7 +108,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Raise an `Error` if an option needs ``--place`` and it is missing, or excludes ``--place`` and it is given."""
+    """Raise an `Error` if an option needs ``--place``, which is missing, or cannot be combined with ``--place``."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:

@@ -6,7 +6,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import product
@@ -105,7 +105,8 @@ def _execute(options: argparse.Namespace) -> int:
     if backends != (DEFAULT_BACKEND,):
         chosen += ["--backend", *backends]
     plan = Plan(seed=0, architectures=architectures, backends=backends, **common(options))
-    return conduct(options, plan, ["sptc", "campaign"], chosen)
+    status, _ = conduct(options, plan, ["sptc", "campaign"], chosen)
+    return status
 
 
 def common(options: argparse.Namespace) -> dict[str, Any]:
@@ -117,18 +118,13 @@ def common(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def conduct(
-    options: argparse.Namespace,
-    plan: Plan,
-    command: Sequence[str],
-    chosen: Sequence[str],
-    keep: Callable[[Record], None] = lambda _: None,
-) -> int:
-    """Run a campaign, print its result, and return the exit status.
+    options: argparse.Namespace, plan: Plan, command: Sequence[str], chosen: Sequence[str]
+) -> tuple[int, Record]:
+    """Run a campaign and print its result; return the exit status and the record, even if the run was interrupted.
 
     The options are those of :func:`add_limits`, and `coverage`: whether to sample functional coverage. The seed of
     `plan` is replaced by ``--seed``, else by the seed of the resumed campaign, else by a random seed. `command` has the
     words of the command, and `chosen` the other options that determine the plan, without those of :func:`add_limits`.
-    `keep` is called with the record at the end, even if the run was interrupted.
     """
     if options.only is not None and options.state:
         raise FileError("--only cannot be combined with --state: a single shard does not change the stored campaign")
@@ -143,9 +139,7 @@ def conduct(
         record = Record(plan, folder, options.coverage)
         if not options.json:
             print(f"seed {plan.seed}", flush=True)
-        status = _Run(options, record, command, chosen).execute()
-        keep(record)
-        return status
+        return _Run(options, record, command, chosen).execute(), record
 
 
 class _Run:
@@ -163,8 +157,8 @@ class _Run:
         self.mismatch: dict[str, Any] | None = None
 
     def execute(self) -> int:
-        interrupted = False
-        with self._pool() as pool:
+        options, interrupted = self.options, False
+        with cluster_pool(options.scheduler) if options.scheduler else local_pool(options.jobs or cores()) as pool:
             try:
                 self._run(pool)
                 if self.record.failed:
@@ -178,13 +172,13 @@ class _Run:
                 ) from error
             except KeyboardInterrupt:
                 interrupted = True
-        if self.options.json:
-            print(self._as_json(interrupted))
+        if options.json:
+            print(json.dumps(self._as_dict(interrupted), indent=1))
         else:
             self._print()
-        report(self.options, self._checks(), self.record.plan.seed)
+        report(options, self._checks(), self.record.plan.seed)
         if interrupted:
-            kept = f"; finished shards are stored in {self.options.state}" if self.options.state else ""
+            kept = f"; finished shards are stored in {options.state}" if options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
             return 130
         return int(self.record.failed is not None or bool(self._contradicted()))
@@ -196,11 +190,6 @@ class _Run:
         """
         groups = self.record.coverage or ()
         return [f"{group.configuration} {group.name}: {name}" for group in groups for name in group.contradicted(3)]
-
-    def _pool(self) -> Any:
-        if self.options.scheduler:
-            return cluster_pool(self.options.scheduler)
-        return local_pool(self.options.jobs or cores())
 
     def _run(self, pool: Pool) -> None:
         options, record = self.options, self.record
@@ -242,10 +231,6 @@ class _Run:
         words += ["--instruction", *plan.instructions] if plan.instructions else []
         return shlex.join([*words, "--only", str(index)])
 
-    def _replay(self, path: Path) -> list[str]:
-        backends = self.record.plan.backends
-        return ["sptc", "run", str(path), *(["--backend", backends[0]] if backends[0] != DEFAULT_BACKEND else [])]
-
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
         """Write a register file that reproduces the mismatch of a shard; return a description of the mismatch."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
@@ -270,7 +255,9 @@ class _Run:
             description[name] = str(code) if first.is_flag else f"0x{code:0{fmt.bits // 4}x}"
             description[f"{name}_number"] = repr(code if first.is_flag else as_number(code, fmt))
         position = {"case": first.case, "row": first.row, "chunk" if first.is_flag else "column": first.column}
-        return description | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
+        (backend, *_), replay = self.record.plan.backends, ["sptc", "run", str(path)]
+        replay += ["--backend", backend] if backend != DEFAULT_BACKEND else []
+        return description | position | {"file": str(path), "replay": shlex.join(replay)}
 
     def _checks(self) -> Iterator[Check]:
         for (preset, pair), totals in sorted(self.record.pairs.items()):
@@ -279,7 +266,7 @@ class _Run:
         for name in self._contradicted():
             yield Check("coverage", name, "the coverage bin was hit, but is declared unreachable")
 
-    def _as_json(self, interrupted: bool) -> str:
+    def _as_dict(self, interrupted: bool) -> dict[str, Any]:
         record = self.record
         result: dict[str, Any] = {
             "seed": record.plan.seed,
@@ -293,7 +280,7 @@ class _Run:
         if record.coverage is not None:
             reached, reachable = record.reached
             result["coverage"] = {"reached": reached, "reachable": reachable, "contradicted": self._contradicted()}
-        return json.dumps(result, indent=1)
+        return result
 
     def _print(self) -> None:
         """Print the verdict, the first mismatch, unreachable bins that were hit, and on request results by formats."""

@@ -43,9 +43,6 @@ _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
 #: Options that are valid only with ``--top unit``.
 _UNIT_OPTIONS = ("flat", "glitches", "what_if")
-#: Function ``draw(instruction, tiles, rng)`` that returns operands. It gets the number of tiles for chains of `n`
-#: instructions from the function ``tiles(n)``.
-_Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 
 def add_parser(commands: Commands) -> None:
@@ -146,7 +143,7 @@ def _execute(options: argparse.Namespace) -> int:
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     instructions = [_measurable(text, config, options.top, options.arch) for text in texts]
     options.arch = same_numerics(options.arch)
-    operands = _operand_sources(options)
+    operands = _operand_names(options)
     from ..synth.energy.gates import GATES
     from ..synth.energy.netlist import CellLibrary
     from ..synth.energy.plot import plot
@@ -156,7 +153,7 @@ def _execute(options: argparse.Namespace) -> int:
     cells = CellLibrary.of(library) if library else GATES
     cases = [(instruction, name) for instruction in instructions for name in operands]
     with progress_bar("instruction", "sptc energy") as progress:
-        measured = _measured(options, config, cells, cases, operands, progress)
+        measured = _measured(options, config, cells, cases, progress)
     print_result(options, partial(as_dict, measured, cells), partial(table, measured, cells))
     if options.csv:
         write_csv(measured, cells, options.csv)
@@ -166,7 +163,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, config: CoreConfig) -> None:
-    """Raise an `Error` if options contradict each other or an output file cannot be written."""
+    """Raise an `Error` if the datapath cannot be measured, or an option needs another ``--top``."""
     if config.step_bytes % _WHOLE_STEP:
         raise Error(
             f"energy is measured only for steps of a multiple of {_WHOLE_STEP} bytes of A, not {config.step_bytes}: "
@@ -184,7 +181,6 @@ def _measured(
     config: CoreConfig,
     cells: "CellLibrary",
     cases: list[tuple[Instruction, str]],
-    operands: dict[str, _Draw],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
     """Map the chosen top module to cells, and measure the energy of every pair of instruction and operands."""
@@ -202,7 +198,7 @@ def _measured(
     for done, (instruction, name) in enumerate(cases, 1):
         progress(done, len(cases) + 1)
         tiles = partial(top.tiles, instruction, options.cycles)
-        drawn = operands[name](instruction, tiles, np.random.default_rng(options.seed))
+        drawn = _operands(options, instruction, name, tiles)
         measured = top.measure(instruction, options.arch, drawn, name)
         if options.what_if and isinstance(top, MappedUnit):
             measured = replace(measured, what_if=dict(what_ifs(top, instruction, options.arch, drawn)))
@@ -231,8 +227,8 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
     return instruction
 
 
-def _operand_sources(options: argparse.Namespace) -> dict[str, _Draw]:
-    """Return functions that draw operands, by the name of the operands in the report.
+def _operand_names(options: argparse.Namespace) -> list[str]:
+    """Return the names of the operands in the report: distributions, or the files or tensors of ``--a`` and ``--b``.
 
     Raise an `Error` if only one of ``--a`` and ``--b`` is given, or both are given together with ``--operands``.
     """
@@ -242,28 +238,24 @@ def _operand_sources(options: argparse.Namespace) -> dict[str, _Draw]:
         for name in ("prune", "a_tensor", "b_tensor", "transpose_b"):
             if getattr(options, name):
                 raise Error(f"{flag(name)} needs --a and --b")
-        return {name: _from_distribution(name) for name in options.operands or _DISTRIBUTIONS}
+        return list(dict.fromkeys(options.operands or _DISTRIBUTIONS))
     if options.operands:
         raise Error("--operands cannot be combined with --a and --b")
     names = [tensor or path.name for path, tensor in ((options.a, options.a_tensor), (options.b, options.b_tensor))]
-    return {" x ".join(names): _from_matrices(options)}
+    return [" x ".join(names)]
 
 
-def _from_distribution(name: str) -> _Draw:
-    from ..synth.energy.operands import CHAIN, drawn
+def _operands(
+    options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
+) -> MatrixOperands:
+    """Return operands with one of the names of :func:`_operand_names`; ``tiles(n)`` chains of n instructions each."""
+    from ..synth.energy.operands import CHAIN, cut, drawn
 
-    return lambda instruction, tiles, rng: drawn(instruction, name, tiles(CHAIN), rng)
-
-
-def _from_matrices(options: argparse.Namespace) -> _Draw:
-    from ..synth.energy.operands import cut
-
-    def draw(instruction: Instruction, tiles: Callable[[int], int], rng: np.random.Generator) -> MatrixOperands:
-        request = ProductRequest(
-            Way(instruction=str(instruction), arch=options.arch), *sources(options), prune=options.prune
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            factors = prepare(Path(folder), request).factors(instruction)
-            return cut(instruction, factors.a, factors.b, factors.nibbles, tiles(factors.count), rng)
-
-    return draw
+    rng = np.random.default_rng(options.seed)
+    if options.a is None:
+        return drawn(instruction, name, tiles(CHAIN), rng)
+    way = Way(instruction=str(instruction), arch=options.arch)
+    request = ProductRequest(way, *sources(options), prune=options.prune)
+    with tempfile.TemporaryDirectory() as folder:
+        factors = prepare(Path(folder), request).factors(instruction)
+        return cut(instruction, factors.a, factors.b, factors.nibbles, tiles(factors.count), rng)

@@ -18,7 +18,7 @@ from ..infra.files import create_folder, require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, require_architecture
 from ..isa.names import in_registers
-from ..verify.campaign import Record, campaign_record
+from ..verify.campaign import campaign_record
 from ..verify.register_file import write
 from ..verify.shards import LEAST, Plan, draw
 from .campaign import add_limits, common, conduct
@@ -141,15 +141,12 @@ def _verify(options: argparse.Namespace) -> int:
         **common(options),
     )
     chosen = ["--rtl"] if options.rtl else []
-    return conduct(options, plan, ["sptc", "gpu", "verify"], chosen, lambda record: _write(options.record, record, gpu))
-
-
-def _write(path: Path | None, record: Record, gpu: Device) -> None:
-    """Write the record of a campaign as JSON; do nothing if `path` is None."""
-    if path:
+    status, record = conduct(options, plan, ["sptc", "gpu", "verify"], chosen)
+    if options.record:
         date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         origin = {"sptc": __version__, "gpu": gpu.name, "cuda": gpu.cuda, "driver": gpu.driver, "date": date}
-        write_whole(path, campaign_record(record, origin))
+        write_whole(options.record, campaign_record(record, origin))
+    return status
 
 
 def _record(options: argparse.Namespace) -> int:
