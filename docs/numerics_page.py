@@ -4,10 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from instruction_pages import Form, every_form
+from instruction_pages import every_subject
 from page_text import table
-from sptc.isa.evidence import Evidence
+from sptc.isa.evidence import Evidence, evidence
 from sptc.isa.formats import FORMATS
+from sptc.isa.instructions import Instruction
+from sptc.isa.names import Subject
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics
 from sptc.show.instructions import ARCHITECTURE_COLUMNS
 
@@ -32,17 +34,17 @@ _ROUNDINGS = {
 
 def numerics_page(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the page with a table for each architecture. Architectures with equal tables share a table."""
-    rows: dict[str, dict[Numerics, list[Form]]] = {arch: defaultdict(list) for arch in ARCHITECTURE_COLUMNS}
-    for form in every_form():
-        for arch in form.instruction.architectures:
-            rows[arch][numerics(form.instruction, arch)].append(form)
+    rows: dict[str, dict[Numerics, list[Subject]]] = {arch: defaultdict(list) for arch in ARCHITECTURE_COLUMNS}
+    for subject in every_subject():
+        for arch in subject.instruction.architectures:
+            rows[arch][numerics(subject.instruction, arch)].append(subject)
     sources = dict.fromkeys(row.source for arch in ARCHITECTURE_COLUMNS for row in rows[arch])
     marks = {source: "abcdefgh"[place] for place, source in enumerate(sources)}
     tables: dict[str, list[str]] = defaultdict(list)
-    for arch, of_arch in rows.items():
+    for arch, subjects_by_numerics in rows.items():
         lines = (
-            (_instructions(forms), _sum(row), f"{_levels(forms, arch)} ({marks[row.source]})")
-            for row, forms in of_arch.items()
+            (_instructions(subjects), _sum(row), f"{_levels(subjects, arch)} ({marks[row.source]})")
+            for row, subjects in subjects_by_numerics.items()
         )
         tables[table(["instructions and types", "sum", "evidence"], lines)].append(arch)
     methods = "\n".join(f"* **{method.value}**: {words}" for method, words in _METHODS.items())
@@ -58,28 +60,26 @@ def numerics_page(folder: Path) -> Iterator[tuple[str, str]]:
     )
 
 
-def _instructions(forms: Sequence[Form]) -> str:
-    """Return the families of instructions with equal numerics, and the types of A and D; B has the types of A."""
-    names: dict[str, list[Form]] = defaultdict(list)
-    for form in forms:
-        names[_family(form)].append(form)
+def _instructions(subjects: Sequence[Subject]) -> str:
+    """Return the families of instructions with equal numerics, with the PTX ``.kind`` of block-scaled families.
+
+    The types of A and D follow each family; B has the same types as A.
+    """
+    names: dict[str, list[Instruction]] = defaultdict(list)
+    for subject in subjects:
+        i = subject.instruction
+        names[f"{i.family} .kind::{i.kind}" if i.scale_format else i.family].append(i)
     types: dict[str, list[str]] = defaultdict(list)
     for name, members in names.items():
-        names_of = ({getattr(form.instruction, one).name for form in members} for one in "ad")
+        names_of = ({getattr(i, one).name for i in members} for one in "ad")
         a, d = ("/".join(name for name in FORMATS if name in names) for names in names_of)
         types[f"{a} to {d}"].append(name)
     return "; ".join(f"{', '.join(f'`{name}`' for name in ones)}: {text}" for text, ones in types.items())
 
 
-def _levels(forms: Sequence[Form], arch: str) -> str:
-    levels = {form.level(arch) for form in forms}
+def _levels(subjects: Sequence[Subject], arch: str) -> str:
+    levels = {evidence(one.instruction, arch, opcode=one.opcode) for one in subjects}
     return ", ".join(level.value for level in Evidence if level in levels)
-
-
-def _family(form: Form) -> str:
-    """Return the family of an instruction, with its PTX ``.kind`` if it has block scales."""
-    i = form.instruction
-    return f"{i.family} .kind::{i.kind}" if i.scale_format else i.family
 
 
 def _sum(row: Numerics) -> str:

@@ -14,15 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from instruction_pages import every_subject
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sptc.infra.cache import built
 from sptc.infra.compiler import run_tool
 from sptc.isa.evidence import evidence
 from sptc.isa.formats import FORMATS
-from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction
+from sptc.isa.instructions import ARCHITECTURES, Instruction
 from sptc.isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
+from sptc.isa.names import Subject
 from sptc.isa.numerics import numerics
-from sptc.isa.tcgen05 import every_opcode, instructions_of
 from sptc.native.library import SOURCES
 from sptc.native.tables import header
 
@@ -49,12 +50,10 @@ _OPTIONS = (
 
 def instructions() -> dict[str, Instruction]:
     """Return one instruction for each combination of properties except M and N, as these do not change one output."""
-    texts = [(str(i), i) for i in every_instruction()]
-    texts += [(f"{o} ({i.shape_and_types})", i) for o in every_opcode() for i in instructions_of(o)]
-    first: dict[Instruction, tuple[str, Instruction]] = {}
-    for text, i in texts:
-        first.setdefault(replace(i, m=0, n=0), (text, i))
-    return dict(first.values())
+    first: dict[Instruction, Subject] = {}
+    for subject in every_subject():
+        first.setdefault(replace(subject.instruction, m=0, n=0), subject)
+    return {subject.name: subject.instruction for subject in first.values()}
 
 
 def catalogue() -> dict[str, Any]:

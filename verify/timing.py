@@ -9,7 +9,7 @@ from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_COLUMNS, WARP_ROW
 from ..rtl.tensor_cores import ready_cycles
 from ..sim.engine.steps import step_count
 
-__all__ = ["Cycles", "modelled", "of_warpgroup", "step_count"]
+__all__ = ["Cycles", "modelled", "step_count"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
     ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of the H200.
     """
     if instruction.family == "wgmma":
-        return of_warpgroup(instruction, a_from)
+        return _warpgroup_cycles(instruction, a_from)
     if instruction.family != "mma" or instruction.m != WARP_ROWS or not config.holds(instruction):
         return None
     if numerics(instruction, arch).method is Method.EMULATED:
@@ -37,11 +37,8 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
     return Cycles(config.warp_interval(steps), config.warp_latency(steps))
 
 
-def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
-    """Return the cycles of a ``wgmma`` on :class:`~sptc.rtl.warpgroup.Warpgroup`.
-
-    A is in ``"registers"`` or ``"shared"``. The interval equals that of the H200 in :mod:`sptc.isa.timing`.
-    """
+def _warpgroup_cycles(instruction: Instruction, a_from: str) -> Cycles:
+    """Return the cycles of a ``wgmma`` on a warpgroup; the interval equals that of :mod:`sptc.isa.timing`."""
     needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS
     panel_reads = int(resource_cycles(instruction, "registers")[Resource.SHARED_MEMORY]) // panels
     ready = ready_cycles(int(needed[Resource.REGISTER_FILE]), panels, panel_reads)

@@ -75,11 +75,11 @@ class Step:
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
+    e_max: int | None  #: Largest exponent, or e_zero; None for integers and if NaN or Inf decides the result
+    alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
     #: Terms in the order of their elements, then the accumulator. Integers are not aligned: their only term is the
     #: accumulator.
     terms: tuple[Term, ...]
-    e_max: int | None  #: Largest exponent, or e_zero; None for integers and if NaN or Inf decides the result
-    alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
     #: Exact sum of the aligned values, in units of the last kept bit; None if NaN or Inf decides the result.
     total: int | None
     rounding: str  #: Name of the rounding mode
@@ -155,21 +155,13 @@ def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:
     return next(chain(_differences(one.steps, other.steps, ("steps",)), _differences(*last, ("last",))), None)
 
 
-#: Names of the compared fields of each trace record class, in the order in which the datapath computes them.
-_ORDER = {
-    Step: ("c", "products", "e_max", "alignment_bits", "terms", "total", "rounding", "d"),
-    Product: ("element", "chunk", "nibble", "selected", "a", "b", "value"),
-    Term: ("elements", "value", "exponent", "shift", "kept", "cut"),
-}
-
-
 def _differences(one: Any, other: Any, place: tuple[str | int, ...]) -> Iterator[Difference]:
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         for number, pair in enumerate(zip(one, other, strict=True)):
             yield from _differences(*pair, (*place, number))
     elif is_dataclass(one) and type(one) is type(other):
-        for name in _ORDER[type(one)]:
-            yield from _differences(getattr(one, name), getattr(other, name), (*place, name))
+        for name, value in vars(one).items():  # fields are declared in the order in which the datapath computes them
+            yield from _differences(value, getattr(other, name), (*place, name))
     elif one != other and not (one != one and other != other):  # a NaN in both traces counts as equal
         yield Difference(place, one, other)
 

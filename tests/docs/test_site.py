@@ -65,7 +65,7 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     layouts = instruction_pages.layouts()
     assert sum(map(len, layouts.values())) > 1300
     for group in layouts.values():
-        instructions = [form.instruction for form in group]
+        instructions = [subject.instruction for subject in group]
         assert len({(i.m, i.k, i.granularity, i.container_bits) for i in instructions}) == 1
         assert {i.a for i in instructions} == {i.b for i in instructions}  # titles name only the types of A
     page = instruction_pages.page_of("mma-2-4-m16n8k32-16bit-d32", layouts["mma-2-4-m16n8k32-16bit-d32"])

@@ -29,7 +29,7 @@ from sptc.tests.isa.test_timing import rows as recorded_cycles
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
 from sptc.verify.stimulus import random_register_file
-from sptc.verify.timing import of_warpgroup
+from sptc.verify.timing import modelled
 
 pytestmark = pytest.mark.regression
 Random = np.random.Generator
@@ -85,7 +85,8 @@ def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
     interval = (done[-1].done - done[GROUP].done) / (len(done) - 1 - GROUP)
     assert interval == pytest.approx(float(row["interval"]), abs=0.2), row
     assert interval == pytest.approx(law.interval, abs=1 / GROUP), row
-    cycles = of_warpgroup(instruction, row["a_from"])
+    cycles = modelled(hardware.config, instruction, "sm_90", row["a_from"])
+    assert cycles
     (alone,) = hardware.run([one])
     assert (alone.done - alone.taken, law.interval) == (cycles.latency, cycles.interval), row
 
