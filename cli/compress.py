@@ -7,7 +7,7 @@ from ..errors import OperandError
 from ..isa.metadata import GRANULARITIES, RULES, Granularity
 from ..isa.names import in_registers
 from ..tensors.checkpoints import Checkpoint, pack, read_compressed, write_compressed
-from ..tensors.compressed import Compressed, check_nibbles
+from ..tensors.compressed import check_nibbles
 from ..tensors.files import check_output, read_matrix, write_tensors
 from ..tensors.quantise import RECIPES, quantise
 from ..tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
@@ -197,7 +197,6 @@ def _write(options: argparse.Namespace, checkpoint: Checkpoint, packing: Packing
     if not options.expand:
         write_compressed(options.output, options.tensor or "", checkpoint, options.to or "natural", packing)
         return
-    values: Compressed = checkpoint.values()
     with progress_bar("row") as progress:
-        dense = expand(values, options.rule, progress=progress)
+        dense = expand(checkpoint.values(), options.rule, progress=progress)
     write_tensors(options.output, {options.tensor or "matrix": dense}, {})

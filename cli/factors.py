@@ -94,14 +94,15 @@ def scale_words(options: argparse.Namespace) -> dict[str, Any]:
     return {name: path and read_factor(path) for name, path in paths.items()}
 
 
-def factors(options: argparse.Namespace, names: str = "ab") -> dict[str, Any]:
-    """Return matrices by name, A, B or Y, each read from the file that its option names."""
-    found: dict[str, Any] = {}
-    for name in names:
-        found[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")
-        if name == "b" and options.transpose_b and isinstance(found[name], np.ndarray):
-            found[name] = found[name].T  # a compressed B is stored as N x K already
-    return found
+def factors(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the matrices A, B and Y by name, each read from the file that its option names."""
+    matrices: dict[str, Any] = {
+        name: read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")
+        for name in "aby"
+    }
+    if options.transpose_b and isinstance(matrices["b"], np.ndarray):
+        matrices["b"] = matrices["b"].T  # a compressed B is stored as N x K already
+    return matrices
 
 
 def sources(options: argparse.Namespace) -> tuple[Source, Source]:

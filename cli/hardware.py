@@ -98,8 +98,8 @@ def _ports(options: argparse.Namespace) -> int:
     from ..rtl.ports import ports
     from ..rtl.systemverilog import lines_of_ports
 
-    of_top = ports(datapath(options), options.top)
-    return print_result(options, {"top": options.top, "ports": of_top}, "\n".join(lines_of_ports(of_top)))
+    members = ports(datapath(options), options.top)
+    return print_result(options, {"top": options.top, "ports": members}, "\n".join(lines_of_ports(members)))
 
 
 def _header(config: CoreConfig, top: str) -> str:

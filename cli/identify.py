@@ -152,7 +152,7 @@ def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options as keyword arguments of a search; files are read into arrays."""
     words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
     known = {name: getattr(options, name) for name in words}
-    return {**factors(options, "aby"), **known, **epilogue_words(options), **scale_words(options)}
+    return {**factors(options), **known, **epilogue_words(options), **scale_words(options)}
 
 
 def _probe(options: argparse.Namespace) -> int:

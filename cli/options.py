@@ -273,10 +273,9 @@ def changed_numerics(options: argparse.Namespace, instruction: Instruction | Non
         raise OperandError(f"{flag(next(iter(named)))} changes the numerics of one instruction: add --instruction")
     own = numerics(instruction, arch)
     is_fp8 = own.method is Method.FUSED and instruction.container_bits == 8
-    of_others = "alignment" if is_fp8 else "fp8_alignment"
-    if of_others in named:
-        other = flag("fp8_alignment" if is_fp8 else "alignment")
-        raise OperandError(f"{flag(of_others)} does not affect {instruction} on {arch}, but {other} does")
+    effective, ineffective = ("fp8_alignment", "alignment") if is_fp8 else ("alignment", "fp8_alignment")
+    if ineffective in named:
+        raise OperandError(f"{flag(ineffective)} does not affect {instruction} on {arch}, but {flag(effective)} does")
     rounding = named.get("step_rounding")
     if rounding and own.method is not Method.INTEGER and rounding.endswith("f16") != own.rounds_to_half:
         results = "f16" if own.rounds_to_half else "f32 or E8M13"

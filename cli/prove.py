@@ -141,8 +141,7 @@ class _Recorder:
     def __init__(self, path: Path, cases: list[Any]) -> None:
         from ..formal.record import read_record
 
-        self._path = path
-        self._missing = len(cases)
+        self._path, self._cases = path, cases
         self._current: list[Any] = []
         self.record = read_record(path)
 
@@ -150,7 +149,6 @@ class _Recorder:
         """Add a proof to the record if it succeeded."""
         if outcome.result != "proved":
             return
-        self._missing -= 1
         self._current.append(proof)
         if proof not in self.record.proofs:
             self.record = self.record.with_proof(proof)
@@ -160,7 +158,7 @@ class _Recorder:
         """Drop the recorded proofs that are not part of this run, provided that all proofs of this run succeeded."""
         from ..formal.record import Record, source_digest
 
-        if not self._missing:
+        if len(self._current) == len(self._cases):
             Record(source_digest(), tuple(self._current)).write(self._path)
 
 

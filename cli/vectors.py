@@ -21,8 +21,8 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Options of `sptc vectors` that its aliases `--pack` and `--check` reject. Their default is None, which shows whether
-#: an option is given.
+#: Options of `sptc vectors` that its aliases `--pack` and `--check` reject. Their default is None, so that an option on
+#: the command line is recognised.
 _VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that only `vectors --pack` and `vectors --check` have.
 _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")

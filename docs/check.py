@@ -22,7 +22,7 @@ _CONTRAST = 4.5
 _TEXT = ("--color-foreground-primary", "--color-foreground-secondary", "--color-link", "--color-content-foreground")
 _BACKGROUND = "--color-background-primary"
 #: Name of the only page that needs scripts.
-_OF_SCRIPTS = "search.html"
+_SCRIPTED = "search.html"
 #: Elements that load another file, and the attribute that names the file.
 _FETCHES = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 
@@ -74,7 +74,7 @@ def _page(path: Path) -> _Page:
 
 def findings(site: Path) -> Iterator[str]:
     """Yield a sentence for each problem of a built site."""
-    for path in sorted(set(site.rglob("*.html")) - {site / _OF_SCRIPTS}):
+    for path in sorted(set(site.rglob("*.html")) - {site / _SCRIPTED}):
         page, name = _page(path), path.relative_to(site).as_posix()
         if path.stat().st_size > _LARGEST_OF.get(name, _LARGEST):
             yield f"{name}: {path.stat().st_size} bytes are too many"
@@ -132,6 +132,6 @@ def _luminance(colour: str) -> float:
 
 
 if __name__ == "__main__":
-    found = [*findings(Path(sys.argv[1]))]
-    print("\n".join(found) or "nothing found")
-    sys.exit(bool(found))
+    problems = [*findings(Path(sys.argv[1]))]
+    print("\n".join(problems) or "nothing found")
+    sys.exit(bool(problems))

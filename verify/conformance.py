@@ -299,11 +299,10 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 
 
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Read results: key ``D`` of an ``.npz``, a JSON list, or hexadecimal words, one per line.
+    """Read results: key ``D`` of an ``.npz``, a JSON list, or hexadecimal words, one per line, in C order.
 
-    A JSON list has integers, or strings with hexadecimal words.
-    `shape` is the shape of D in the pack. A JSON list is flat or nested like D; hexadecimal lines are in C order. Raise
-    a `FileError` if the file has another format, or another number of words.
+    A JSON list, flat or nested like D, has integers or strings with hexadecimal words. `shape` is the shape of D in the
+    pack. Raise a `FileError` if the file has another format, or another number of words.
     """
     with opened(path) as file:
         is_archive = file.read(2) == b"PK"
@@ -340,7 +339,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
 
 
 def _hexadecimal(path: Path, texts: Sequence[str], name: str) -> NDArray[np.uint32]:
-    """Return the numbers of hexadecimal texts; `name` is what an error message calls one of them."""
+    """Return the numbers of hexadecimal texts; `name` is the noun for a text in error messages."""
     words = []
     for number, line in enumerate(texts, 1):
         digits = line.strip().removeprefix("0x").removeprefix("0X")

@@ -254,7 +254,10 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return, for each open numerics parameter, how many entries support its value, the alternative or neither."""
+    """Return the evidence on each unconfirmed numerics rule that the rows test.
+
+    The evidence is the number of rows that agree with the modelled rule, with its alternative, and with neither.
+    """
     decided = {}
     for key, rule in OPEN_RULES.items():
         telling = [row for row in judged if rule.name in row.pack.told_apart and not row.error]

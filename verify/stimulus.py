@@ -210,10 +210,7 @@ def _wgmma_file(
     rng: np.random.Generator,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return a register file with these matrices for ``wgmma``, with metadata policy ``silicon``.
-
-    `rng` draws whether A is in registers, the placement of operands in shared memory, imm-scale and scale-d.
-    """
+    """Return a register file for ``wgmma``; `rng` draws the location of A, the placement, imm-scale and scale-d."""
     in_registers = bool(rng.integers(2))
     operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
     b, layout = random_image(instruction, operands, rng, spread=spread)

@@ -75,7 +75,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 
 
 def numerics_text(config: CoreConfig | None, instruction: Instruction, arch: str) -> str:
-    """Return whose numerics vectors have: those of the architecture, or those of a datapath that differ from them.
+    """Return, as text, whether vectors have the numerics of the architecture or different ones of the datapath.
 
     `config` is the datapath of the vectors, or None at level ``registers``.
     """
