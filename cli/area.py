@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
         "this frequency; exit status 1 if it does not",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: write the report of nextpnr")
-    switch(parser, "--unit-only", "measure only the unit, not the dense unit of the same size and the array")
+    switch(parser, "--unit-only", "measure only the unit, neither the dense unit of the same size nor the array")
     switch(parser, "--by-stage", "also measure each stage of the unit", dest="stage")
     parser.add_argument(
         "--top",

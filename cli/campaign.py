@@ -1,7 +1,6 @@
 """``sptc campaign``: compare RTL and golden model on seeded random shards, up to a limit of time or number."""
 
 import argparse
-import json
 import secrets
 import shlex
 import sys
@@ -9,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
 from .options import Commands, add, integer, positive, switch
 from .progress import bar
 from .reports import Check, report
-from .terminal import counted, listed, print_verdict
+from .terminal import counted, listed, print_result
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
@@ -172,16 +172,14 @@ class _Run:
                 ) from error
             except KeyboardInterrupt:
                 interrupted = True
-        if options.json:
-            print(json.dumps(self._as_dict(interrupted), indent=1))
-        else:
-            self._print()
+        good = not (self.record.failed or self._contradicted())
+        status = print_result(options, partial(self._as_dict, interrupted), self._text, good=good)
         report(options, self._checks(), self.record.plan.seed)
         if interrupted:
             kept = f"; finished shards are stored in {options.state}" if options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
             return 130
-        return int(self.record.failed is not None or bool(self._contradicted()))
+        return status
 
     def _contradicted(self) -> list[str]:
         """Return the names of coverage bins that were hit although they are declared unreachable.
@@ -282,13 +280,12 @@ class _Run:
             result["coverage"] = {"reached": reached, "reachable": reachable, "contradicted": self._contradicted()}
         return result
 
-    def _print(self) -> None:
-        """Print the verdict, the first mismatch, unreachable bins that were hit, and on request results by formats."""
+    def _text(self) -> str:
+        """Return the verdict, the first mismatch, unreachable bins that were hit, and on request results by formats."""
         contradicted = self._contradicted()
-        print_verdict(self._verdict(len(contradicted)), not (self.record.failed or contradicted))
-        lines = [f"coverage bin hit, but declared unreachable: {name}" for name in contradicted]
-        if lines := self._mismatch_as_text() + lines + [self._table()] * self.options.verbose:
-            print("\n".join(lines))
+        lines = [self._verdict(len(contradicted)), *self._mismatch_as_text()]
+        lines += [f"coverage bin hit, but declared unreachable: {name}" for name in contradicted]
+        return "\n".join(lines + [self._table()] * self.options.verbose)
 
     def _verdict(self, contradicted: int) -> str:
         total, pairs = self.record.total, self.record.pairs

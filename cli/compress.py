@@ -146,7 +146,7 @@ def _check_options(options: argparse.Namespace) -> None:
             raise OperandError(f"{word} needs --format")
     formats = (options.source, options.to)
     if options.scale_layout and not (options.output or options.to):
-        raise OperandError("--scale-layout needs --output")
+        raise OperandError("--scale-layout needs --output or --to")
     for word, value, name in (
         ("--instruction", options.instruction, "ptx"),
         ("--selector", options.selector, "ptx"),

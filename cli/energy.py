@@ -86,26 +86,6 @@ def add_parser(commands: Commands) -> None:
         help=f"minimum number of simulated cycles (default: {_CYCLES})",
     )
     add(parser, "seed", default=0, note=" (default %(default)s)")
-    _add_mapping(parser)
-    switch(
-        parser,
-        "--what-if",
-        "also report the energy saved by operand isolation, by clock gating, by reordering K, and by a datapath with "
-        "only the formats in use",
-    )
-    add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
-    parser.add_argument(
-        "--csv",
-        type=Path,
-        metavar="FILE.csv",
-        help="also write the energy of each action for estimators such as Accelergy",
-    )
-    add(parser, "json")
-    parser.set_defaults(execute=_execute)
-
-
-def _add_mapping(parser: argparse.ArgumentParser) -> None:
-    """Add the options of technology mapping and simulation."""
     add(
         parser,
         "top",
@@ -125,6 +105,21 @@ def _add_mapping(parser: argparse.ArgumentParser) -> None:
         "give every gate a delay of one unit, count all toggles until the nets settle, and report the additional "
         "energy",
     )
+    switch(
+        parser,
+        "--what-if",
+        "also report the energy saved by operand isolation, by clock gating, by reordering K, and by a datapath with "
+        "only the formats in use",
+    )
+    add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FILE.csv",
+        help="also write the energy of each action for estimators such as Accelergy",
+    )
+    add(parser, "json")
+    parser.set_defaults(execute=_execute)
 
 
 def _distributions(text: str) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--convert-{name}",
             choices=CONVERSIONS[1:],
-            help=f"conversion that rounds f32 numbers of {name.upper()} to tf32 first",
+            help=f"conversion of f32 numbers of {name.upper()} to tf32 before the multiplication",
         )
     group.add_argument(
         "--way",
@@ -270,7 +270,7 @@ def _matrices(options: argparse.Namespace) -> list[NDArray | Compressed]:
 
 
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
-    """Return all options that affect the result, by name; a product can be resumed only with equal options."""
+    """Return all options that affect the result, by name; only a product with equal options can be resumed."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
     # Convert the method of summation to JSON values, as the folder stores them.

@@ -91,7 +91,7 @@ def _add_measurements(actions: Commands) -> None:
         "instruction",
         nargs="+",
         default=[],
-        help="instructions to measure (default: one of those that take the same cycles)",
+        help="instructions to measure (default: one for each group with equal cycles)",
     )
     add(cycles, "output", required=True, metavar="FILE.csv")
     cycles.set_defaults(execute=_cycles)
@@ -206,7 +206,7 @@ def _chosen(options: argparse.Namespace, gpu: Device) -> list[Instruction]:
 
 
 def _origin(gpu: Device) -> str:
-    """Return the first lines of a table of measurements: GPU, CUDA version, driver version and date."""
+    """Return the first line of a table of measurements: GPU, CUDA version, driver version and date."""
     return f"{gpu.name}, CUDA {gpu.cuda}, driver {gpu.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
 
 

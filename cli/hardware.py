@@ -110,7 +110,7 @@ def _header(config: CoreConfig, top: str) -> str:
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
     lines += ["", *lines_of_ports(ports(config, top))]
     # Verilator would warn of implicit widths and incomplete case statements, which Amaranth emits by design. Versions
-    # 5.006 to 5.048 know these names of the warnings; later names of them are unknown to 5.006, which then stops.
+    # 5.006 to 5.048 accept these names of the warnings. Version 5.006 stops at the newer names of later versions.
     lints = [f"verilator lint_off {rule}" for rule in ("CASEINCOMPLETE", "LITENDIAN", "WIDTH")]
     comments = [f"// {comment(line)}".rstrip() for line in lines]
     return "".join(f"{line}\n" for line in [*comments, *(f"/* {lint} */" for lint in lints)])

@@ -289,7 +289,7 @@ def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Genera
 
 
 def _commits(rng: np.random.Generator) -> int:
-    """Draw the number of commits after an instruction: none, one, or at times many in a row."""
+    """Draw the number of commits after an instruction: none, one, or rarely twelve."""
     if rng.random() >= 0.6:
         return 0
     return 12 if rng.random() < 0.2 else 1
@@ -307,7 +307,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of the CTA `cta` for an instruction, after which its tensor memory is `after`."""
+    """Return the task of the CTA `cta` for an instruction; `after` is the CTA's tensor memory when it is done."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS

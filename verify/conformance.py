@@ -261,7 +261,7 @@ class Judgement:
     explained_by: tuple[str, ...]  #: Neighbours that reproduce all outputs; empty if all outputs equal D
     #: Neighbour that reproduces the most outputs, if it reproduces more than the right model does; else empty.
     nearest: str
-    explained: int  #: Number of outputs that `nearest` reproduces or, if it is empty, the right model
+    explained: int  #: Number of outputs that `nearest` reproduces, or the right model if `nearest` is empty
 
     @property
     def right(self) -> bool:

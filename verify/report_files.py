@@ -109,7 +109,8 @@ class Findings:
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
-    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)  #: Faults by datapath, top and fault number
+    #: Faults by datapath, top module and fault number.
+    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)  #: Measured figures of all benchmarks
     proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
     areas: list[Area] = field(default_factory=list)  #: Areas of datapaths, in the order in which files were read

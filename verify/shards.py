@@ -147,8 +147,8 @@ class _Place:
 class Plan:
     """Endless sequence of all shards of a campaign.
 
-    Raise an `InstructionError` if an instruction does not parse, or no architecture has it; or an architecture has none
-    of the instructions.
+    Raise an `InstructionError` if an instruction does not parse or is not tested; if an architecture has none of the
+    instructions; or if the back ends execute none of them.
     """
 
     seed: int  #: Seed of the campaign

@@ -75,7 +75,7 @@ class Step:
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
-    e_max: int | None  #: Largest exponent, or e_zero; None for integers and if NaN or Inf decides the result
+    e_max: int | None  #: Largest exponent, at least e_zero; None for integers and if NaN or Inf decides the result
     alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
     #: Terms in the order of their elements, then the accumulator. Integers are not aligned: their only term is the
     #: accumulator.

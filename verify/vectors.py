@@ -31,7 +31,6 @@ __all__ = [
     "Folder",
     "content_digest",
     "hex_lines",
-    "write_format",
     "write_vectors",
 ]
 
@@ -87,20 +86,6 @@ def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
         four_digits = np.ndarray(len(lines), "<u4", lines, 4 * (halves - 1 - half), lines.strides[:1])
         four_digits[:] = _DIGITS.take(words[:, half], mode="clip")
     return np.ascontiguousarray(lines[:, 4 * halves - digits :]).reshape(-1).data
-
-
-def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    """Compute all vectors and write them in one of the formats in :data:`FORMATS`.
-
-    `facts` describe the vectors, for the header of a file. Raise an `OperandError` if the vectors have too many words
-    for the format.
-    """
-    most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
-    if most is not None and words > most:
-        raise OperandError(
-            f"{words} words are too many for format {name}, which can have {most}; format hex has no limit"
-        )
-    _WRITERS[name](folder, vectors, facts)
 
 
 def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
@@ -177,6 +162,7 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
     return hex_lines(array, table.bits).tobytes().decode().splitlines()
 
 
+#: Function that computes and writes all vectors, by file format; its last argument describes them for file headers.
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 
@@ -197,16 +183,21 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
         vectors = file_vectors(request.file, request.backend)
     else:
         vectors = top_vectors(request, request.config) if request.config else register_vectors(request)
-    facts = _facts(request, vectors)
+    facts, name = _facts(request, vectors), request.format
+    most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
+    if most is not None and words > most:
+        raise OperandError(
+            f"{words} words are too many for format {name}, which can have {most}; format hex has no limit"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             files = Folder(folder, stack)
             if request.bench:
                 assert request.config
-                for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
-                    files.write(name, text)
-            write_format(request.format, files, vectors, facts)
+                for file, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
+                    files.write(file, text)
+            _WRITERS[name](files, vectors, facts)
             (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest would not match the new files
     except OSError as error:
         raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None

@@ -52,7 +52,7 @@ def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> N
     plain = ("w.npy", "--prune", "--format", "e4m3", "--scale-layout", "128x4")
     message = "a layout of block scales is given, but the matrix has no block scales"
     cli.refuses(*plain, "--output", "x.npz", message=message)
-    cli.refuses(*plain, message="--scale-layout needs --output")
+    cli.refuses(*plain, message="--scale-layout needs --output or --to")
 
 
 def test_marlin(cli: CommandLine, rng: np.random.Generator) -> None:
