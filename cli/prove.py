@@ -72,7 +72,7 @@ def add_parser(commands: Commands) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from ..formal.catalogue import chosen
     from ..formal.properties import Case, cases
-    from ..formal.record import expected_seconds
+    from ..formal.record import Record, expected_seconds, read_record, source_digest
     from ..formal.report import Table, as_dict, counterexample, listed_as_dict, write_trace
     from ..formal.report import listed as property_list
 
@@ -87,9 +87,10 @@ def _execute(options: argparse.Namespace) -> int:
         raise Error("there is nothing to prove: none of the chosen properties applies to a chosen datapath")
     if options.trace:
         create_folder(options.trace)
-    record = _Recorder(options.record, proofs) if options.record else None
+    record = read_record(options.record) if options.record else None
     table, rows, checks = Table(proofs), {}, []
     failures: list[str] = []
+    recorded: list[Any] = []
 
     def show(text: str) -> None:
         """Print a line above the progress bar and flush it, if details are requested."""
@@ -98,8 +99,14 @@ def _execute(options: argparse.Namespace) -> int:
             sys.stdout.flush()
 
     show(table.head)
-    with closing(_settled(proofs, options.jobs or cores(), options.seconds, record)) as outcomes:
-        for outcome in outcomes:
+    known = record.by_digest if record else {}
+    with closing(_settled(proofs, options.jobs or cores(), options.seconds, known)) as outcomes:
+        for outcome, proof in outcomes:
+            if record and outcome.result == "proved":
+                recorded.append(proof)
+                if proof not in record.proofs:  # write at once, so that an interrupted run can be continued
+                    record = record.with_proof(proof)
+                    record.write(options.record)
             number, file = proofs.index(outcome.case), None
             if options.trace and outcome.trace:
                 file = options.trace / f"{outcome.case.subject.name}-{number}.vcd"
@@ -115,8 +122,9 @@ def _execute(options: argparse.Namespace) -> int:
                 if options.first:
                     break
     show(table.total)
-    if record and not (options.names or options.quick or datapaths(options)):
-        record.finish()
+    is_complete = len(recorded) == len(proofs) and not (options.names or options.quick or datapaths(options))
+    if record and is_complete:  # drop the recorded proofs that are not part of this run
+        Record(source_digest(), tuple(recorded)).write(options.record)
     values = {"proofs": [row for _, row in sorted(rows.items())]}
     counts = {"proved": len(rows) - len(failures), "failed": len(failures)}
     lines = [_verdict(rows.values(), len(proofs)), *([] if options.verbose else failures)]
@@ -135,38 +143,15 @@ def _verdict(rows: Collection[Mapping[str, Any]], proofs: int) -> str:
     return f"{len(failed):,} of {counted(len(rows), 'proof')} failed: {listed([*dict.fromkeys(failed)])}{left}"
 
 
-class _Recorder:
-    """Writes each proof to the record file as soon as it is finished, so that an interrupted run can be continued."""
+def _settled(
+    proofs: list[Any], jobs: int, limit: float, known: Mapping[str, Any]
+) -> Generator[tuple[Any, Any], None, None]:
+    """Yield the outcome and the record of each proof in order of completion; the longest proofs are started first.
 
-    def __init__(self, path: Path, cases: list[Any]) -> None:
-        from ..formal.record import read_record
-
-        self._path, self._cases = path, cases
-        self._current: list[Any] = []
-        self.record = read_record(path)
-
-    def enter(self, outcome: Any, proof: Any) -> None:
-        """Add a proof to the record if it succeeded."""
-        if outcome.result != "proved":
-            return
-        self._current.append(proof)
-        if proof not in self.record.proofs:
-            self.record = self.record.with_proof(proof)
-            self.record.write(self._path)
-
-    def finish(self) -> None:
-        """Drop the recorded proofs that are not part of this run, provided that all proofs of this run succeeded."""
-        from ..formal.record import Record, source_digest
-
-        if len(self._current) == len(self._cases):
-            Record(source_digest(), tuple(self._current)).write(self._path)
-
-
-def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | None) -> Generator[Any, None, None]:
-    """Yield the outcomes of proofs in order of completion; the longest proofs are started first."""
+    `known` are recorded proofs, which are not repeated, by digest of the problem.
+    """
     from ..formal.record import expected_seconds, settle_unless_recorded
 
-    known = recorder.record.by_digest if recorder else {}
     waiting, failed = sorted(proofs, key=expected_seconds, reverse=True), 0
     with local_pool(jobs) as pool, bar("proof", total=len(proofs)) as shown:
         for pairs in pool.run(settle_unless_recorded, ((case, limit, known) for case in waiting)):
@@ -174,6 +159,4 @@ def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | N
                 shown.update()
                 failed += outcome.result != "proved"
                 shown.set_postfix_str(f"{failed} not proved" if failed else "")
-                if recorder:
-                    recorder.enter(outcome, proof)
-                yield outcome
+                yield outcome, proof

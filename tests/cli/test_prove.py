@@ -129,11 +129,11 @@ def test_reports_of_what_is_broken(cli: CommandLine) -> None:
 
 
 def test_each_outcome_is_printed_at_once(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
-    def settled(cases: list[Case], jobs: int, limit: float, *_: object) -> Generator[Outcome, None, None]:
+    def settled(cases: list[Case], jobs: int, limit: float, *_: object) -> Generator[tuple[Outcome, None], None, None]:
         for number, case in enumerate(cases):
             # One line is printed before each outcome: the header, or the previous outcome.
             assert len(cli.capsys.readouterr().out.splitlines()) == 1, number
-            yield settle(case, limit)
+            yield settle(case, limit), None
 
     monkeypatch.setattr(prove, "_settled", settled)
     assert cli.status("metadata.legal", "metadata.selects", "--preset", "tiny", "--verbose") == 0
