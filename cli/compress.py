@@ -116,7 +116,7 @@ def _execute(options: argparse.Namespace) -> int:
             options.source,
             options.tensor,
             granularity,
-            packing if _has_packing_options(options) else None,
+            packing if (options.instruction, options.selector, options.tile_k) != (None,) * 3 else None,
         )
     else:
         checkpoint = _compressed(options, summary)
@@ -156,10 +156,6 @@ def _check_options(options: argparse.Namespace) -> None:
             raise OperandError(f"{word} needs --from {name} or --to {name}")
     if options.expand and not options.output:
         raise OperandError("--expand needs --output")
-
-
-def _has_packing_options(options: argparse.Namespace) -> bool:
-    return any(value is not None for value in (options.instruction, options.selector, options.tile_k))
 
 
 def _packing(options: argparse.Namespace) -> PackingOptions:

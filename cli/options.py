@@ -72,10 +72,6 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     return read
 
 
-#: Argument type for a number of processes.
-_processes = integer(1, _MOST_PROCESSES)
-
-
 def number(word: str) -> float:
     """Parse a finite number."""
     with suppress(ValueError):
@@ -134,7 +130,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "colours of a block diagram; auto follows the viewer's system (default %(default)s)",
     },
     # Execution
-    "jobs": {"type": _processes, "metavar": "N", "help": "number of processes (default: one per core)"},
+    "jobs": {
+        "type": integer(1, _MOST_PROCESSES),
+        "metavar": "N",
+        "help": "number of processes (default: one per core)",
+    },
     "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (extra: dask)"},
     "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},

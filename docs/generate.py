@@ -1,8 +1,8 @@
 """Generate the pages of the site that come from code and records: commands, ports, instructions, numerics, proofs."""
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from instruction_pages import instruction_pages
@@ -20,14 +20,11 @@ __all__ = ["PAGES", "write"]
 def write(folder: Path) -> None:
     """Write all pages below a folder. Unchanged files are not written, so that Sphinx does not read them again."""
     for name, make in PAGES.items():
-        for path, text in make(folder):
-            _keep(folder / name / path, text)
-
-
-def _keep(path: Path, text: str) -> None:
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        for file, text in make(folder):
+            path = folder / name / file
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
 
 
 # ---- commands
@@ -38,14 +35,10 @@ def _commands(folder: Path) -> Iterator[tuple[str, str]]:
     parsers = sorted(commands(command_parser()))
     yield index("Commands", "The help text of each command.", (name.replace(" ", "-") for name, _ in parsers))
     for name, command in parsers:
-        command.formatter_class = _wide(command.formatter_class)
+        command.formatter_class = partial(command.formatter_class, width=100)
         description = command.description or ""
         text = command.format_help()
         yield f"{name.replace(' ', '-')}.md", f"# sptc {name}\n\n{escaped(description)}\n\n```text\n{text}```\n"
-
-
-def _wide(formatter: type) -> Callable[[str], argparse.HelpFormatter]:
-    return lambda prog: formatter(prog, width=100)
 
 
 # ---- ports
