@@ -71,6 +71,8 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     page = instruction_pages.page_of("mma-2-4-m16n8k32-16bit-d32", layouts["mma-2-4-m16n8k32-16bit-d32"])
     assert page.startswith("# `mma.sp` m16n8k32 f16/bf16 to f32, 2:4\n")
     assert "| instruction | sm_90 | sm_80 | sm_86 | sm_89 | sm_100 | sm_120 |" in page
+    tensor = [group for group in layouts.values() if group[0].opcode]
+    assert instruction_pages._section(tensor[:2]).startswith("| instruction | types | A is | sm_100 | in PTX |\n")
     numerics = pages["numerics"]["index.md"]
     assert "\n## sm_90\n" in numerics
     assert numerics.count("MMA-Sim") == 1
