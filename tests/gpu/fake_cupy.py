@@ -1,4 +1,4 @@
-"""Stand-in for CuPy: the golden model computes kernels from their PTX text and launch arguments."""
+"""Stand-in for CuPy, which runs the PTX text of kernels without a GPU."""
 
 import re
 import types
@@ -9,7 +9,7 @@ import numpy as np
 import sptc
 
 H200 = {"name": b"NVIDIA H200", "major": 9, "minor": 0}
-_OPERANDS = re.compile(r"^  ((?:mma|wgmma\.mma_async)\.\S+) (.*);$", re.MULTILINE)
+_INSTRUCTIONS = re.compile(r"^  (?:mma|wgmma\.mma_async)\.\S+ .*;$", re.MULTILINE)
 
 
 class FakeArray:
@@ -31,34 +31,18 @@ class Loaded:
 
 
 class FakeKernel(Loaded):
+    """Kernel that the interpreter of PTX executes."""
+
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], *, shared_mem: int) -> None:
-        ((instruction, operands),) = _OPERANDS.findall(self.text)
-        *places, d, descriptor_a, descriptor_b, image_bytes, threads = map(int, arguments)
-        a, b, c, e, scale_a, scale_b = (self.cupy.memory.get(place) for place in places)
-        assert block == (128,)
+        *places, descriptor_a, descriptor_b, image_bytes, threads = map(int, arguments)
         assert grid == (-(-threads // 128),)
         assert shared_mem == image_bytes == self.max_dynamic_shared_size_bytes
-        rest = re.sub(r"^(\{[^}]*\}, )*", "", operands).split(", ")
-        if instruction.startswith("wgmma"):
-            assert threads == 128 * len(c)
-            words = [word for word in rest if word.lstrip("-").isdigit()]
-            by_descriptor = "%descriptor_a" in rest
-            scales = [int(word) for word in words[:2]] or [1, 1]
-            transposed = [int(word) for word in words[2:]]
-            transposed = transposed if by_descriptor and transposed else [0, *(transposed or [0])]
-            result = sptc.wgmma(
-                instruction, c, descriptor_a if by_descriptor else a, descriptor_b, e, int(rest[-len(words) - 2], 16),
-                smem=b.view(np.uint8), scale_d="%adds, 1, 0" in self.text, imm_scale_a=scales[0], imm_scale_b=scales[1],
-                imm_trans_a=transposed[0], imm_trans_b=transposed[1], metadata="silicon",
-            )  # fmt: skip
-        else:
-            assert threads == 32 * len(c)
-            sparse = () if e is None else (e, int(rest[1], 16))
-            ids = [tuple(map(int, pair)) for pair in re.findall(r"\{(\d), (\d)\}", operands)]
-            scales = {f"scale_{x}": (s, *i) for x, s, i in zip("ab", (scale_a, scale_b), ids, strict=False)}
-            arch = re.search(r"\.target (sm_\d+)", self.text)[1]
-            result = sptc.mma(instruction, a, b, c, *sparse, **scales, arch=arch, metadata="silicon")
-        self.cupy.memory[d][...] = result ^ np.uint32(self.cupy.wrong)
+        arrays = [self.cupy.memory.get(place, 0) for place in places]
+        words = [*arrays, descriptor_a, descriptor_b, image_bytes, threads]
+        arch = re.search(r"\.target (sm_\d+)", self.text)[1]
+        run = sptc.run_kernel(self.text, grid, block, words, arch=arch, backend="golden", shared=shared_mem)
+        assert {finding.kind for finding in run.findings} <= {"undefined metadata"}
+        arrays[-1][...] = run.after(arrays[-1]) ^ np.uint32(self.cupy.wrong)
 
 
 class FakeLoops(Loaded):
@@ -66,7 +50,7 @@ class FakeLoops(Loaded):
 
     def __init__(self, cupy: "FakeCupy", text: str) -> None:
         super().__init__(cupy, text)
-        self.loops = [_OPERANDS.findall(part) for part in text.split("round:")[1:]]
+        self.loops = [_INSTRUCTIONS.findall(part) for part in text.split("round:")[1:]]
         borders = [int(border) for border in re.findall(r"setp.ge.u32 %beyond, %warp, (\d+);", text)]
         threads = int(re.search(r"\.maxntid (\d+)", text)[1])
         ends = [*borders, threads // 32]
@@ -87,8 +71,7 @@ class FakeCupy(types.ModuleType):
     """The functions of CuPy that the package uses.
 
     Bits `wrong` of a result are inverted. If `refuses` is not empty, a kernel is rejected with this error. Each
-    instruction of a loop takes `interval` cycles. If a kernel runs two loops on separate
-    warps, the second completes `turns` iterations during each iteration of the first.
+    instruction of a loop takes `interval` cycles. A second loop takes `turns` rounds in each round of the first.
     """
 
     def __init__(self, properties: dict[str, Any] | None = None) -> None:

@@ -12,8 +12,8 @@ import sptc
 from sptc.api.backends import backend
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
-from sptc.isa.operands import MatrixOperands
 from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.sim.matrices import matrices
 from sptc.verify.register_file import read
 from sptc.verify.stimulus import random_register_file
 
@@ -68,12 +68,8 @@ def test_undefined_metadata_and_machines_that_cannot(machine: Callable, monkeypa
 def test_products(machine: Callable, rng: Random, text: str) -> None:
     machine()
     i = parse(text)
-    a, b, c = rng.standard_normal((70, i.stored_k)), rng.standard_normal((i.k, 19)), rng.standard_normal((70, 19))
-    nibbles = rng.choice(sorted(i.rule.legal), (1, 70, i.chunks)).astype(np.uint8)
-    a, b = (matrix.astype(np.float16).view(np.uint16)[None] for matrix in (a, b))
-    operands = MatrixOperands(a, b, c.astype(np.float32).view(np.uint32)[None], nibbles)
-    expected = multiply(i, "sm_90", operands)
-    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands).d, expected)
+    operands = matrices(i, (1, 70, 19), "mid", rng)
+    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands).d, multiply(i, "sm_90", operands))
 
 
 def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
@@ -89,9 +85,7 @@ def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: Com
 
 
 def test_verify(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
-    """Both instruction families agree with the golden model, the same command resumes, and a wrong bit is reported with
-    a register file that reproduces the mismatch.
-    """
+    """Both families agree with the golden model, the command resumes, and a file reproduces a wrong bit."""
     cupy = machine()
     record, state = tmp_path / "record.json.gz", tmp_path / "state"
     words = ["verify", "--record", record, "--instruction", *TEXTS, "--seed", 3, "--tiles", 2, "--jobs", 1]

@@ -89,17 +89,6 @@ def test_operands_in_shared_memory(rng: Random) -> None:
         assert not words[shared:-128].any()
 
 
-def test_what_is_measured() -> None:
-    results = [*works("sm_90")]
-    assert len({*results}) == len(results)
-    kinds = {(w.loop.instruction.family, bool(w.loop.instruction.sparse), w.loop.instruction.a.name) for w in results}
-    of_wgmma = {("wgmma", sparse, name) for sparse in (False, True) for name in ("f16", "bf16", "tf32", "e4m3", "s8")}
-    assert of_wgmma | {("mma", sparse, "f16") for sparse in (False, True)} <= kinds
-    assert {w.loop.instruction.n for w in results if w.loop.instruction.family == "wgmma"} == {8, 32, 64, 128, 256}
-    assert {w.metadata for w in results if w.loop.instruction.sparse} == {"random", "fixed"}
-    assert {(w.a, w.b) for w in results} == {(x, x) for x in DISTRIBUTIONS} | {("normal", "zeros"), ("zeros", "normal")}
-
-
 def test_what_was_recorded() -> None:
     """Every recorded loop ran at the modelled rate. Zeros take far less energy than normal numbers, and a product that
     a sparse instruction keeps takes 5 to 20 % more than a product of a dense instruction.
@@ -127,9 +116,7 @@ def test_what_was_recorded() -> None:
 
 
 class FakeGpu:
-    """Fake GPU with 44 SMs at 1.5 GHz. A kept product takes 2 pJ, and the rest of the GPU takes more power over
-    time.
-    """
+    """Fake GPU with 44 SMs at 1.5 GHz: a kept product takes 2 pJ, and the rest of the GPU takes ever more power."""
 
     def __init__(self) -> None:
         self.now, self.taken, self.power = 0.0, 0.0, 0.0
@@ -214,9 +201,7 @@ def test_the_command(gpu: FakeGpu, tmp_path: Path, cli: CommandLine) -> None:
 
 
 class FakeLibrary:
-    """Stand-in for NVIDIA's management library, for a GPU that has consumed 12.5 J and has a temperature of 37
-    degrees.
-    """
+    """Stand-in for NVIDIA's management library, for a GPU that has consumed 12.5 J and is 37 degrees warm."""
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails
