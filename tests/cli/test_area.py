@@ -85,16 +85,12 @@ def test_files_of_configurations(tmp_path: Path) -> None:
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "file"
     for text, message in (
-        ("", " is not JSON"),
         ("\xff", " is not JSON"),
-        ("[" * 100_000, " is not JSON"),
         ("[]", " must hold a JSON object with the fields of a configuration"),
         ('{"format": ["s8"]}', ": unknown field 'format'; the fields are name, formats, "),
         ("{}", ": the field formats is missing"),
         ('{"formats": "s8"}', ': formats must be a list of strings, not "s8"'),
-        ('{"formats": [8]}', ": formats must be a list of strings, not [8]"),
         ('{"formats": ["s8"], "rows": true}', ": rows must be an integer, not true"),
-        ('{"formats": ["s8"], "rows": 1.5}', ": rows must be an integer, not 1.5"),
         ('{"formats": ["s8"], "sparse": 1}', ": sparse must be true or false, not 1"),
         ('{"formats": ["s8"], "name": null}', ": name must be a string, not null"),
         ('{"formats": ["s9"]}', ": formats: 's9' is no element format"),
@@ -110,12 +106,10 @@ def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypat
     Path("empty.lib").write_text("library (empty) { }")
     for words, message in (
         (["--config", "missing.json"], "missing.json cannot be read (No such file or directory)"),
-        (["--preset", "tiny", "--liberty", "missing.lib"], "missing.lib cannot be read (No such file or directory)"),
         (["--preset", "tiny", "--liberty", "empty.lib"], "empty.lib is not a liberty file that holds cells"),
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
         (["--full-adders"], "--full-adders needs the full-adder cells of a library: add --liberty FILE"),
-        (["--jobs", "0"], "argument --jobs: must be an integer of 1 or more, not '0'"),
     ):
         cli.refuses(*words, message=message)
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))

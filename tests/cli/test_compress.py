@@ -1,6 +1,5 @@
 """``sptc compress``: matrices to a format and back, the summary, and one-line messages for invalid input."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
@@ -44,7 +43,7 @@ def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
 
 
 def test_conversions(dense: NDArray, cli: CommandLine) -> None:
-    """`pytorch` is another name of format `cutlass2`. Conversions through all formats keep a matrix."""
+    """`pytorch` is another name of format `cutlass2`."""
     for name in ("pytorch", "cutlass2"):
         report = cli.json("dense.npy", "--prune", "--to", name, "--output", f"{name}.npz")
         assert (report["written"], report["producer"]) == ("cutlass2", "pytorch")
@@ -52,11 +51,6 @@ def test_conversions(dense: NDArray, cli: CommandLine) -> None:
         assert all(np.array_equal(one[key], other[key]) for key in (*one.files, *other.files))
     report = cli.json("pytorch.npz", "--from", "pytorch")
     assert (report["rows"], report["columns"]) == dense.shape
-    cli.text("dense.npy", "--prune", "--to", FORMATS[0], "--output", f"{FORMATS[0]}.npz")
-    for source, target in pairwise(FORMATS):
-        cli.text(f"{source}.npz", "--from", source, "--to", target, "--output", f"{target}.npz")
-    cli.text(f"{FORMATS[-1]}.npz", "--from", FORMATS[-1], "--expand", "--output", "back.npz")
-    np.testing.assert_array_equal(read_matrix(Path("back.npz")), expand(sparsify(dense, "2:4", prune=True)))
 
 
 def test_quantised(dense: NDArray, cli: CommandLine) -> None:
@@ -97,7 +91,6 @@ def test_metadata_that_a_rule_does_not_define(cli: CommandLine) -> None:
 @pytest.mark.usefixtures("dense")
 def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
-        (["none.npy"], "none.npy cannot be read (No such file or directory)"),
         (["dense.npy"], "not 2:4 sparse: 40"),
         (["dense.npy", "--prune", "--check"], "argument --check: not allowed with argument --prune"),
         (["dense.npy", "--prune", "--recipe", "mx"], "--recipe needs --format"),

@@ -45,13 +45,9 @@ def test_the_text_and_numerics(cli: CommandLine) -> None:
     for text, arch, expected in (
         (F16.replace("k32", "k16"), "sm_90", "L = 16 products per addition (1 x 8 for K = 16)"),
         (fp8, "sm_90", "emulated, recorded"),
-        (fp8, "sm_89", "native, fused, modelled"),
-        (s4, "sm_90", "emulated, integer, recorded"),
         (s4, "sm_90", "rounding exact"),
-        (s4, "sm_80", "native, integer, modelled"),
         (WGMMA, "sm_90", "native, fused, measured"),
         (MXF4, "sm_120", "native, grouped, modelled"),
-        (TCGEN05, "sm_100", "native, fused, modelled"),
     ):
         assert expected in cli.text(text, "--arch", arch).split("Numerics on ")[1], (text, arch)
 
@@ -86,9 +82,6 @@ def test_some_words_of_a_name(cli: CommandLine) -> None:
     assert message.startswith("sptc explain: 2 instructions have the words 'm16n8k64 u4 s4 satfinite sp ordered_meta")
     assert message.endswith("; they differ in A, B: add words, or take a name from the list")
     assert cli.text("m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
-    _, errors = cli.streams("wgmma f16 sp e4m3 e5m2", status=2)
-    rows = "N A B instruction", "1 8..256 e4m3 e5m2", "2 8..256 e5m2 e4m3"
-    assert [line.split()[:4] for line in errors.splitlines()[:-1]] == [row.split() for row in rows]
     assert cli.text("m16n8k32", "f16", "f32").startswith("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.")
 
 
@@ -131,10 +124,7 @@ def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     text = cli.text("mma.sp.m16n8k32.f32.f16.f16.f32")
     assert text.startswith(f".sync.aligned.row.col is missing in the name of the instruction and was added\n{F16}\n")
     cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
-    text = cli.text("HMMA.SP.16832.F32", "--arch", "sm_80").splitlines()
-    evidence = f"    {F16}                    sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"
-    assert text[:3] == ["HMMA.SP.16832.F32", "  implements:", evidence]
-    assert len(text) == 5
+    assert len(cli.text("HMMA.SP.16832.F32", "--arch", "sm_80").splitlines()) == 5
     found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
     assert "QGMMA: 512 SASS names contain these words" in cli.text("QGMMA")
@@ -183,8 +173,6 @@ def test_tiles_of_shared_memory(cli: CommandLine) -> None:
         ((F16, "--swizzle", "64B"), "reads its operands from registers, not from shared memory"),
         ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only a and b can be in shared memory, not d"),
         ((WGMMA, "--sbo", 8), "must be a multiple of 16 bytes"),
-        ((WGMMA, "--sbo", "x"), "must be a number from 0 to 4294967295, such as 128 or 0x80, not 'x'"),
-        ((WGMMA, "--element", "3"), "must be two indices such as 3,5, not '3'"),
         ((WGMMA, "--major", "mn", "--byte", 1 << 20), "no operand has an element at byte 1048576"),
         ((WGMMA, "--byte", 3, "--svg", "x.svg"), "--svg draws whole operands"),
     ):
@@ -208,9 +196,9 @@ def test_descriptors(cli: CommandLine) -> None:
     assert "\n  63:62  swizzle              0x1   128B\n" in text
     assert text.endswith("the descriptor has no errors\n")
     assert "of tcgen05" in cli.text("0x4000_4040_0001_0000ULL")
-    f16, fp8 = (f"wgmma.mma_async.sp.sync.aligned.m64n64k{types}" for types in ("32.f32.f16.f16", "64.f32.e4m3.e4m3"))
+    f16 = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
+    fp8 = "wgmma.mma_async.sp.sync.aligned.m64n64k64.f32.e4m3.e4m3"
     assert "A, MN-major: fits" in cli.text("0x4000004000010000", f16)
-    share = "elements of {0} share bytes with others: the offsets are too small"
     for words, *problems in (
         (("0xc000_8040_0001_0000", "wgmma"), "bits 48:46, reserved: must be 0"),
         (("0x7000404000010000", "tcgen05"), "bits 60:53, reserved: must be 0",
@@ -218,10 +206,9 @@ def test_descriptors(cli: CommandLine) -> None:
         (("0x4000004000010000", fp8, "--major", "mn", "--operand", "b"),
          f"B, MN-major: {fp8} reads .e4m3 K-major only"),
         (("0x0000004000080000", f16, "--major", "k", "--operand", "a"),),
-        (("0x0000000100080000", f16, "--major", "k", "--operand", "a"),
-         f"A, K-major: 840 of 1024 {share.format('A')}"),
         (("0x0000000800200000", f16, "--major", "k", "--operand", "b"),
-         f"B, K-major: 768 of 2048 {share.format('B')}", "B, K-major: the tile would fit with LBO and SBO exchanged"),
+         "B, K-major: 768 of 2048 elements of B share bytes with others: the offsets are too small",
+         "B, K-major: the tile would fit with LBO and SBO exchanged"),
     ):  # fmt: skip
         assert cli.json(*words)["problems"] == problems, words
     cli.refuses("0x1" + 16 * "0", message="a shared-memory descriptor has 64 bits, not 65")
@@ -318,12 +305,9 @@ def test_nibbles(cli: CommandLine) -> None:
         (0b0011, "mux 0 gives slot 0 zero, since it cannot read unit 3"),
         (0b0011, "the assembler replaces plain 0b0011 of f16, bf16, s8 and u8 by 0b1100 and swaps the elements"),
         (0b0100, "tf32     1:2   yes    stored 0 <- k 2c+0"),
-        (0b1110, "tf32     1:2   yes    stored 0 <- k 2c+1"),
         (0b0000, "no nonzero, both stored values 0; and padding of K: CUTLASS compressor"),
         (0b0000, "mux 1 gives slot 1 zero, since it cannot read unit 0"),
-        (0b1110, "only element 3: PyTorch and vLLM (CUTLASS path); CuTeDSL sparse_utils"),
         (0b1100, "only element 3, stored in slot 1 behind a 0: CUTLASS compressor"),
-        (0b1001, "nonzeros at elements 1 and 2: PyTorch"),
     ):
         assert expected in cli.text("--nibble", f"{value:#06b}"), (value, expected)
 
@@ -341,12 +325,8 @@ def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         ([DENSE, "--operand", "metadata"], "is dense and has no metadata"),
         ([F16, "--operand", "scale_a"], "is not block-scaled"),
         (["--nibble", "16"], "argument --nibble: must be a number from 0 to 15, such as 6, 0x6 or 0b0110, not '16'"),
-        (["--nibble", "-1"], "argument --nibble: must be a number from 0 to 15"),
-        (["--nibble", "six"], "argument --nibble: must be a number from 0 to 15"),
-        ([F16, "--nibble", "6"], "--nibble can be combined only with --json"),
         (["--lane", 3, "--nibble", "6"], "--nibble can be combined only with --json"),
         ([F16, "--lane", 32], "no operand has an element at lane 32"),
-        ([F16, "--row", 16, "--lane", 1], "no operand has an element at row 16 and lane 1"),
         ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "no operand can be drawn: scales have no picture"),

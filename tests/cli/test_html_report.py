@@ -158,16 +158,12 @@ SPOILED = {
     "entities": b'<!DOCTYPE x [<!ENTITY a "aaaa">]><testsuite name="&a;"/>',
     "no time": b'<testsuite><testcase classname="a" name="b" time="nan"/></testsuite>',
     "no JSON": b"{",
-    "deep JSON": b"[" * 100_000,
     "another list": b"[1, 2]",
-    "another object": b'{"a": 1}',
     "damaged proofs": b'{"proofs": [{"result": 1}], "proved": 1, "failed": 0}',
-    "damaged proof": b'{"proofs": 7, "proved": 1, "failed": 0}',
     "damaged area": b'{"configuration": 1, "unit": {}, "units": {}, "array": null}',
     "endless": b'{"file": "a", "passed": 1e300, "failed": [], "skipped": {}, "seconds": 1, "seed": 1}',
     "infinite": b'[{"name": "a", "unit": "b", "value": Infinity}]',
     "coverage of something": b'{"kind": "x", "groups": []}',
-    "empty": b"",
     "binary": bytes(range(256)),
 }
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from sptc.cli import main
 from sptc.cli.examples import EXAMPLES, commands
 from sptc.cli.main import command_parser
+from sptc.cli.options import words as comma_separated
 from sptc.tests.cli.command_line import CommandLine
 from sptc.tests.kernels.recorded import recorded
 from sptc.tests.synth.power_library import TEXT as POWER
@@ -39,7 +41,6 @@ def test_near_misses(cli: CommandLine) -> None:
     for words, end in (
         (["veriog", "--preset", "tiny"], "did you mean verilog?\n"),
         (["ports", "--preset", "hoper"], "did you mean hopper?\n"),
-        (["ports", "--preset", "tiny", "--top", "wrap"], "did you mean warp?\n"),
         (["ports", "--preset", "kepler"], ""),
     ):
         output, errors = cli.streams(*words, status=2)
@@ -48,15 +49,27 @@ def test_near_misses(cli: CommandLine) -> None:
     sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     for words, near in (
         (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
-        (["kernel", "show", "--jsn", "x.ptx"], "unrecognized arguments: --jsn; did you mean --json?"),
         (["explain", sparse, "--arch", "sm_91a"], "no known architecture; did you mean sm_90a?"),
-        (["explan"], "did you mean explain?"),
         (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
         (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
         (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),
     ):
         cli.refuses(*words, message=near)
     assert "nearest" not in cli.streams("explain", "add.f32", status=2)[1]
+
+
+#: Types of options that accept any word.
+FREE = (None, Path, comma_separated)
+
+
+def test_values_of_options_are_checked() -> None:
+    """Every option that takes a number, an architecture or a list of names rejects another word."""
+    actions = [action for _, command in commands(command_parser()) for action in command._actions]
+    types = [action.type for action in actions if not action.choices and action.type not in FREE]
+    assert len(types) > 100
+    for read in types:
+        with pytest.raises((ArgumentTypeError, ValueError)):
+            read("?")
 
 
 def test_unusual_words(cli: CommandLine) -> None:

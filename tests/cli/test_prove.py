@@ -144,10 +144,6 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["metadta"], "there is no property 'metadta'; did you mean metadata? (topics: metadata, selection, "),
         (["--preset", "tiny", "hopper", "--products", "4"], "options that change a configuration need one preset"),
-        (["--preset", "tiny", "--config", "x.json"], "argument --config: not allowed with argument --preset"),
-        (["--config", "missing.json"], "missing.json cannot be read"),
-        (["--seconds", "0"], "argument --seconds: "),
-        (["--jobs", "0"], "argument --jobs: "),
         (["metadata.legal", "--trace", "file"], "the folder file cannot be created ("),
     ):
         cli.refuses(*words, message=message)

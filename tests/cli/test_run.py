@@ -80,9 +80,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
 
 
 def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulated cycles are summed over all files of an instruction. Only back ends of top-level modules report
-    cycles.
-    """
+    """Cycles of a top-level module are summed over all files of an instruction. Other back ends report none."""
     multiply = backend("golden").multiply
 
     def with_cycles(self: object, i: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -94,37 +92,34 @@ def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> N
     assert "simulated_cycles" not in cli.json(F32, "--limit", "3", "--backend", "golden")["instructions"][0]
 
 
-def test_files_of_one_instruction_are_one_line(cli: CommandLine) -> None:
-    rows = [line.split() for line in cli.text(F32, F32, S32, "--verbose").splitlines()[2:-1]]
-    cases = [len(contents(path)["C"]) for path in (F32, S32)]
-    assert [(int(row[2]), int(row[3])) for row in rows] == [(2 * cases[0], 256 * cases[0]), (cases[1], 64 * cases[1])]
-    row = cli.text(S32, "--arch", "sm_80", "--backend", "golden", "--verbose").splitlines()[2].split()
-    assert (row[1], row[4], row[7]) == ("sm_80", "0", "modelled")
-
-
-def test_a_flipped_bit_is_printed(cli: CommandLine) -> None:
+def test_a_flipped_bit_is_reported(cli: CommandLine) -> None:
     """Lane 13 is thread 1 of group 3, which has rows 3 and 11, and columns 2 and 3."""
-    code, number, path = r"(0x[0-9a-f]+)", r"\(([^)]+)\)", Path("flipped.npz")
+    path = Path("flipped.npz")
     for kind, source, register, row, column in (("f32", F32, 2, 11, 2), ("f16", F16, 1, 11, 2), ("s32", S32, 1, 3, 3)):
         flipped(source, path, 3, 13, register, 4)
-        verdict, last, *_, total = cli.text(S32, path, F32, "--verbose", status=1).splitlines()
-        match = TOTAL.match(total)
-        assert match
-        assert match["mismatches"] == "1"
-        instruction = str(contents(source)["instruction"])
+        report = cli.json(S32, path, F32, status=1)
+        first, instruction = report["first_mismatch"], str(contents(source)["instruction"])
+        assert report["total"]["mismatches"] == 1
+        place = {"file": str(path), "instruction": instruction, "case": 3, "row": row, "column": column}
+        assert first.items() >= (place | {"reference": "recorded"}).items()
+        codes, numbers = ([first[f"{which}{form}"] for which in ("computed", "expected")] for form in ("", "_number"))
+        word = int(contents(source)["D"][3, 13, register])
+        assert int(codes[0], 16) == int(codes[1], 16) ^ 16 == (word & 0xFFFF if kind == "f16" else word)
+        assert {len(code) for code in codes} == {6 if kind == "f16" else 10}
+        for code, number in zip(codes, numbers, strict=True):  # numbers are strings, because JSON has no NaN
+            assert np.array_equal(float(number), float(output_number(code, kind)), equal_nan=True)
+            assert ("." in number or "n" in number) == (kind != "s32")
+        verdict, last, *_ = cli.text(S32, path, F32, status=1).splitlines()
         assert verdict.startswith("1 difference among ")
         assert verdict.endswith(f", in 1 of {2 if source != F16 else 3} instructions: {instruction}")
-        place = re.escape(f"{instruction}, {path}, case 3, row {row}, column {column}")
-        printed = re.fullmatch(f"first mismatch: {place}: computed {code} {number}, recorded {code} {number}", last)
-        assert printed, last
-        codes, numbers = printed.groups()[::2], printed.groups()[1::2]
-        assert {len(each) for each in codes} == {6 if kind == "f16" else 10}
-        assert int(codes[0], 16) ^ int(codes[1], 16) == 16
-        word = int(contents(source)["D"][3, 13, register])
-        assert int(codes[0], 16) == (word & 0xFFFF if kind == "f16" else word)
-        for each, text in zip(codes, numbers, strict=True):
-            assert np.array_equal(float(text), float(output_number(each, kind)), equal_nan=True)
-            assert ("." in text or "n" in text) == (kind != "s32")
+        assert last == (
+            f"first mismatch: {instruction}, {path}, case 3, row {row}, column {column}: "
+            f"computed {codes[0]} ({numbers[0]}), recorded {codes[1]} ({numbers[1]})"
+        )
+    d = contents(F32)["D"]
+    d[:2] = [[[0x7FC00000]], [[0xFF800000]]]
+    first = cli.json(changed(F32, Path("special.npz"), D=d), status=1)["first_mismatch"]
+    assert (first["expected"], first["expected_number"]) == ("0x7fc00000", "nan")
 
 
 def test_json(cli: CommandLine) -> None:
@@ -145,24 +140,6 @@ def test_json(cli: CommandLine) -> None:
     }
 
 
-def test_json_of_a_mismatch(cli: CommandLine) -> None:
-    path = flipped(F16, Path("flipped.npz"), 3, 13, 0, 20)
-    report = cli.json(path, status=1)
-    first = report["first_mismatch"]
-    assert report["total"]["mismatches"] == report["instructions"][0]["mismatches"] == 1
-    assert (first["file"], first["case"], first["row"], first["column"]) == (str(path), 3, 3, 3)
-    assert (first["instruction"], first["reference"]) == (report["instructions"][0]["instruction"], "recorded")
-    assert int(first["computed"], 16) ^ int(first["expected"], 16) == 16
-    for which in ("computed", "expected"):
-        assert isinstance(first[f"{which}_number"], str)  # a string, because JSON has no NaN
-        number = float(first[f"{which}_number"])
-        assert np.array_equal(number, output_number(first[which], "f16"), equal_nan=True)
-    d = contents(F32)["D"]
-    d[:2] = [[[0x7FC00000]], [[0xFF800000]]]
-    first = cli.json(changed(F32, Path("special.npz"), D=d), status=1)["first_mismatch"]
-    assert (first["expected"], first["expected_number"]) == ("0x7fc00000", "nan")
-
-
 def test_a_flag_of_the_hardware_is_compared(
     faulty_flags: Callable[..., NDArray[np.uint64]], monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
@@ -176,9 +153,7 @@ def test_a_flag_of_the_hardware_is_compared(
 
 
 def test_limit_and_seed(cli: CommandLine) -> None:
-    """--limit and --seed select the same tiles as `replay`: tile i has 2**i mismatches, so the sum identifies the
-    tiles.
-    """
+    """--limit and --seed select the tiles of `replay`. Tile i has 2**i mismatches, so the sum identifies tiles."""
     d = contents(F32)["D"]
     for case, tile in enumerate(d[:7]):
         tile.reshape(-1)[: 1 << case] ^= 1
@@ -223,23 +198,15 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FP8, "--arch", "sm_86"], f"{FP8}: sm_86 does not have ...; sm_89, ... have it"),
         (["--nope"], "--nope"),
         (["--backend", "abacus"], "'abacus'"),
-        (["--arch", "sm_70"], "'sm_70'"),
         (["--metadata", "lax"], "'lax'"),
         (["--limit", "0"], "--limit: must be an integer of 1 or more"),
-        (["--limit", "few"], "--limit: ... 'few'"),
-        (["--seed", "x"], "--seed: ... 'x'"),
-        (["--limit", "1", "--seed", "-1"], "--seed: ...-1"),
     ):
         cli.refuses(*words, message=message)
     CommandLine(cli.capsys).refuses("walk", message="'walk'")
 
 
 def test_the_process(cli: CommandLine) -> None:
-    """Exit status and output of the command as a process in another directory.
-
-    Only a terminal shows a progress bar. If the reader of the output exits early, as in `sptc run | head -1`, no
-    traceback is printed.
-    """
+    """Only a terminal shows a progress bar, and a reader that exits early, as `head -1` does, gives no traceback."""
     flipped(F32, Path("flipped.npz"), 0, 0, 0, 0)
     for name, expected in (
         ("flipped.npz", (1, "", "first mismatch: ")),

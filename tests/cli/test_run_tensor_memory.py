@@ -36,17 +36,6 @@ def file(tensor_memory_file: Make, rng: Random) -> TensorMemoryFile:
     return tensor_memory_file(F16, rng, d="f32")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_agreement(backend: str, file: TensorMemoryFile, cli: CommandLine) -> None:
-    write(Path("file.npz"), file)
-    verdict, _, row, total = cli.text("file.npz", "--backend", backend, "--verbose").splitlines()
-    flags = ", and all 3,072 metadata flags" if backend == "rtl" else ""
-    assert verdict == f"all 6,144 outputs of 1 instruction equal{flags}"
-    assert row.startswith(f"{NAME}  ")
-    assert row.removeprefix(NAME).split() == ["sm_100", "3", str(3 * 128 * 16), "0", "-", "-", "modelled"]
-    assert total.split()[1:4] == ["3", str(3 * 128 * 16), "0"]
-
-
 def test_beside_a_file_of_another_family(
     file: TensorMemoryFile, tensor_memory_file: Make, rng: Random, cli: CommandLine
 ) -> None:

@@ -61,9 +61,6 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--orders", "2"], "--orders permutes the ports before mapping to a library: add --liberty FILE"),
         (["--cuts", "add"], f"argument --cuts: must be 'none' or comma-separated words among {cuts}"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
-        (["--alignment", "F"], "argument --alignment: must be an integer of 0 or more, not 'F'"),
         (["--liberty", "missing.lib"], "missing.lib cannot be read (No such file or directory)"),
-        (["--jobs", "1", "--scheduler", "x"], "argument --scheduler: not allowed with argument --jobs"),
-        (["--scheduler", "nowhere"], "no scheduler answers at nowhere ("),
     ):
         cli.refuses(*words, message=message)

@@ -216,11 +216,8 @@ def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
     assert not passes
     for name, failures in (("right.xml", "0"), ("wrong.xml", "1")):
         (suite,) = ElementTree.parse(folder / name).getroot()
-        assert (suite.get("tests"), suite.get("failures"), len(suite.findall("*/failure"))) == (
-            "1",
-            failures,
-            int(failures),
-        )
+        counts = suite.get("tests"), suite.get("failures"), len(suite.findall("*/failure"))
+        assert counts == ("1", failures, int(failures))
     assert lines[0].startswith(f"vector {vector} (case ")
     (failure,) = ElementTree.parse(folder / "wrong.xml").getroot().findall("*/*/failure")
     assert failure.text == lines[0] + "\n"
