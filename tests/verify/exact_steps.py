@@ -13,9 +13,7 @@ from sptc.verify.trace import OutputTrace, Product, Step, Term
 
 @lru_cache(maxsize=1 << 18)
 def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return signed significand, exponent of its last bit, and exponent of a code; for an infinity or NaN, return its
-    value.
-    """
+    """Return signed significand, exponent of its last bit and exponent of a code, or an infinity or NaN itself."""
     top = (1 << fmt.exponent_bits) - 1
     fraction, field = code & (1 << fmt.fraction_bits) - 1, code >> fmt.fraction_bits & top
     negative = bool(fmt.signed and code >> fmt.fraction_bits + fmt.exponent_bits & 1)

@@ -52,48 +52,35 @@ OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 o
 #: Defect of an archive: instruction, key, function that changes the value of the key, and part of the message.
 Defect = tuple[str, str, Callable[[Any], Any], str]
 DEFECTS: list[Defect] = [
+    *((text, key, change, f"{key} {UINT32_WANTED}{words}")
+      for text, key in (*((SPARSE, name) for name in "ABCDE"), (NVFP4, "scale_a"), (NVFP4, "scale_b"))
+      for change, words in ((lambda x: x.view(np.int32), "int32"), (lambda x: x[0].ravel(), r"uint32 of shape \(\d"),
+                            (lambda x: x.ravel()[0], r"uint32 of shape \(\)"))),
+    *((text, key, change, f"{key} {INTEGER_WANTED}{words}")
+      for text, key in ((SPARSE, "selector"), *((TCGEN05, name) for name in ("idesc", "d", "a", "e", "scale_input_d")),
+                        (MX, "scale_b"))
+      for change, words in ((float, "float64"), (str, r"<U\d+"), (bool, "bool"),
+                            (lambda x: [x] * 3, r"int64 of shape \(3,\)"))),
+    *((text, key, lambda x: 90, f"{key} {STRING_WANTED}int64")
+      for text in (SPARSE, TCGEN05) for key in ("instruction", "arch", "metadata")),
+    *((text, "metadata", lambda m: "lax", "metadata must be .*'silicon', not 'lax'$") for text in (SPARSE, TCGEN05)),
     (SPARSE, "instruction", np.bytes_, "instruction " + STRING_WANTED + r"\|S"),
     (SPARSE, "instruction", lambda i: [i], STRING_WANTED + r"<U\d+ of shape \(1,\)"),
-    (SPARSE, "selector", str, "selector " + INTEGER_WANTED + "<U1"),
-    (SPARSE, "selector", float, "selector " + INTEGER_WANTED + "float64"),
-    (SPARSE, "selector", lambda s: [s], INTEGER_WANTED + r"int64 of shape \(1,\)"),
-    (SPARSE, "A", lambda a: a.astype(np.int64), "A " + UINT32_WANTED + "int64"),
-    (SPARSE, "B", lambda b: b.view(np.float32), "B " + UINT32_WANTED + "float32"),
-    (SPARSE, "C", lambda c: c.view(np.int32), "C " + UINT32_WANTED + "int32"),
-    (SPARSE, "D", lambda d: d.view(np.float32), "D " + UINT32_WANTED + "float32"),
-    (SPARSE, "E", lambda e: e.astype(np.uint16), "E " + UINT32_WANTED + "uint16"),
-    (NVFP4, "scale_a", lambda s: s.view(np.uint8), "scale_a " + UINT32_WANTED + "uint8"),
-    (SPARSE, "A", np.ravel, "A " + UINT32_WANTED + r"uint32 of shape \(384,\)"),
-    (SPARSE, "E", lambda e: e[0], "E " + UINT32_WANTED + r"uint32 of shape \(32,\)"),
-    (SPARSE, "B", lambda b: b[0, 0, 0], "B " + UINT32_WANTED + r"uint32 of shape \(\)"),
-    (NVFP4, "scale_b", lambda s: s[0], "scale_b " + UINT32_WANTED + r"uint32 of shape \(32,\)"),
     (SPARSE, "A", lambda a: a[:, None], r"A .*\(3, 1, 32, 4\)"),
     (SPARSE, "E", lambda e: e[:, None], r"E .*\(3, 1, 32\)"),
     (SPARSE, "A", lambda a: a[:2], r"different numbers of cases \(A 2, B 3, C 3, D 3, E 3\)"),
-    (SPARSE, "E", lambda e: e[:1], r"different numbers of cases \(A 3, B 3, C 3, D 3, E 1\)"),
     (NVFP4, "scale_b", lambda s: s.repeat(2, 0), r"different .*, scale_a 3, scale_b 6\)"),
     (WGMMA, "B", lambda b: b[1:], r"different numbers of cases \(A 3, B 2, C 3, D 3, E 3\)"),
     (SPARSE, "A", lambda a: a[:0], "holds no cases"),
     (SPARSE, "D", lambda d: d[..., :2], r"D .* \(3, 32, 2\), but C has \(3, 32, 4\)"),
-    (SPARSE, "metadata", lambda m: "lax", "metadata must be .*'silicon', not 'lax'"),
-    (SPARSE, "metadata", lambda m: 1, "metadata " + STRING_WANTED + "int64"),
-    (SPARSE, "arch", lambda a: 90, "arch " + STRING_WANTED + "int64"),
     (NVFP4, "scale_ids", lambda i: i[:3], r"four integers, not int64 of shape \(3,\)"),
     (NVFP4, "scale_ids", lambda i: i + 0.5, "four integers, not float64"),
-    (NVFP4, "scale_ids", lambda i: "0 0 0 0", "four integers, not <U7"),
     (WGMMA, "b_descriptor", lambda d: d + 0.5, "must be one integer, or .*float64"),
     (WGMMA, "b_descriptor", lambda d: d[:2], r"of 3 cases, not uint64 of shape \(2,\)"),
     (WGMMA, "scale_d", lambda s: 2, "scale_d must be 0 or 1, not int64"),
     (WGMMA, "imm_scale", lambda s: s[:1], r"imm_scale must be two integers, .*\(1,\)"),
     (WGMMA, "imm_trans", lambda s: s + 0.5, "imm_trans must be two integers, not float64"),
     (SPARSE, "A", lambda a: np.array([None]), UNREADABLE),
-    (TCGEN05, "instruction", np.bytes_, r"instruction must be a 0-d string, not \|S"),
-    (TCGEN05, "idesc", str, "idesc " + INTEGER_WANTED + r"<U\d+ of shape \(\)$"),
-    (TCGEN05, "idesc", lambda i: [i] * 3, "idesc " + INTEGER_WANTED + r"int64 of shape \(3,\)$"),
-    (TCGEN05, "d", float, "d " + INTEGER_WANTED + "float64"),
-    (TCGEN05, "a", lambda a: [a] * 3, "a " + INTEGER_WANTED + r".*int64 of shape \(3,\)$"),
-    (TCGEN05, "e", bool, "e " + INTEGER_WANTED + "bool"),
-    (MX, "scale_b", lambda s: np.zeros((3, 32), np.uint32), "scale_b " + INTEGER_WANTED + "uint32"),
     (TCGEN05, "tmem", lambda t: t.view(np.int32), TMEM + "int32"),
     (TCGEN05, "tmem", lambda t: t[0], TMEM + r"uint32 of shape \(128, 512\)$"),
     (TCGEN05, "tmem", lambda t: t[..., :256], TMEM + r"uint32 of shape \(3, 128, 256\)$"),
@@ -102,7 +89,6 @@ DEFECTS: list[Defect] = [
     (PAIR, "tmem", lambda t: np.moveaxis(t, 0, 1), "tmem" + OF_PAIR + r"\(3, 2, 128, 512\)$"),
     (PAIR, "D", lambda d: d[:1], "D" + OF_PAIR + r"\(1, 3, 128, 512\)$"),
     (TCGEN05, "D", lambda d: d.view(np.float32), "D must be a uint32 array .*, not float32"),
-    (TCGEN05, "D", lambda d: d[:, :, 256:272], r"D must be .*, not uint32 of shape \(3, 128, 16\)$"),
     (TCGEN05, "smem", lambda s: s.view(np.uint32), r"smem must be a uint8 .* \[case, byte\], not uint32"),
     (TCGEN05, "smem", lambda s: s[0], r"smem must be .*, not uint8 of shape \(32768,\)$"),
     (PAIR, "smem", lambda s: s[0], r"of shape \[2, case, byte\], not uint8 of shape \(3, 32768\)$"),
@@ -111,11 +97,6 @@ DEFECTS: list[Defect] = [
     (TCGEN05, "tmem", lambda t: t[:0], "holds no cases$"),
     (TCGEN05, "enable_input_d", lambda f: 2, r"enable_input_d must be 0 or 1, not int64 of shape \(\): 2$"),
     (TCGEN05, "enable_input_d", str, "enable_input_d must be 0 or 1, not <U"),
-    (TCGEN05, "scale_input_d", float, "scale_input_d " + INTEGER_WANTED + "float64"),
-    (TCGEN05, "metadata", lambda m: "lax", "metadata must be .*'silicon', not 'lax'$"),
-    (TCGEN05, "metadata", lambda m: 1, "metadata must be a 0-d string, not int64"),
-    (TCGEN05, "arch", lambda a: 100, "arch must be a 0-d string, not int64"),
-    (TCGEN05, "tmem", lambda t: np.array([None]), UNREADABLE),
 ]  # fmt: skip
 
 
@@ -154,9 +135,6 @@ def test_instructions_that_do_not_parse_and_others_that_do_not_run(
             replace(file, **changes).run()
 
 
-ENORMOUS = b"{'descr': '<u4', 'fortran_order': False, 'shape': (99999999999999, 32, 4)}"
-
-
 def single_array() -> bytes:
     stream = io.BytesIO()
     np.save(stream, np.zeros(3))
@@ -168,40 +146,16 @@ def archive(path: Path, name: str, data: bytes) -> None:
         file.writestr(name, data)
 
 
-def header(text: bytes) -> bytes:
-    return b"\x93NUMPY\x01\x00" + (128).to_bytes(2, "little") + text.ljust(127) + b"\n"
-
-
-def damaged(path: Path, whole: bytes, landmark: bytes, offset: int, bits: int) -> None:
-    """Invert bits of a byte after a landmark: in the archive's directory, or in compressed data."""
-    octets = bytearray(whole)
-    octets[octets.index(landmark) + offset] ^= bits
-    path.write_bytes(octets)
-
-
-#: Function that makes an invalid file from the bytes of a valid one, and part of the message.
+#: Function that makes an invalid file from a valid one, and part of the message. `test_reading` damages archives.
 NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: None, "does not exist"),
     (lambda path, _: path.mkdir(), UNREADABLE),
-    (lambda path, _: path.touch(), UNREADABLE),
     (lambda path, _: path.write_text("A, B\n1, 2\n"), UNREADABLE),
-    (lambda path, _: path.write_bytes(b"\x80\x04]\x94."), UNREADABLE),  # a pickle, no archive
     (lambda path, _: path.write_bytes(single_array()), "single array, not an .npz register file"),
     (lambda path, _: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
     (lambda path, _: np.savez(path, **{"two\nlines": 0}), "lacks the key 'instruction'"),
     (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .the member 'notes.txt' is not an array.$"),
-    (lambda path, _: archive(path, "A.npy", b"hello"), UNREADABLE + r" \(EOF"),
-    (lambda path, _: archive(path, "A.npy", header(b"{'descr': '<u4', 'shape': (3,")), "readable"),
-    (lambda path, _: archive(path, "A.npy", header(ENORMOUS)), "readable"),
-    *(
-        (lambda path, whole, share=share: path.write_bytes(whole[: int(share * len(whole))]), UNREADABLE)
-        for share in (0.001, 0.1, 0.5, 0.9, 0.999)
-    ),
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 16, 0xFF), UNREADABLE),  # wrong checksum
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 8, 0x01), UNREADABLE),  # marked as encrypted
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 10, 0x05), UNREADABLE),  # unknown compression method
-    (lambda path, whole: damaged(path, whole, b"PK\x01\x02", 6, 0xFF), UNREADABLE),  # wrong version
-    (lambda path, whole: damaged(path, whole, b"instruction.npy", 40, 0xFF), UNREADABLE),  # damaged compressed data
+    (lambda path, whole: path.write_bytes(whole[: len(whole) // 2]), UNREADABLE),
 ]
 
 

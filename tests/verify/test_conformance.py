@@ -1,6 +1,4 @@
-"""Conformance packs distinguish the model from its neighbours (models with one other rule), and name a neighbour by its
-results.
-"""
+"""Conformance packs distinguish the model from models with one other rule, and name such a model by its results."""
 
 import hashlib
 import json
@@ -145,8 +143,6 @@ Members = dict[str, np.ndarray]
 CHANGES: list[tuple[Callable[[Members], Members], str]] = [
     (lambda m: {key: m[key][:-1] for key in "ABCDE"}, "was changed"),
     (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "D in the pack of .* is not the result"),
-    # An accumulator becomes NaN, so that D is not the result of these operands.
-    (lambda m: {"C": with_first(m["C"], 0x7FC00000)}, "D in the pack of .* is not the result"),
     (lambda m: {"D": with_first(m["D"], int(m["D"][0, 0, 0]) ^ 1)}, "D in the pack of .* is not the result"),
     (lambda m: {"conformance": np.array(str(m["conformance"]).replace("F = 24", "F = 23"))}, "was changed"),
     (lambda m: {"conformance": with_another_digest(str(m["conformance"]))}, "was changed"),
@@ -198,7 +194,6 @@ def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
         ("", "must hold 256 words"), ("12345678\n123456789", "line 2 must be a hexadecimal word"),
         ("12 34", "line 1 must be a hexadecimal word"), ("[1, 2]", "must hold 256 words"),
         ("[1, -2]", "must be a JSON list of integers"), ("[4294967296]", "must be a JSON list of integers"),
-        ("[1.5]", "must be a JSON list of integers"), ('[1, "2"]', "must be a JSON list of integers"),
         ('["12", "x"]', "word 2 must be a hexadecimal word"), ("[[1, 2], [3]]", "must be a JSON list of integers"),
         ("[true]", "must be a JSON list of integers"), ("[1, 2", "is not JSON"), ("PK", "not a readable .npz"),
         ("\ud800", "is no .npz, no JSON and no hexadecimal words"),

@@ -1,6 +1,4 @@
-"""Directed tiles: registers agree with matrices, metadata is legal, and a few tiles reach bins that random tiles
-miss.
-"""
+"""Directed tiles have legal metadata, and a few of them reach bins that random tiles miss."""
 
 from dataclasses import replace
 

@@ -41,15 +41,6 @@ def test_every_model_gives_the_words_of_a_b200(backend: str) -> None:
     assert "MIT License" in (WORDS.parent / "LICENCE-words").read_text(encoding="utf-8")
 
 
-def test_each_word_depends_on_its_operands() -> None:
-    """The result depends on every operand of a set."""
-    words = {made.name: made for made in read(WORDS)}
-    scaled = words["tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X (m128n8k64.f32.e2m1.e2m1.ue8m0)"]
-    for field in ("a", "b", "c", "scale_a", "scale_b"):
-        changed = replace(scaled, **{field: getattr(scaled, field) ^ (0x46000000 if field == "c" else 2)})
-        assert (changed.run()[0] != scaled.d[0]).any(), field
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80", "sm_89", "sm_100"])
 def test_the_hardware_gives_every_recorded_output(arch: str) -> None:
@@ -92,8 +83,6 @@ def test_a_wrong_result_is_found(tmp_path: Path) -> None:
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
     ("[", ARRAYS, r"sets is no JSON$"),
-    ("[" * 100_000, ARRAYS, r"sets is no JSON$"),
-    ("{}", ARRAYS, r"sets must be a JSON list of objects$"),
     ("[]", ARRAYS, r"sets must be a JSON list of objects$"),
     ([ROW | {"gpu": 3}], ARRAYS, r"set 0 must have a string for the key 'gpu'$"),
     ([ROW | {"a": "x"}], ARRAYS, r"lacks the key 'x'"),

@@ -1,6 +1,4 @@
-"""The script that records a GPU is run on an emulated GPU, with one planted fault at a time, and its messages are
-checked.
-"""
+"""The script that records a GPU runs on an emulated GPU with one planted fault at a time."""
 
 import json
 import subprocess
@@ -9,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,20 +49,14 @@ PLANTED = [
 assert len({*PLANTED}) == 20
 
 
-@dataclass
-class Neighbour:
-    """Back end with the results of a named neighbour of the model, or of the model itself if the name is empty."""
+def neighbour(name: str) -> SimpleNamespace:
+    """Return a back end with the results of a named neighbour of the model."""
 
-    name: str
-
-    def make_ready(self, arch: str) -> None:
-        """Do nothing, since the golden model needs no preparation."""
-
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        if not self.name:
-            return sptc.api.backends.backend("golden").multiply(instruction, arch, operands)
-        [model] = [each for each in neighbours_of(instruction, arch) if each.name == self.name]
+    def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        [model] = [each for each in neighbours_of(instruction, arch) if each.name == name]
         return Product(model.multiply(Given(operands)))
+
+    return SimpleNamespace(make_ready=lambda arch: None, multiply=multiply)
 
 
 @dataclass
@@ -121,7 +113,7 @@ def judged(path: Path, results: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize(("instruction", "name"), PLANTED)
 def test_each_planted_neighbour_is_named(files: Files, tmp_path: Path, instruction: str, name: str) -> None:
     module = files(instruction)
-    results = module.record(module.PACK, Device(Neighbour(name)))
+    results = module.record(module.PACK, Device(neighbour(name)))
     assert results["as_expected"] < len(results["rows"])
     rows = judged(tmp_path / "results.json", results)
     assert all(name in row.explained_by and not row.as_modelled for row in rows)
@@ -136,7 +128,7 @@ def test_each_planted_neighbour_is_named(files: Files, tmp_path: Path, instructi
 )
 def test_a_device_that_follows_the_model(tmp_path: Path, instructions: list[str], selectors: list[int]) -> None:
     module = written(tmp_path, instructions)
-    results = module.record(module.PACK, Device(Neighbour("")))
+    results = module.record(module.PACK, Device("golden"))
     assert {*results} == {"format", "target", "sptc", "seed", "pack", "gpu", "date", "as_expected", "rows"}
     assert {*results["gpu"]} == {"name", "capability", "driver", "cuda"}
     assert {key for row in results["rows"] for key in row} == {"name", "selector", "operands", "sha256", "d"}
@@ -163,7 +155,7 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
     assert output.endswith("not run (cuModuleLoadData: no)\n")
     with pytest.raises(module.RecordError, match=r"compute capability 9\.0; these kernels need 10\.0"):
         module.record(module.PACK, Device(None, capability="9.0"))
-    results = module.record(module.PACK, Device(Neighbour("")))
+    results = module.record(module.PACK, Device("golden"))
     for change, message in (
         ({"format": "x"}, "is no record of a GPU"),
         ({"rows": 3}, "rows is missing or has the wrong type"),
@@ -180,8 +172,8 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
 def test_words_are_left_out_of_a_full_file(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = files(FP8)
     monkeypatch.setattr(module, "_MOST_BYTES", 1500)
-    for name, as_modelled in (("", True), ("F = 26", False)):
-        results = module.record(module.PACK, Device(Neighbour(name)))
+    for backend, as_modelled in (("golden", True), (neighbour("F = 26"), False)):
+        results = module.record(module.PACK, Device(backend))
         assert "d" not in results["rows"][0]
         [row] = judged(tmp_path / "results.json", results)
         assert (row.as_modelled, row.judgement) == (as_modelled, None)

@@ -15,12 +15,12 @@ from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.tensor_memory import accumulator_map, layout_for
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
-from sptc.sim.benches.random_operands import random_operands
 from sptc.tests.verify.register_files import PAIR, STATIONARY, TCGEN05, MakeTensorMemory, Random
 from sptc.verify.dot_products import read as read_sets
 from sptc.verify.dot_products import shipped_dot_products
-from sptc.verify.register_file import RegisterFile, read, shipped, write
+from sptc.verify.register_file import RegisterFile, write
 from sptc.verify.replay import Mismatch, _replayed, as_number, replay
+from sptc.verify.stimulus import random_register_file
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
 F32 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -34,20 +34,13 @@ TCGEN05_SCALED = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale"
 
 def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -> RegisterFile:
     instruction = parse(text)
-    if instruction.family == "wgmma":
-        path = next(path for path in shipped() if path.name == "wgmma.sp.m64n8k32.f32.f16.f16.selector0.npz")
-        return read(path).take(slice(cases))
     distribution = "uniform" if instruction.a.is_integer else "mid"
-    drawn = random_operands(instruction, distribution, cases, rng, any_nibble=any_nibble)
-    policy = "silicon" if any_nibble else "strict"
-    file = RegisterFile(instruction=instruction, sparsity_selector=0, metadata=policy, **drawn.arrays)
-    return replace(file, d=file.run())
+    file = random_register_file(instruction, "sm_90", distribution, cases, rng, any_nibble=any_nibble)
+    return replace(file, d=file.run(), metadata="silicon" if any_nibble else "strict")
 
 
 def flipped(file: Any, *places: tuple[int, ...]) -> Any:
-    """Flip a bit of D at each place: (case, thread, register, bit) or, in tensor memory, (case, CTA, lane, column,
-    bit).
-    """
+    """Flip a bit of D at each place: (case, thread, register, bit), or (case, CTA, lane, column, bit)."""
     d = file.d.copy()
     words = d if isinstance(file, RegisterFile) else d.reshape(file.cases, -1, 128, 512)
     for *place, bit in places:
@@ -55,40 +48,24 @@ def flipped(file: Any, *places: tuple[int, ...]) -> Any:
     return replace(file, d=d)
 
 
-# Instruction; thread, register and bit in D; row, column and bit of the element. Lane 13 is thread 1 of group 3.
-PLACES = [
-    (F32, (13, 0, 0), (3, 2, 0)),
-    (F32, (13, 3, 31), (11, 3, 31)),
-    (F32, (31, 3, 1), (15, 7, 1)),
-    (F16, (13, 1, 5), (11, 2, 5)),  # bit 5 is in the low half of a register, bit 21 in the high half
-    (F16, (13, 0, 16 + 15), (3, 3, 15)),
-    (S32, (13, 1, 7), (3, 3, 7)),
-    (WGMMA, (2 * 32 + 13, 2, 9), (2 * 16 + 11, 2, 9)),
-]
-
-
 def test_a_flipped_bit_is_found(tmp_path: Path, rng: Random) -> None:
-    for text, (thread, register, bit), (row, column, element_bit) in PLACES:
-        case = f"{text}, register {register}, bit {bit}"
+    for text in (F32, F16, S32, WGMMA):
         file = recording(text, 3, rng)
-        write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
+        fragment, width = accumulator_fragment(file.instruction), file.instruction.d.bits
+        place = thread, register, part = tuple(int(rng.integers(size)) for size in fragment.rows.shape)
+        bit = int(rng.integers(width))
+        write(tmp_path / "file.npz", flipped(file, (1, thread, register, part * width + bit)))
         (outcome,) = replay(tmp_path / "file.npz")
-        first = outcome.first
+        first, case = outcome.first, f"{text}, thread {thread}, register {register}, bit {part * width + bit}"
         assert first is not None, case
         assert (outcome.instruction, outcome.tiles, outcome.mismatches) == (file.instruction, file.cases, 1), case
-        assert (first.case, first.row, first.column) == (1, row, column), case
-        assert first.computed ^ first.expected == 1 << element_bit, case
-        width = file.instruction.d.bits
-        assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1, case
-        fragment = accumulator_fragment(file.instruction)
-        place = thread, register, bit // width
-        assert (row, column) == (fragment.rows[place], fragment.columns[place]), case
+        assert (first.case, first.row, first.column) == (1, fragment.rows[place], fragment.columns[place]), case
+        assert first.computed ^ first.expected == 1 << bit, case
+        assert first.computed == int(file.d[1, thread, register]) >> part * width & (1 << width) - 1, case
 
 
 def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
-    """A mismatch is a wrong output with any number of wrong bits. The first one has the lowest case, row and column.
-    Without a recorded D, there is no mismatch.
-    """
+    """An output with several wrong bits is one mismatch. The first has the lowest case, row and column."""
     places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
     file = recording(F32, 4, rng)
     write(tmp_path / "file.npz", replace(file, d=None))
@@ -100,8 +77,7 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
 
 
-#: Bits that are inverted in one output of the recording, the back end and the golden model; and the reference of the
-#: first reported mismatch, with a recorded D and without.
+#: Bits inverted in recording, back end and golden model; and the reference of the mismatch, with D and without.
 DISAGREEMENTS = [
     (0, 0, 0, None, None), (1, 0, 0, "recorded", None), (0, 1, 0, "recorded", "golden model"),
     (0, 0, 1, "golden model", "golden model"), (1, 1, 0, "golden model", "golden model"),
@@ -113,9 +89,7 @@ DISAGREEMENTS = [
 def test_recording_back_end_and_golden_model_are_compared(
     kind: str, tensor_memory_file: MakeTensorMemory, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output counts once if any two of back end, golden model and recording differ. Without a recorded D, only
-    back end and golden model are compared.
-    """
+    """An output counts once if any two of back end, golden model and recorded D, if any, differ."""
     file: Any
     if kind == "registers":
         file = recording(F32, 3, rng)
@@ -237,30 +211,23 @@ def test_tensor_memory_agrees(
         assert (outcome.mismatches, outcome.first) == (0, None), text
 
 
-# Opcode and properties of the instruction; CTA, lane, column and bit to flip in D; row and column of the wrong output.
-OUTPUTS = [
-    (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
-    (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
-    (PAIR, {"d": "f32"}, (1, 9, 256, 20), (137, 0)),
-    (STATIONARY, {"m": 32}, (0, 3 * 32 + 5, 256 + 7, 2), (5, 3 * 16 + 7)),
-]
-
-
 def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    for text, expected, (cta, lane, column, bit), (row, of_row) in OUTPUTS:
-        file = tensor_memory_file(text, rng, **expected)
-        write(tmp_path / "file.npz", flipped(file, (1, cta, lane, column, bit), (0, 0, 0, 0, 0)))
+    f16, f32 = ({"d": name} for name in ("f16", "f32"))
+    for text, attributes in ((TCGEN05, f16), (TCGEN05, f32), (PAIR, f32), (STATIONARY, {"m": 32})):
+        file = tensor_memory_file(text, rng, **attributes)
+        i = file.instruction
+        where = accumulator_map(layout_for(file.opcode, i.m), i.n, i.d.bits, 256)
+        row, column, bit = (int(rng.integers(size)) for size in (i.m, i.n, i.d.bits))
+        cta, local = divmod(row, len(where.lanes))
+        place = where.lanes[local, column], where.columns[local, column]
+        write(tmp_path / "file.npz", flipped(file, (1, cta, *place, bit), (0, 0, 0, 0, 0)))
         (outcome,) = replay(tmp_path / "file.npz")
         first = outcome.first
         assert first is not None, text
         assert outcome.mismatches == 2, text
-        place = (first.case, first.row, first.column, first.cta, first.reference)
-        assert place == (1, row, of_row, None, "recorded"), text
+        actual = (first.case, first.row, first.column, first.cta, first.reference)
+        assert actual == (1, row, column, None, "recorded"), text
         assert first.computed ^ first.expected == 1 << bit, text
-        i = file.instruction
-        where = accumulator_map(layout_for(file.opcode, i.m), i.n, i.d.bits, 256)
-        at = row % len(where.lanes), of_row
-        assert (where.lanes[at], where.columns[at]) == (lane, column), text
 
 
 def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:

@@ -46,9 +46,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     calls = 0
 
     def fails(candidate: RegisterFile) -> bool:
-        """Return whether two given elements of A, one of B and one accumulator are nonzero, and the metadata nibble of
-        row 3, chunk 1 is that of `file`.
-        """
+        """Return whether four elements are nonzero, and the nibble of row 3, chunk 1 is that of `file`."""
         nonlocal calls
         calls += 1
         o = matrices_of(candidate)
@@ -141,8 +139,7 @@ def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
             file = read(path)
             reaches = (file.instruction.a.name, file.instruction.d.name) in REACHING
             assert (file.run("golden") == file.d).all() == (by == 0 or not reaches), (path.name, by)
-    # Of fp8 wgmma, only e5m2 times e5m2 needs a recording, for each type of D: the exponents of all fp8 products
-    # are above e_zero.
+    # Exponents of fp8 products are above e_zero, so that only e5m2 times e5m2 of wgmma was recorded.
     expected = {
         _names(i)
         for i in every_instruction()
@@ -162,8 +159,7 @@ def test_tiles_have_two_products_at_most(rng: Random) -> None:
 
 
 EVERY = chain(every_instruction(), *map(instructions_of, every_opcode()))
-#: Each instruction with n = 8 and m of at most 64, so that those that differ only in shape occur once, with each of its
-#: architectures.
+#: Each instruction and architecture, without instructions that differ from another only in m above 64 or n.
 FORMS = [*dict.fromkeys((replace(i, n=8, m=min(i.m, 64)), arch) for i in EVERY for arch in i.architectures)]
 
 

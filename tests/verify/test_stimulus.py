@@ -44,9 +44,7 @@ SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
-    """Every draw has arrays of the right shape: the registers of 32 lanes have room for exactly the elements of the
-    matrices.
-    """
+    """The registers of 32 lanes have room for exactly the elements of the matrices."""
     for i in KINDS:
         bits = i.container_bits
         assert distributions(i) == (benches.INTEGER_DISTRIBUTIONS if i.a.is_integer else benches.FLOAT_DISTRIBUTIONS)
@@ -159,17 +157,14 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
 @pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
 def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
-    """Operands are at the addresses of the descriptors, with codes of the distribution. Every location,
-    swizzle and major-ness occurs.
-    """
+    """Operands are where the descriptors point. Every location, swizzle and major-ness occurs."""
     distribution = "extreme" if instruction.a.is_integer else "tiny"
     majors = {True, False} if instruction.container_bits == 16 else {False}
     expected = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
     expected |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
     expected |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
     seen: set[tuple[str, object]] = set()
-    # At least 60 files, and more until every way to store operands has occurred. 300 files are too few once in a
-    # million runs.
+    # 60 files, and more until every way to store operands has occurred: 300 are too few once in a million runs.
     for number in range(300):
         if number >= 60 and seen >= expected:
             break
