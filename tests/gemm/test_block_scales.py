@@ -1,4 +1,4 @@
-"""Block scales in ``sptc.gemm`` and ``sptc.identify``, compared with chains of ``sptc.mma``, and rejected arguments."""
+"""Block scales in ``sptc.gemm`` and ``sptc.identify``, compared with the golden model, and rejected arguments."""
 
 from typing import Any
 
@@ -7,7 +7,9 @@ import pytest
 import sptc
 from sptc.errors import Error
 from sptc.gemm.choice import instructions_for
+from sptc.golden.matrix import multiply
 from sptc.isa.formats import FORMATS
+from sptc.isa.operands import MatrixOperands
 from sptc.tensors.sparsify import sparsify
 from sptc.tests.gemm.sparse_factors import Random
 from sptc.tests.isa.test_formats import DTYPES
@@ -54,27 +56,21 @@ class Drawn:
 
 
 def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
-    """Return the sums over the instructions `first` to `last` - 1 along K, computed by ``sptc.mma`` tile by tile."""
-    i, (m, n) = drawn.i, (len(drawn.a), drawn.b.shape[1])
-    sums = np.zeros((-(-m // i.m) * i.m, -(-n // i.n) * i.n), np.float32)
+    """Return the sums over the instructions `first` to `last` - 1 along K, computed by the golden model."""
+    i, size = drawn.i, drawn.i.scale_size or 0
 
-    def tile(array: np.ndarray, rows: int, columns: int, height: int, width: int) -> np.ndarray:
-        part = array[rows : rows + height, columns : columns + width]
-        return np.pad(part, ((0, height - part.shape[0]), (0, width - part.shape[1])))
+    def part(array: np.ndarray, unit: int) -> np.ndarray:
+        whole = np.pad(array, ((0, 0), (0, 4 * unit - array.shape[1])))
+        return whole[:, first * unit : last * unit]
 
-    for row in range(0, m, i.m):
-        for column in range(0, n, i.n):
-            c = np.zeros((i.m, i.n), np.float32)
-            for number in range(first, last):
-                a = tile(drawn.a, row, number * i.k, i.m, i.k)
-                size = i.scale_size or 0
-                b = tile(drawn.b, number * i.k, column, i.k, i.n)
-                scale_a = tile(drawn.scale_a, row, number * size, i.m, size)
-                scale_b = tile(drawn.scale_b, column, number * size, i.n, size)
-                packed = sptc.pack(str(i), a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
-                c = sptc.unpack(str(i), d=sptc.mma(**packed, arch="sm_120")).d
-            sums[row : row + i.m, column : column + i.n] = c.view(np.float32)
-    return sums[:m, :n]
+    a, nibbles = part(drawn.a, i.k), None
+    if i.granularity:
+        packed = sparsify(a, i.granularity)
+        a, nibbles = packed.stored, packed.nibbles[None]
+    a, b = a << i.low_bit(i.a), part(drawn.b.T, i.k).T << i.low_bit(i.b)
+    scales = (part(codes, size)[None] for codes in (drawn.scale_a, drawn.scale_b))
+    c = np.zeros((1, len(a), b.shape[1]), np.uint32)
+    return multiply(i, "sm_120", MatrixOperands(a[None], b[None], c, nibbles, *scales))[0].view(np.float32)
 
 
 @pytest.mark.parametrize(("fmt", "scale", "dense", "span"), KINDS)

@@ -81,9 +81,7 @@ def test_group_scales(rng: Random, scaling: str) -> None:
 
 
 def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
-    """If a product is halfway between two float32 numbers, an addend below the last bit of float64 determines the
-    rounding.
-    """
+    """A tiny addend, lost in float64, decides the rounding of a product that is halfway between two float32 numbers."""
     significand = 1 + (2 * rng.integers(0, 2048, 200) + 1) * 2.0**-12
     x = (significand * rng.choice([-1, 1], 200)).astype(np.float32)
     y = np.float32(1 + 2.0**-12) * 2.0 ** rng.integers(-20, 20, 200).astype(np.float32)
@@ -229,9 +227,7 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(6))
 def test_other_numerics(rng: Random, number: int) -> None:
-    """Golden model and C++ library agree for any F, step length and rounding. The results differ from those
-    of the architecture.
-    """
+    """Golden model and C++ library agree for any F, step length and rounding, and differ from the architecture."""
     name = (FP8, TF32, HALF, SPARSE, MXFP8, BF16)[number]
     arch = "sm_120" if name == MXFP8 else "sm_90"
     own = sptc.numerics(arch, name)

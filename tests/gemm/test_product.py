@@ -185,9 +185,7 @@ def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Ran
 
 
 def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random) -> None:
-    """If A and B are multiplied by 2**p, the integer sums stay equal, and their unit and errors are multiplied by
-    4**p.
-    """
+    """Factors times 2**p give the same integer sums; the unit and the errors are multiplied by 4**p."""
     a, b = half_empty(rng)
     found = {}
     for power in (0, 100, -100):

@@ -1,6 +1,4 @@
-"""``sptc.save`` and ``sptc.load``: one file format for all instruction families, which commands read as register
-files.
-"""
+"""``sptc.save`` and ``sptc.load``: one file format for all families, which commands read as register files."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import sptc
 from sptc.errors import FileError, InstructionError, OperandError
 from sptc.gemm.sources import Source, read_factor
 from sptc.gemm.tile_file import tile_instruction
+from sptc.isa.names import subject_named
 from sptc.tensors.compressed import Compressed
 from sptc.verify.register_file import RegisterFile, read, write
 
@@ -26,14 +25,13 @@ NVFP4 += ".f32.e2m1.e2m1.f32.ue8m0"
 
 def tile_of(text: str, rng: Random, lead: tuple[int, ...] = (), **options: Any) -> dict[str, Any]:
     """Return the packed operands of a tile, or of a batch of A with one B."""
-    sizes = {F16: (16, 8, 32), DENSE: (16, 8, 16), WGMMA: (64, 8, 32), NVFP4: (16, 8, 128)}
-    m, n, k = (sizes | {ONE_CTA: (128, 16, 32), TWO_CTAS: (256, 32, 32)})[text]
-    a = rng.integers(-4, 5, (*lead, m, k)).astype(np.float16)
-    if text != DENSE:
-        a[..., np.arange(k) % 4 > 1] = 0
-    b = rng.integers(-4, 5, (k, n)).astype(np.float16)
+    i = subject_named(text).instruction
+    a = rng.integers(-4, 5, (*lead, i.m, i.k)).astype(np.float16)
+    if i.sparse:
+        a[..., np.arange(i.k) % 4 > 1] = 0
+    b = rng.integers(-4, 5, (i.k, i.n)).astype(np.float16)
     if text == NVFP4:
-        scales = [rng.integers(120, 130, (lines, 2)).astype(np.uint8) for lines in (m, n)]
+        scales = [rng.integers(120, 130, (lines, 2)).astype(np.uint8) for lines in (i.m, i.n)]
         options |= {"scale_a": (scales[0], 2, 1), "scale_b": (scales[1], 0, 3)}
     return sptc.pack(text, a, b, **options)
 
@@ -115,10 +113,11 @@ def test_settings_and_shared_memory(tmp_path: Path, rng: Random) -> None:
     again = sptc.load(path)
     d = again.pop("D")
     np.testing.assert_array_equal(compute(again), d)
-    tile = tile_of(ONE_CTA, rng) | {"disable_output_lane": (1, 0, 5, 0), "enable_input_d": False}
-    sptc.save(path, **tile)
-    assert_same(sptc.load(path), tile)
-    np.testing.assert_array_equal(read(path).run()[0], sptc.tcgen05_mma(**tile))
+    for settings in ({"disable_output_lane": (1, 0, 5, 0), "enable_input_d": False}, {"scale_input_d": 1}):
+        tile = tile_of(ONE_CTA, rng, c=rng.standard_normal((128, 16)).astype(np.float32)) | settings
+        sptc.save(path, **tile)
+        assert_same(sptc.load(path), tile)
+        np.testing.assert_array_equal(read(path).run()[0], sptc.tcgen05_mma(**tile))
 
 
 def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> None:

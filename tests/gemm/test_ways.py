@@ -26,37 +26,30 @@ FP8 = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
 def plain(
     way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]], c: np.ndarray | None = None
 ) -> np.ndarray:
-    """Evaluate a way of summation output by output and instruction by instruction.
+    """Evaluate a way of summation instruction by instruction.
 
     `chains` hold numbers of instructions along K; the first chain starts from C. `expression` adds their results.
     """
     i = parse(way.instruction)
     compressed = sparsify(a, i.granularity)
-    result = np.zeros((len(a), b.shape[1]), np.float32)
-    code = np.uint16 if i.d.bits == 16 else np.uint32
-    for row, column in np.ndindex(result.shape):
-        values = {}
-        for name, chain in chains.items():
-            d = np.zeros((1, 1, 1), code)
-            if c is not None and name == next(iter(chains)):
-                d[...] = c[row, column].view(code)
-            for number in chain:
-                stored = slice(number * i.stored_k, (number + 1) * i.stored_k)
-                of_k = slice(number * i.k, (number + 1) * i.k)
-                nibbles = compressed.nibbles[row, number * i.chunks : (number + 1) * i.chunks]
-                left = compressed.stored[row, stored].view(np.uint8 if i.a.bits == 8 else np.uint16)
-                right = np.ascontiguousarray(b[of_k, column]).view(left.dtype)
-                operands = MatrixOperands(left[None, None], right[None, :, None], d, nibbles[None, None])
-                d = multiply(i, way.arch, operands)
-            values[name] = np.float32(d.view(np.float16 if i.d.bits == 16 else np.float32)[0, 0, 0])
-        result[row, column] = eval(expression, {"h": lambda x: np.float32(np.float16(x))}, values)
-    return result
+    number, code = (np.float16, np.uint16) if i.d.bits == 16 else (np.float32, np.uint32)
+    values = {}
+    for name, chain in chains.items():
+        stored, of_k, chunks = (
+            np.concatenate([np.arange(size) + place * size for place in chain]) for size in (i.stored_k, i.k, i.chunks)
+        )
+        begun = c is not None and name == next(iter(chains))
+        start = c.view(code) if begun else np.zeros((len(a), b.shape[1]), code)
+        left = compressed.stored[:, stored].view(np.uint8 if i.a.bits == 8 else np.uint16)
+        right = b[of_k].view(left.dtype)
+        operands = MatrixOperands(left[None], right[None], start[None], compressed.nibbles[None, :, chunks])
+        values[name] = multiply(i, way.arch, operands)[0].view(number).astype(np.float32)
+    return eval(expression, {"h": lambda x: x.astype(np.float16).astype(np.float32)}, values)
 
 
 TWO = {"p": [0, 1, 2, 3], "q": [4, 5, 6, 7]}
 FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
-#: Arguments of a way of summation, number of instructions along K, expression that adds the results of the chains, and
-#: instructions of each chain. The first chain starts from C.
+#: Arguments of a way, number of instructions along K, sum of the chains, and instructions of each chain.
 WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({}, 3, "p", {"p": [0, 1, 2]}),
     ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
@@ -146,9 +139,7 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
 
 
 def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
-    """A search reuses the results of a chain in many ways. It must not confuse a chain that starts from C with one that
-    starts from zero.
-    """
+    """A search that reuses results of chains must not confuse a chain from C with one from zero."""
     i = parse(WGMMA)
     a, b = drawn(rng, (3, 4, 4 * i.k), np.float16)
     c = rng.standard_normal((3, 4)).astype(np.float32).view(np.uint32)
