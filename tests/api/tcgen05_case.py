@@ -90,9 +90,7 @@ def fill_tensor(tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> N
 def place_shared(
     smem: NDArray[np.uint8], start: int, matrix: NDArray, fmt: Format, padded: bool, transposed: bool, swizzle: str
 ) -> tuple[int, int]:
-    """Write a matrix of codes, shape (mn, k), to shared memory in the manual's layout. Return its descriptor, and the
-    first address after the matrix that is a multiple of 1024.
-    """
+    """Write codes of shape (mn, k) to shared memory; return their descriptor and the next free multiple of 1024."""
     width, atom, code = PATTERNS[swizzle]
     bits = fmt.container_bits
     per_unit = 16 if padded else 128 // bits
@@ -118,10 +116,7 @@ def place_shared(
 
 
 class Manual:
-    """Addresses of operands in a CTA's tensor memory, from the PTX manual.
-
-    Operands that use only half of the lanes start at `lane`.
-    """
+    """Addresses of operands in a CTA's tensor memory, from the PTX manual. Half-lane operands start at `lane`."""
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -212,10 +207,7 @@ def instruction_for(opcode: Opcode, attributes: dict[str, object]) -> Instructio
 
 
 def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> InstructionDescriptor:
-    """Return an instruction descriptor with the given options. Selector and scale IDs are random unless given.
-
-    The scale IDs of A and B differ if the instruction allows more than one ID.
-    """
+    """Return a descriptor with the given options; others are random, with two scale IDs if there are several."""
     ids = rng.permutation(range(0, 4, i.scale_size or 4))
     drawn = {"sparsity_selector": int(rng.integers(i.sparsity_selectors))}
     drawn |= {"scale_id_a": int(ids[0]), "scale_id_b": int(ids[-1])}

@@ -36,18 +36,13 @@ def refusal(operands: dict[str, Any], kind: type[sptc.Error] = sptc.OperandError
 SMEM_WANTED = r"^smem of .* must be a uint8 array of shape \(\.\.\., bytes\), not "
 REFUSALS = [
     ("d", lambda d: d.view(np.int32), r"^d of .* uint32 .*\(\.\.\., 128, 4\), not int32 "),
-    ("d", lambda d: d[:, :32], r"\(\.\.\., 128, 4\), not .*\(3, 32, 4\)"),
-    ("e", lambda e: e[:, :32], r"^e of .*\(\.\.\., 128\), not .*\(3, 32\)"),
-    ("a", lambda a: a[:, :32], r"^a of .*\(\.\.\., 128, 4\), not .*\(3, 32, 4\)"),
     ("a", lambda a: 1.0, r"^a of .* array of registers or a descriptor \(an int\), not float"),
     ("a", lambda a: 0x3FFF, r"^descriptor a of .* reaches byte 262128, but smem has 512 bytes$"),
     ("b", lambda b: np.zeros((3, 128, 4), np.uint32), r"\(an int\), not uint32 of shape"),
     ("b", lambda b: -1, "64-bit number, not -0x1$"),
-    ("b", lambda b: b | 1 << 64, "64-bit number, not 0x10000002000080000$"),
     ("b", lambda b: b | 1 << 15, "0x0000002000088000 of wgmma sets .* bits 0x8000$"),
     ("smem", lambda s: s[:, :511], "b of .* reaches byte 511, but smem has 511 bytes$"),
     ("smem", lambda s: s.view(np.uint32), SMEM_WANTED + r"uint32 of shape \(3, 128\)"),
-    ("smem", lambda s: s[0, 0, ...], SMEM_WANTED + r"uint8 of shape \(\)"),
     ("selector", lambda s: 2, "selector of .* must be 0 to 1, not 2"),
     ("imm_scale_a", lambda _: 0, "^imm_scale_a of .* must be 1 or -1, not 0$"),
     ("imm_scale_b", lambda _: True, "^imm_scale_b of .* must be 1 or -1, not True$"),
@@ -58,9 +53,7 @@ REFUSALS = [
 
 
 def test_an_operand_that_does_not_fit(rng: Random) -> None:
-    """Operands of a wrong type or value are rejected, as are metadata of a dense instruction, missing metadata of a
-    sparse one, transposition of types that do not have 16 bits, and negation of integers.
-    """
+    """Rejected operands also include those that do not belong to a dense, sparse, integer or 8-bit instruction."""
     for name, change, words in REFUSALS:
         operands = prepared(WGMMA, 3, rng)
         message = refusal(operands | {name: change(operands.get(name))})

@@ -1,6 +1,4 @@
-"""The assembler of CUDA 13 and the package's parser accept the same lines, except for listed differences with
-reasons.
-"""
+"""The assembler of CUDA 13 and the package's parser accept the same lines, except for listed differences."""
 
 import re
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""Fields of descriptors: every bit belongs to one field, and printed fields of valid descriptors encode the same
-value.
-"""
+"""Fields of descriptors: each bit belongs to one field, and printed fields encode the same value."""
 
 from collections.abc import Callable
 
@@ -38,9 +36,7 @@ def invalid(decode: Callable[..., object], *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """The printed fields of a valid descriptor encode the same value. In a random 64-bit value, some field has an error
-    exactly if the value cannot be decoded.
-    """
+    """Printed fields encode the same value. A field has an error exactly if the value cannot be decoded."""
     del case
     for _ in range(COUNT // 2):
         family = str(rng.choice([*GENERATIONS]))

@@ -185,8 +185,7 @@ def test_what_targets_and_families_lack() -> None:
                 require_target(i, name)
         of_floats = next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16"))))
         assert require_target(of_floats, "sm_103a") == "sm_100"
-    # On these targets, the assemblers of CUDA 13.0 and 13.5 reject the same instructions. `test_assembler` compares all
-    # instructions with CUDA 13.0.
+    # The assembler of CUDA 13.5 rejects the same. `test_assembler` compares all instructions with CUDA 13.0.
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):
@@ -200,15 +199,3 @@ def test_what_targets_and_families_lack() -> None:
     spelled = parse_opcode(f"{dense}.scale_vec::2X")
     with pytest.raises(InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
         require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
-
-
-def test_dense_forms_that_are_not_modelled() -> None:
-    for text in (
-        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
-        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
-        "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
-        "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f32",
-        "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc",
-    ):
-        with pytest.raises(InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
-            parse(text)

@@ -14,8 +14,7 @@ INTEGERS = {
     "s32": (True, 32, 2147483647), "s8": (True, 8, 127), "u8": (False, 8, 255), "s4": (True, 4, 7),
     "u4": (False, 4, 15),
 }  # fmt: skip
-#: Type of numpy or ml_dtypes that decodes each format. Codes of tf32 are f32 codes without their low bits, codes of
-#: ue4m3 are positive e4m3.
+#: Type that decodes each format. Codes of tf32 are f32 codes without their low bits; those of ue4m3 are positive e4m3.
 DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
     "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e3m2": ml_dtypes.float6_e3m2fn,
@@ -114,9 +113,7 @@ def test_indices_of_a_nibble_and_granularities() -> None:
 
 
 def test_swapped_slots_fit_the_multiplexers() -> None:
-    """After the exchange, slot 0 reads units 0 to 2 and slot 1 reads units 1 to 3. Units that are
-    reachable without an exchange are not exchanged.
-    """
+    """Slots are exchanged only if slot 0 could not reach its unit among 0 to 2, or slot 1 among 1 to 3."""
     assert set(MUX3) == PLAIN
     for value, expected in MUX3.items():
         swapped = swap_for_mux3(value)

@@ -72,9 +72,7 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
 
 
 def test_a_against_the_manual() -> None:
-    """The map of A equals the formulas of PTX ISA 9.7.14.5. In wgmma, each warp has sixteen rows in this order
-    (9.7.15.5.1.1).
-    """
+    """In wgmma, each warp has sixteen rows in the order of mma (PTX ISA 9.7.15.5.1.1)."""
     for instruction in EVERY:
         fragment = a_fragment(instruction)
         stored_k = instruction.k // 2 if instruction.sparse else instruction.k
@@ -118,9 +116,7 @@ def test_b_against_the_manual() -> None:
 
 
 def test_accumulator_against_the_manual() -> None:
-    """For every eight columns, the registers of a thread hold two adjacent elements of row g (the manual's groupID) and
-    two of row g + 8. Two f16 share a register.
-    """
+    """In eight columns, a thread has two adjacent elements of rows g and g + 8. Two f16 share a register."""
     for instruction in EVERY:
         halves = (0, 8) if instruction.m > 8 else (0,)
         places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
@@ -138,11 +134,7 @@ SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64,
 
 
 def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, int] | None:
-    """Return row and first logical column of the nibble at bit 4 * position of a lane's metadata register. Return None
-    if sparsity selector f does not select the lane.
-
-    The four lanes of quad g have the metadata of rows g and g + 8.
-    """
+    """Return row and first column of the nibble at bit 4 * position of a lane, or None if f skips the lane."""
     (g, quad), width = divmod(lane, 4), {32: 2, 4: 8}.get(bits, 4)
     upper, within = divmod(position, 4)
     match k, bits:
@@ -182,9 +174,7 @@ def test_metadata_against_the_table() -> None:
 
 
 def test_scales_of_the_manuals_example() -> None:
-    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: the scales are the upper two bytes, for A in lanes 2 and 3 of each
-    quad, and for B in lane 3.
-    """
+    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: upper bytes of lanes 2, 3 (A) and 3 (B) of each quad."""
     instruction = parse(
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
     )

@@ -45,8 +45,7 @@ def test_sequences_that_are_defined() -> None:
     sequence.wait_group(0)
     sequence.read(*second)
     sequence.end()
-    # Without a fence in between, multiplications of one shape may share an accumulator and A, and registers that they
-    # do not use may be written.
+    # Without a fence, multiplications of one shape may share registers, and other registers may be written.
     sequence = begun(A)
     sequence.mma_async(MMA, D, A)
     sequence.write("other")

@@ -105,7 +105,6 @@ ALL_TYPES = r"'\.b8', '\.b8x16\.b6x16_p32' or '\.b8x16\.b4x16_p64'\.$"
 MALFORMED = [
     ("movmatrix.sync.aligned.m8n8.trans.b16", "^'movmatrix' in", r"accepted are ldmatrix and stmatrix\.$"),
     (f"{LD}.m8n8.x4.global.b16", r"^'\.global' in", r"no part of ldmatrix; .*'\.shared', '\.shared::cta', '\.b16'"),
-    (f"{LD}.m8n8.x4.shared::cluster.b16", r"^'\.shared::cluster' in", r"no part of ldmatrix"),
     (f"{ST}.m8n8.x8.b16", r"^'\.x8' in", r"expected '\.sync', .*'\.m8n8', '\.m16n8', '\.x1', .* '\.b16' or '\.b8'\.$"),
     ("ldmatrix.aligned.m8n8.x4.b16", r"^'\.sync' is missing", "ldmatrix requires it"),
     (f"{LD}.x4.b16", "^the shape is missing in", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),

@@ -26,9 +26,7 @@ def recorded() -> dict[str, Any]:
 
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_every_address_equals_the_recorded_one(matrix: str, recorded: dict[str, Any]) -> None:
-    """The address of each element equals the recorded one, for four swizzles with eight pairs of offsets each, and for
-    further base offsets and start addresses.
-    """
+    """Four swizzles with eight pairs of offsets each are compared, and further base offsets and start addresses."""
     _, bits, major = matrix.split(".")
     seen = set()
     for case, addresses in enumerate(recorded[matrix]):

@@ -41,9 +41,7 @@ def test_a_text_names_one_instruction(text: str, arch: str | None, name: str) ->
 
 
 def test_ordered_metadata_is_preferred() -> None:
-    """If instructions with equal numerics match a text, the one with ordered metadata is chosen. If instructions with
-    different numerics match, the text is rejected.
-    """
+    """Ordered metadata is preferred among instructions of equal numerics. Unequal numerics are rejected."""
     for i in every_instruction():
         if i.sparse == "sp" and i.family == "mma":
             assert resolve(str(i)).instruction == i  # an exact name is never changed

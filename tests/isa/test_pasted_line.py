@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from sptc.errors import InstructionError
-from sptc.isa.instructions import parse
 from sptc.isa.names import forms_named
 from sptc.isa.pasted_line import PastedLine, completed, constant, operand_roles, paste
 
@@ -18,10 +17,8 @@ OPERANDS = f"{VECTOR}, {VECTOR}, {VECTOR}, {VECTOR}, %r9, 0x1"
 
 
 def roles(line: PastedLine) -> list[str]:
-    if line.opcode.startswith("tcgen05"):
-        subject = forms_named(line.opcode)[0]
-        return [role.role for role in operand_roles(line, subject.instruction, subject.opcode)]
-    return [role.role for role in operand_roles(line, parse(line.opcode))]
+    subject = forms_named(line.opcode)[0]
+    return [role.role for role in operand_roles(line, subject.instruction, subject.opcode)]
 
 
 def pasted(text: str) -> PastedLine:
@@ -132,9 +129,7 @@ ANSWERS = {
 
 
 def test_operand_lists_of_the_assembler() -> None:
-    """Lists of operands are accepted or rejected as by the assembler of CUDA 13.5. `test_lines_of_the_assembler` tests
-    other qualifiers.
-    """
+    """Lists of operands are accepted or rejected as by the assembler of CUDA 13.5."""
     for opcode, answers in ANSWERS.items():
         for operands, taken in answers.items():
             with nullcontext() if taken else pytest.raises(InstructionError):

@@ -8,9 +8,10 @@ import pytest
 from sptc.errors import OperandError
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.memory import GENERATIONS, decode_descriptor
+from sptc.isa.names import subject_named
 from sptc.isa.placement import placements
 from sptc.isa.shared_tile import MAJORS, SharedTile, packed_tile, tile_shape
-from sptc.isa.tcgen05 import Opcode, parse_shaped
+from sptc.isa.tcgen05 import Opcode
 
 from .test_placement import assert_every_bit_once, assert_formulas_agree
 
@@ -25,17 +26,13 @@ TEXTS = (
 
 
 def parsed(text: str) -> tuple[Instruction, Opcode | None]:
-    if text.startswith("wgmma"):
-        return parse(text), None
-    opcode, i = parse_shaped(text)
-    return i, opcode
+    subject = subject_named(text)
+    return subject.instruction, subject.opcode
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_swizzle_and_major(text: str) -> None:
-    """In a tile without gaps, every bit occurs once, where the printed formulas and the descriptor place it.
-    Unsupported combinations of swizzle and major are rejected.
-    """
+    """In a packed tile, every bit occurs once, where formulas and descriptor place it. Other tiles are rejected."""
     (i, opcode), seen = parsed(text), 0
     for swizzle, major in product(GENERATIONS[i.family].swizzles.values(), MAJORS):
         try:
@@ -91,6 +88,6 @@ def test_wrong_offsets_and_unsupported_tiles() -> None:
         (TEXTS[0], {"offsets": (8, None)}, "the leading offset of a descriptor must be a multiple of 16"),
         ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", {}, "reads its operands from registers"),
     ):
-        i, opcode = (parse(text), None) if text.startswith("mma") else parsed(text)
+        i, opcode = parsed(text)
         with pytest.raises(OperandError, match=message):
             packed_tile(i, "a", opcode, **words)  # type: ignore[arg-type]

@@ -65,9 +65,7 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
 
 
 def test_mma(alone: list[dict[str, str]]) -> None:
-    """Intervals of mma agree with the model for eight warps, and latencies for one warp. Repeated operands do not make
-    ``mma`` faster.
-    """
+    """Intervals agree for eight warps, and latencies for one. Repeated operands do not make ``mma`` faster."""
     compared = 0
     for row in alone:
         if not row["a_from"] and row["warps"] in ("1", "8"):
@@ -88,9 +86,7 @@ def test_measured_instructions_are_those_of_the_recording(alone: list[dict[str, 
 
 
 def test_an_independent_measurement_agrees() -> None:
-    """The model agrees with 136 measurements by an independent program within one cycle, and with all but two of them
-    within 0.11 cycles.
-    """
+    """136 measurements by an independent program agree within one cycle, and all but two within 0.11 cycles."""
     texts = {(bool(i.sparse), i.a.name, i.n, i.d.name): i for i in every_instruction("wgmma") if i.a == i.b}
     differences = []
     for row in rows("wgmma-h200-2026-11-22.csv"):
@@ -103,7 +99,6 @@ def test_an_independent_measurement_agrees() -> None:
 
 def test_what_limits_the_interval() -> None:
     for text, a_from, interval, bound_by, rate in (
-        (WGMMA.format(256, "f32"), "registers", 128, Resource.TENSOR_CORE, 512),
         (WGMMA.format(256, "f32"), "shared", 144, Resource.SHARED_MEMORY, 512 * 128 / 144),
         (WGMMA.format(16, "f32"), "registers", 18, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 18),
         (WGMMA.format(16, "f16"), "registers", 16, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 16),
@@ -130,9 +125,7 @@ def test_sequences_take_the_measured_cycles() -> None:
 
 
 def test_which_instructions_have_cycles() -> None:
-    """`timing` has cycles of all instructions of sm_90, and none of sm_80. `timing_on` has cycles of mma on every
-    target.
-    """
+    """`timing` has cycles of all instructions of sm_90 only, and `timing_on` of mma on every target."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
     for name, target in TARGETS.items():
@@ -145,9 +138,7 @@ def test_which_instructions_have_cycles() -> None:
 
 
 def test_intervals_and_latencies_of_tcgen05() -> None:
-    """For one CTA, intervals agree within 0.06 of a cycle. For a pair with N below 112, measured intervals are up to
-    4.1 cycles longer.
-    """
+    """Intervals agree within 0.06 of a cycle. Those of a pair with N below 112 are up to 4.1 cycles longer."""
     differences, late = {1: [], 2: []}, []
     for row in rows("tcgen05-b200-2026-03-06.csv"):  # some measured integer instructions have an N that PTX lacks
         opcode = parse_opcode(row["instruction"])
@@ -173,10 +164,8 @@ def test_what_limits_the_interval_of_tcgen05() -> None:
     for text, a_from, interval, bound_by, rate in (
         ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
         ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "shared", 160, Resource.SHARED_MEMORY, 819.2),
-        ("sp.cta_group::2.kind::f16 (m256n256k32.f32.f16.f16)", "shared", 128, Resource.TENSOR_CORE, 1024),
         ("sp.cta_group::2.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 512),
         ("cta_group::2.kind::f16 (m128n256k16.f32.bf16.bf16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
-        ("cta_group::1.kind::tf32 (m128n256k8.f32.tf32.tf32)", "shared", 128, Resource.TENSOR_CORE, 512),
     ):
         opcode, instruction = parse_shaped(f"tcgen05.mma.{text}")
         law = tcgen05_timing(opcode, instruction, a_from)
@@ -197,9 +186,7 @@ NAME = re.compile(r"(cuBLAS|cuSPARSELt) (\w+) (\d+)(?:x(\d+)x(\d+))? (zeros|norm
 
 
 def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], float]:
-    """Return measured cycles by type, sparsity, shape and operands, without the dense integer kernel, which uses no
-    wgmma.
-    """
+    """Return measured cycles by type, sparsity, shape and operands, without dense s8, whose kernel uses no wgmma."""
     results = {}
     for path in ("libraries-h200-2026-11-24.json", "products-h200-2026-11-25.json"):
         values = {row["name"]: row["value"] for row in json.loads((FOLDER / path).read_text(encoding="utf-8"))}
@@ -220,9 +207,7 @@ def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
 
 
 def test_the_estimate_of_a_product() -> None:
-    """For large products, the mean error of the estimate is below 1/8. For products with one tile per SM and any K,
-    every error is below 1/4.
-    """
+    """The mean error is below 1/8 for large products. Every error is below 1/4 for products of one tile per SM."""
     ratios: dict[bool, list[float]] = {True: [], False: []}
     for (element, sparse, shape, _), cycles in measured_products().items():
         if min(shape[:2]) >= 4096 or shape[:2] in ((1536, 2816), (2816, 1536)):
@@ -237,9 +222,7 @@ def test_the_estimate_of_a_product() -> None:
 
 
 def test_what_sparsity_gains() -> None:
-    """The speed-up by sparsity is smaller than for one instruction, since loads use the port that also reads
-    operands.
-    """
+    """A product gains less than an instruction, since loads use the port that also reads operands."""
     cycles = measured_products()
     for element, shape in product(("f16", "bf16", "e4m3"), ((4096,) * 3, (8192,) * 3)):
         gain = estimated(element, False, shape) / estimated(element, True, shape)
@@ -268,8 +251,7 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
         product_timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), (64, 64, 64))
 
 
-#: Tera-operations per second of dense instructions, as printed in white papers: architecture, tensor cores, clock in
-#: GHz, key of the rate, value.
+#: Dense Tera-operations per second in white papers: architecture, tensor cores, clock in GHz, key of the rate, value.
 PUBLISHED = [
     ("sm_80", 432, "1.41", {"32": "156", "16": "312", "16 f16": "312", "integer 8": "624"}),
     ("sm_86", 328, "1.695", {"32": "35.6", "16": "71", "16 f16": "142", "integer 4": "569"}),
