@@ -1,6 +1,4 @@
-"""Kernels that the test compiles with Triton for several architectures: each output equals a chain of instructions
-along K.
-"""
+"""Kernels compiled with Triton for several architectures: each output equals a chain of instructions along K."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Recorded kernels of Triton, TileLang, CuTe and CUDA: results equal those of an H100, or of a chain of instructions
-along K.
-"""
+"""Recorded kernels of compilers: results equal those of an H100, or of a chain of instructions along K."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,4 @@
-"""Small kernels that access memory: asynchronous copies in groups, atomics, reductions, tensor maps at the edge of a
-tensor.
-"""
+"""Small kernels that access memory: asynchronous copies, atomics, reductions, and tensor maps at an edge."""
 
 import numpy as np
 from sptc.kernels.launch import TensorMap, run_kernel
@@ -14,11 +12,7 @@ ROW = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0
 
 
 def test_copies(rng: Random) -> None:
-    """``cp.async`` fills the rest of its destination with zeros, and ``wait_group`` may leave the newest groups
-    pending.
-
-    The kernel that reads words of a pending group runs without the checker, which would report the race.
-    """
+    """``cp.async`` fills the rest with zeros. The kernel that reads a pending group is unchecked, as it has a race."""
     source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
     body = f"{ROW} cp.async.cg.shared.global [%r4], [%rd3], 16, 6; cp.async.commit_group; cp.async.wait_group 0;"
     body += "ld.shared.u32 %r2, [%r4+4]; ld.shared.u32 %r5, [%r4+8]; or.b32 %r2, %r2, %r5; st.global.u32 [%rd2], %r2;"
@@ -67,9 +61,7 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
 
 
 def test_reductions(rng: Random) -> None:
-    """Reductions of f32, f16 and bf16 by atomics, bulk copies and tile copies equal those of an H100: subnormals are
-    kept, and each sum is rounded once.
-    """
+    """Reductions equal those of an H100: subnormals are kept, and each sum is rounded once."""
     for name in REDUCTIONS:
         kernel = compiled_kernel(name)
         kernel.assert_equal(kernel.run()[0])

@@ -1,6 +1,4 @@
-"""Kernels with ``tcgen05``: a product from shared memory, on the model and on the simulated hardware; loads and
-stores.
-"""
+"""Kernels with ``tcgen05``: a product on the model and on the simulated hardware; loads, stores and copies."""
 
 import re
 from typing import Any
@@ -29,9 +27,7 @@ again: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r3+8], 0; @!%p5 bra again
 
 
 def begin(group: int) -> str:
-    """Return the start of a kernel: shared memory at %r3, an mbarrier, and 32 allocated columns of tensor memory at
-    %r4.
-    """
+    """Return the start of a kernel: shared memory at %r3, an mbarrier, and 32 columns of tensor memory at %r4."""
     return f"""
   mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32; setp.eq.u32 %p2, %r0, 0;
   @%p1 tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r3+{ADDRESS}], 32;
@@ -48,9 +44,7 @@ def end(group: int) -> str:
 
 
 def descriptor(start: int) -> int:
-    """Return a descriptor of sm_100 for core matrices without swizzle, 128 bytes apart along K and 256 bytes along
-    rows.
-    """
+    """Return a descriptor of core matrices that are 128 bytes apart along K and 256 bytes along rows."""
     return start >> 4 | 128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46
 
 
@@ -59,9 +53,7 @@ def chain(group: int) -> str:
 
 
 def product_module(group: int, issuer: int = 0) -> str:
-    """Return a kernel with one multiplication of a CTA or a pair, which CTA `issuer` issues. The threads then read
-    D.
-    """
+    """Return a kernel in which CTA `issuer` issues one multiplication, and all threads read D."""
     opcode, instruction = parse_shaped(chain(group))
     idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=instruction))
     own = COLUMNS // group
@@ -115,9 +107,7 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
 
 
 def test_copies_to_tensor_memory() -> None:
-    """``tcgen05.cp`` copies rows of 16 bytes, in core matrices of eight rows that are 256 bytes apart. A change of the
-    element format is rejected.
-    """
+    """Core matrices of eight rows of 16 bytes are copied. A change of the element format is rejected."""
     result = np.zeros(128, np.uint32)
     for form, rows, lanes in (
         ("32x128b.warpx4", 32, lambda lane: lane % 32),

@@ -1,6 +1,4 @@
-"""Triton kernels whose operands come from pointers, from tensor maps made by the host, or from tensor maps made by the
-kernel.
-"""
+"""Triton kernels with operands from pointers, or from tensor maps that the host or the kernel makes."""
 
 import triton
 import triton.language as tl
