@@ -92,8 +92,7 @@ class CostPlugin:
             self._cost.processes = _processor_seconds()
             session.config.workeroutput["cost"] = asdict(self._cost)
         else:
-            # In a run with workers, the child processes are workers, which have reported their own cost. Without
-            # workers, they are compilers and tools that tests have started.
+            # Child processes are workers, which have reported their own cost, or else tools that tests have started.
             is_alone = not self._cost.processes
             self._cost.processes += _processor_seconds() if is_alone else sum(os.times()[:2])
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,9 +82,7 @@ def _helpers(parts: list[str]) -> Iterator[Path]:
 
 
 def _rooms(name: str) -> set[str]:
-    """Return the subpackages of an imported name. A public name of `sptc` belongs to the subpackages that define it.
-    Errors and the version belong to the root, "".
-    """
+    """Return the subpackages that define an imported name. Errors and the version belong to the root, ""."""
     room = charged(name)
     if room in MAY_IMPORT and room:
         return {room}
@@ -151,10 +149,7 @@ def _content(path: Path, is_read: bool, changed: int, size: int) -> bytes:
 
 
 def rooms_of_modules(names: Iterable[str]) -> frozenset[str]:
-    """Return the subpackages of imported modules, given by module name.
-
-    The root `sptc` does not count, and neither do packages with only a docstring.
-    """
+    """Return the subpackages of imported modules, without the root and packages that have only a docstring."""
     files = {module_name(path) for room in MAY_IMPORT if room for path in files_of(room) if _has_code(path)}
     return frozenset(charged(f"{name}.x") for name in names if name in files)
 

@@ -172,9 +172,7 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
 
 
 def main() -> int:
-    """Run the test files without a valid result. Return 1 after a failure, 2 if another run uses the folder, and 130
-    after an interruption.
-    """
+    """Run test files without valid result. Return 1 after a failure, 2 if the folder is in use, 130 if interrupted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of processes (default: all cores)"

@@ -28,11 +28,7 @@ def expressions(value: object) -> set[str]:
 
 
 def test_declarations() -> None:
-    """Scripts contain no expression, because an input could inject commands.
-
-    The cache key contains version, sources, processor and system. Reports are uploaded after a failure, too. The guide
-    shows a workflow that uses the action.
-    """
+    """Scripts contain no expression, which could inject commands. The guide shows a workflow with the action."""
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
     known |= {"!github.event.pull_request.head.repo.fork"}
     known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}

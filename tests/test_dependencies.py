@@ -21,8 +21,7 @@ def test_needed_subpackages() -> None:
         ("infra/test_diagram.py", "infra"),
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
-        # These files use subpackages through public names of `sptc`, the conftest of their folder, or a fixture for all
-        # tests.
+        # These files use subpackages through public names of `sptc`, a conftest, or a fixture for all tests.
         ("hostile/test_api.py", PUBLIC),
         ("gemm/test_product.py", PUBLIC),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
@@ -51,9 +50,7 @@ def test_a_digest_depends_on_needed_files_only(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.regression
 def test_an_undeclared_subpackage_fails_a_run() -> None:
-    """A test run with ``--rooms`` fails if a test loads a subpackage that is not listed, so every regression checks its
-    lists.
-    """
+    """A run with ``--rooms`` fails if a test loads another subpackage, so every regression checks its lists."""
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rooms=isa"]
     words.append("tests/infra/test_diagram.py")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

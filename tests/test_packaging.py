@@ -113,9 +113,7 @@ def test_contents_of_the_wheel(archives: tuple[Path, Path]) -> None:
 def test_recordings_in_a_separate_distribution(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A package without recordings and a distribution with only the recordings together contain the files of the single
-    wheel.
-    """
+    """A package without recordings and a distribution of recordings together have the files of the single wheel."""
     monkeypatch.setenv("SPTC_RECORDINGS", "apart")
     (sources,) = (archives[0].parent / "unpacked").iterdir()
     for folder in (sources, ROOT / "recordings"):

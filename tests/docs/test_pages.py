@@ -52,13 +52,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_page(page: Path, *, slow: bool) -> int:
-    """Run the blocks of a page in order, in the current folder. Return the number of compared lines of output.
-
-    Raises
-    ------
-    AssertionError
-        If a command exits with another status, or prints another output, than the page shows.
-    """
+    """Run the blocks of a page in order, and compare their output. Return the number of compared lines."""
     names: dict[str, Any] = {"__name__": page.stem}
     printed, compared = "", 0
     for block in blocks_of(page):
@@ -117,8 +111,7 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
-#: Pages with blocks that take seconds, because they search for ways of summation, simulate the hardware or write
-#: Verilog. Only the regression runs these pages.
+#: Pages with blocks that take seconds, which only the regression runs.
 DEAR = {
     "docs/explanation/result", "docs/guides/is-my-kernel-exact", "docs/guides/python", "docs/guides/tensors",
     "docs/guides/trace", "docs/guides/vectors", "docs/guides/ways", "docs/guides/what-went-wrong",
@@ -182,10 +175,7 @@ BRINGS = {"torch": {"tensors"}}
 
 
 def unnamed_extras(text: str) -> list[tuple[str, str]]:
-    """Return the first line and the extra of each block that needs an extra which the text above it does not name.
-
-    The text above a block begins after the previous heading or block.
-    """
+    """Return first line and extra of each block whose extra is not named since the last heading or block."""
     results = []
     for match in re.finditer(r"^```(?:python|sh)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         above = re.split(r"^(?:#.*|```)$", text[: match.start()], flags=re.MULTILINE)[-1]
@@ -231,9 +221,7 @@ MOST_BYTES = 250_000
 
 
 def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
-    """Yield the texts and block diagrams in cell outputs. Pictures of matplotlib differ between versions, and are
-    omitted.
-    """
+    """Yield the texts and block diagrams in cell outputs, without pictures of matplotlib, which differ by version."""
     for number, cell in enumerate(notebook["cells"]):
         for output in cell.get("outputs", []):
             texts = {"text": output.get("text", "")} | output.get("data", {})

@@ -101,9 +101,7 @@ def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Gener
 
 
 def as_answer(golden: OutputTrace) -> list[Any]:
-    """Return what the page must compute: D by libsptc, D by the page's trace, C if it is added after the steps, True
-    because a link to the page restores the operands, and the steps.
-    """
+    """Return D by libsptc, D by the trace, C if added last, True if a link restores the operands, and the steps."""
     return [golden.d, golden.d, golden.added, True, [_of_step(step) for step in golden.steps]]
 
 
