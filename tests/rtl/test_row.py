@@ -14,8 +14,6 @@ from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import RULES, swap_for_mux3
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
-from sptc.isa.operands import MatrixOperands
-from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import BLOCK_SCALES, CoreConfig
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.metadata import RuleCode
@@ -24,25 +22,12 @@ from sptc.rtl.round import ResultCode
 from sptc.rtl.row import Row
 from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
 from sptc.rtl.step import control_layout, row_result_layout, row_step_layout
-from sptc.sim.benches.random_operands import distributions, random_codes
+from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine.engine import Engine
+from sptc.tests.sim.matrices import matrices
 
 Random = np.random.Generator
 WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
-
-
-def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | None = None) -> tuple[NDArray, ...]:
-    """Return A, B, C, nibbles and scales of one tile of any height and width, for the golden model."""
-    kind = distribution or str(rng.choice(distributions(i)))
-
-    def codes(fmt: Format, rows: int, columns: int) -> NDArray:
-        drawn = random_codes(fmt, kind, (1, rows, columns), rng) << i.low_bit(fmt)
-        return drawn.astype(CONTAINERS[i.container_bits])
-
-    c = random_codes(i.c, kind, (1, m, n), rng).astype(CONTAINERS[i.c.bits])
-    nibbles = rng.integers(0, 16, (1, m, i.chunks), dtype=np.uint8)
-    scales = [rng.integers(120, 135, (1, rows, i.scale_size or 0), dtype=np.uint8) for rows in (m, n)]
-    return codes(i.a, m, i.stored_k), codes(i.b, i.k, n), c, nibbles, *scales
 
 
 #: A small configuration with every path of a unit: a format of each kind, exchanged operands, groups and both scales.
@@ -153,8 +138,8 @@ def test_only_scales_held_are_built() -> None:
 
 def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], distribution: str, rng: Random) -> None:
     """Compare the results of an instruction with the golden model. All nibbles are defined under every rule."""
-    drawn = "bits" if distribution in ("least", "lone") else distribution
-    a, b, c, nibbles, scale_a, scale_b = operands(i, *shape, rng, drawn)
+    operands = matrices(i, (1, *shape), "mid" if distribution in ("least", "lone") else distribution, rng)
+    a, b, c = operands.a, operands.b, operands.c
     if distribution == "least":  # only one nonzero product, whose result is subnormal
         low = max(0, i.a.bias - 75)
         high = max(low, i.a.bias - 62, 0) + 4
@@ -166,10 +151,11 @@ def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], di
         a[:, :, 1:] = 0
         ranges = ((1, 2 * i.c.bias + 1), (i.c.bias - 8, i.c.bias + 8), (1, 2))
         c = with_exponents(c, i.c, 0, *ranges[rng.integers(3)], rng)
-    nibbles[:] = 0b1110
-    given = MatrixOperands(a, b, c, nibbles, scale_a, scale_b)
-    expected = multiply(i, i.architectures[-1], given)
-    np.testing.assert_array_equal(engine.multiply(i, given).d, expected, err_msg=f"{i}, {distribution}")
+    if operands.nibbles is not None:
+        operands.nibbles[:] = 0b1110
+    operands = replace(operands, a=a, b=b, c=c)
+    expected = multiply(i, i.architectures[-1], operands)
+    np.testing.assert_array_equal(engine.multiply(i, operands).d, expected, err_msg=f"{i}, {distribution}")
 
 
 def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: int, rng: Random) -> NDArray:
