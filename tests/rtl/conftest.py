@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -32,60 +32,22 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
         gc.enable()
 
 
-def short(name: str) -> str:
-    """Return the name of a port in tests: its path joined by single underscores, such as ``product_sign``."""
-    return name.replace("__", "_")
-
-
-def columns(component: wiring.Component, values: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.int64]]:
-    """Return one column of stimulus for each input by name. A matrix is split into one column for each port of an
-    array.
-    """
-    given: dict[str, NDArray[np.int64]] = {}
-    for name, value in values.items():
-        array = np.asarray(value)
-        if array.dtype.kind == "f":  # numpy turns 64-bit integers of different signedness into floats
-            array = np.asarray(value, object)
-        if array.ndim == 2:
-            given.update((f"{name}_{i}", column) for i, column in enumerate(array.T))
-        else:
-            given[name] = array
-    inputs = {short(port.name): port.name for port in ports_of(component) if port.is_input}
-    assert given.keys() <= inputs.keys(), f"no such inputs: {given.keys() - inputs.keys()}"
-    longest = max(map(np.size, given.values()))
-    return {inputs[name]: np.broadcast_to(array, longest) for name, array in given.items()}
-
-
-def matrices(answers: Results) -> Results:
-    """Return results by port name. The columns of an array of ports ``x_0``, ``x_1``, ... are also joined to a matrix
-    ``x``.
-    """
-    results = {short(name): values for name, values in answers.items()}
-    joined = dict(results)
-    for name in results:
-        stem, _, index = name.rpartition("_")
-        if index == "0":
-            names = (f"{stem}_{i}" for i in range(len(results)))
-            joined[stem] = np.stack([results[other] for other in names if other in results], 1)
-    return joined
-
-
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
-    """Evaluate a combinational component in Amaranth's simulator, on an optional platform. Inputs without a value are
-    zero.
+    """Evaluate a combinational component in Amaranth's simulator, on an optional platform. Values of inputs and results
+    are named by their ports; inputs without a value are zero.
     """
 
     def run(component: wiring.Component, platform: object = None, **values: ArrayLike) -> Results:
-        given = columns(component, values)
         ports = ports_of(component)
-        driven = [port for port in ports if port.name in given]
+        driven = [port for port in ports if port.name in values and port.is_input]
+        assert len(driven) == len(values), f"some of {[*values]} are no inputs"
         watched = [port for port in ports if not port.is_input]
-        rows = list(zip(*(given[port.name].tolist() for port in driven), strict=True))
+        columns = np.broadcast_arrays(*(np.asarray(values[port.name]) for port in driven))
         seen: list[list[int]] = []
 
         async def bench(context: SimulatorContext) -> None:
-            for row in rows:
+            for row in zip(*(column.tolist() for column in columns), strict=True):
                 for port, value in zip(driven, row, strict=True):
                     context.set(port.value, value)
                 await context.delay(1e-9)
@@ -94,7 +56,7 @@ def simulate() -> Callable[..., Results]:
         simulator = Simulator(Fragment.get(component, platform))
         simulator.add_testbench(bench)
         simulator.run()
-        seen_of = zip(watched, zip(*seen, strict=True), strict=True)
-        return matrices({p.name: np.array(c, np.int64 if p.bits < 64 else object) for p, c in seen_of})
+        results = zip(watched, zip(*seen, strict=True), strict=True)
+        return {port.name: np.array(column, np.int64 if port.bits < 64 else object) for port, column in results}
 
     return run

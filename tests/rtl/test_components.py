@@ -12,7 +12,6 @@ from sptc.rtl.scale import ScaleCode
 from sptc.sim.benches.bench import ComponentBench, Values
 from sptc.sim.benches.components import component_benches
 from sptc.sim.engine.ports import ports_of
-from sptc.tests.rtl.conftest import short
 
 Random = np.random.Generator
 CONFIGURATIONS = {
@@ -31,15 +30,15 @@ CONFIGURATIONS = {
 
 def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values) -> None:
     """Compare the results of a component with its reference model, which masks meaningless bits."""
-    answers = simulate(bench.component, **{short(port): values for port, values in stimulus.items()})
+    answers = simulate(bench.component, **stimulus)
     bits = {port.name: port.bits for port in ports_of(bench.component)}
     for port, expected in bench.model(stimulus).items():
         counts = ~np.ma.getmaskarray(expected)
         # A sum that exceeds its port wraps, so values that differ by a multiple of 2**bits are equal.
-        difference = answers[short(port)] - np.ma.filled(expected, 0).astype(object)
+        difference = answers[port] - np.ma.filled(expected, 0).astype(object)
         wrong = np.flatnonzero((difference % (1 << bits[port]) != 0) & counts)
         assert not len(wrong), (
-            f"{name}: {port} is {answers[short(port)][wrong[0]]}, not {expected[wrong[0]]}, for "
+            f"{name}: {port} is {answers[port][wrong[0]]}, not {expected[wrong[0]]}, for "
             + ", ".join(f"{other}={values[wrong[0]]}" for other, values in stimulus.items())
         )
 
@@ -78,8 +77,9 @@ def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
     """The largest sum of a scaled group has 16 products of 36 with equal signs, and two scales with the significand
     15/8.
     """
-    values = {"signs": [0, 0xFFFF], "products": np.full((2, 16), 144), "scale_a": 0x77, "scale_b": 0x0F}
-    answers = simulate(ProductGroup(CONFIGURATIONS["scaled"]), scale=ScaleCode.UE4M3.value, **values)
+    values = {"signs": [0, 0xFFFF], "scale_a": 0x77, "scale_b": 0x0F, "scale": ScaleCode.UE4M3.value}
+    products = {f"products__{number}": 144 for number in range(16)}
+    answers = simulate(ProductGroup(CONFIGURATIONS["scaled"]), **values, **products)
     assert answers["magnitude"].tolist() == [MAXIMUM_SCALED_GROUP] * 2
     assert answers["sign"].tolist() == [0, 1]
     assert answers["exponent"].tolist() == [7 - 6] * 2
@@ -88,7 +88,10 @@ def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
 def test_what_is_far_below_the_largest_exponent_is_dropped(simulate: Callable) -> None:
     """The shift amount saturates, so terms far below the largest exponent are dropped."""
     config = CoreConfig(name="least", formats=("e5m2", "u8"), step_bytes=4, alignment_bits=14, fp8_alignment_bits=8)
-    e_max = np.arange(60, 510)
-    significands, exponents = np.ones((len(e_max), 4), int), np.full((len(e_max), 4), 20)
-    answers = simulate(AlignStage(config), i_e_max=e_max, i_significands=significands, i_exponents=exponents)
-    assert not answers["o_addends_terms"].any()
+    products = {
+        f"i__{name}__{slot}": value for name, value in (("significands", 1), ("exponents", 20)) for slot in range(4)
+    }
+    answers = simulate(AlignStage(config), i__e_max=np.arange(60, 510), **products)
+    terms = [values for name, values in answers.items() if name.startswith("o__addends__terms__")]
+    assert terms
+    assert not np.any(terms)
