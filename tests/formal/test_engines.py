@@ -150,21 +150,6 @@ def test_assumptions_hold_in_every_cycle() -> None:
     assert [values["step"] for values in outcome.values[:-1]] == ["0b01"] * 5
 
 
-def test_what_an_assumption_excludes_is_not_reached() -> None:
-    def build(h: Harness) -> None:
-        h.clocked()
-        step = h.free("step", 2)
-        h.assume(step != 3)
-        seen = Signal(name="seen")
-        with h.m.If(step == 3):
-            h.m.d.sync += seen.eq(1)
-        h.claim("not_seen", ~seen)
-        h.cover("two", step == 2)
-        h.cover("seen", seen)
-
-    assert settled(build, cycles=4).covers == {"cover_two": 1, "cover_seen": None}
-
-
 def hard(h: Harness) -> None:
     """A hard problem: find two primes of 32 bits for a given product."""
     a, b = h.free("a", 32), h.free("b", 32)

@@ -11,7 +11,6 @@ import pytest
 from sptc.errors import MetadataError
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.native.library import MmaOperands, Output, Shape
-from sptc.operands.registers import unpack_nibbles
 from sptc.sim.benches.random_operands import distributions
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.stimulus import random_register_file
@@ -79,9 +78,7 @@ def test_shapes() -> None:
 
 @pytest.mark.parametrize("policy", ["strict", "software"])
 def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
-    """Undefined nibbles are rejected with the golden model's message, and reported as undefined by the metadata
-    function.
-    """
+    """Undefined nibbles are rejected with the golden model's message."""
     refused = 0
     for instruction in [i for i in FEW if i.sparse] * 3:
         file = random_register_file(instruction, instruction.architectures[-1], distributions(instruction)[0], 3, rng)
@@ -90,13 +87,6 @@ def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
         if file.a is not None and policy == "software":
             file = replace(file, a=np.where(rng.random(file.a.shape) < 0.5, 0, file.a).astype(np.uint32))
         file = replace(file.take(slice(0, 1)), e=spoilt[:1], metadata=policy)
-        nibbles = unpack_nibbles(file.e, instruction, file.sparsity_selector)
-        decoded, defined = np.empty_like(nibbles), np.empty_like(nibbles)
-        with opened(str(instruction), file.arch) as handle:
-            places = given(decoded, Output), given(defined, Output)
-            handle.call("metadata", 1, given(file.e), file.sparsity_selector, *places)
-        np.testing.assert_array_equal(decoded, nibbles)
-        np.testing.assert_array_equal(defined, np.isin(nibbles, [*instruction.rule.legal]))
         try:
             expected = file.run("golden")
         except MetadataError as error:

@@ -2,7 +2,6 @@
 B200.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,23 +112,6 @@ def test_consecutive_instructions_of_all_kinds(hardware: CompiledTcgen05, ctas: 
         assert (result.tmem == expected).all()
         assert result.arrivals.tolist() == [commands.count(COMMIT)] * ctas
         assert not result.undefined.any()
-
-
-@pytest.mark.parametrize("ctas", [1, 2])
-def test_overlapping_accumulators(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Reads of accumulators wait for pending writes of an earlier instruction to the same or overlapping columns."""
-    rng = np.random.default_rng(seed)
-    opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
-    tmem, smem = random_memories(ctas, rng)
-    expected, start, commands = tmem, 64, []
-    for distance in (0, 0, -7, 7, 8, -8, 1, -1, *rng.integers(-9, 10, 8).tolist()):
-        told = random_instruction(hardware.config, opcodes[int(rng.integers(len(opcodes)))], rng, 32)
-        start = int(np.clip(start + distance, 8, 200))
-        arguments: dict[str, Any] = told.arguments | {"d": start, "enable_input_d": True}
-        commands.append(CtaCommand(told.command.fields | {"d_column": start, "add": 1}, told.command.n))
-        memories = (expected, smem) if ctas == 2 else (expected[0], smem[0])
-        expected = replace(told, arguments=arguments, command=commands[-1]).run(*memories).reshape(tmem.shape)
-    assert (hardware.run(commands, tmem, smem).tmem == expected).all()
 
 
 def test_undefined_instructions_are_flagged(hardware: CompiledTcgen05, seed: int) -> None:

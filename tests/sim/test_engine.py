@@ -16,13 +16,12 @@ from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
 from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from sptc.isa.numerics import Method, numerics
-from sptc.isa.operands import MatrixOperands
+from sptc.isa.operands import MatrixOperands, Product
 from sptc.operands.registers import gather_warp
-from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError
+from sptc.rtl.config import PRESETS, ConfigError
 from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine import compiled_row
-from sptc.sim.engine.engine import Engine, engine, engine_for, multiply_with
+from sptc.sim.engine.engine import Engine, engine, multiply_with
 from sptc.sim.engine.fingerprint import fingerprint
 from sptc.sim.engine.libraries import Libraries
 from sptc.sim.engine.steps import step_count
@@ -40,6 +39,15 @@ def of_architecture(arch: str) -> list[Instruction]:
     return [i for i in every_instruction("mma") if arch in i.architectures]
 
 
+def check(product: Product, d: NDArray, where: str) -> None:
+    """Compare the result of a product with D, and the flags of each step with its metadata rule."""
+    np.testing.assert_array_equal(product.d, d, err_msg=where)
+    assert product.flags
+    for step in product.flags:
+        if rule := step.instruction.rule:
+            np.testing.assert_array_equal(step.illegal, ~np.isin(step.nibbles, [*rule.legal]), err_msg=where)
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
@@ -52,9 +60,7 @@ def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
         selector = int(rng.integers(i.sparsity_selectors))
         registers = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
         operands = gather_warp(i, registers)
-        expected = multiply(i, arch, operands)
-        result = backend("rtl").multiply(i, arch, operands).d
-        np.testing.assert_array_equal(result, expected, err_msg=f"{i}, {kind}, {arch}")
+        check(backend("rtl").multiply(i, arch, operands), multiply(i, arch, operands), f"{i}, {kind}, {arch}")
 
 
 @pytest.mark.regression
@@ -64,8 +70,7 @@ def test_every_wgmma_equals_the_golden_model(rng: Random) -> None:
         if i.n == 8:
             for kind in distributions(i):
                 operands = matrices(i, (2, i.m, i.n), kind, rng)
-                result = backend("rtl").multiply(i, "sm_90", operands).d
-                np.testing.assert_array_equal(result, multiply(i, "sm_90", operands), err_msg=f"{i}, {kind}")
+                check(backend("rtl").multiply(i, "sm_90", operands), multiply(i, "sm_90", operands), f"{i}, {kind}")
 
 
 def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> None:
@@ -119,24 +124,6 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
     assert (result.d[:, :, 0] == beyond).all()
 
 
-@pytest.mark.regression
-def test_flags_by_row_and_chunk(rng: Random) -> None:
-    """Undefined nibbles of sparse instructions without block scales are flagged, for every chunk size, rule and number
-    of steps.
-    """
-    kinds = {}
-    for arch, config in ((arch, PRESETS[name]) for arch, name in PRESET_OF_ARCHITECTURE.items()):
-        for i in of_architecture(arch):
-            if config.holds(i) and numerics(i, arch).method is not Method.EMULATED and i.rule and not i.scale_size:
-                kinds.setdefault((config.step_bytes, i.container_bits, i.k, i.rule, i.satfinite), (arch, i))
-    for arch, i in kinds.values():
-        operands = matrices(i, (3, 5, 2), distributions(i)[0], rng)
-        got, expected = engine_for(arch).multiply(i, operands), undefined(i, operands)
-        np.testing.assert_array_equal(got.illegal, expected, err_msg=f"{arch}, {i}")
-        assert expected.any()
-        assert not expected.all()
-
-
 def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
     i = parse(F16)
     parts = [matrices(i, (2, 4, 3), "mid", rng) for _ in range(3)]
@@ -169,7 +156,7 @@ def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
 PROGRAM = """
 import numpy as np
 from sptc.isa.instructions import parse
-from sptc.isa.operands import MatrixOperands
+from sptc.isa.operands import MatrixOperands, Product
 from sptc.rtl.config import PRESETS
 from sptc.sim.engine.engine import Engine
 i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")

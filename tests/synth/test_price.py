@@ -69,12 +69,6 @@ def test_a_damaged_cache_entry_is_replaced(own_cache: Path) -> None:
         assert json.loads(path.read_text())["amounts"] == first.amounts, text
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "file"))
-    assert measure(nands(2), Recipe()).amounts == {"gates": 2.0}
-
-
 def test_an_interruption_leaves_nothing(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(folder: Path, script: str) -> str:
         assert (folder / "netlist.il").exists()

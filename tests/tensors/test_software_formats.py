@@ -307,14 +307,3 @@ def test_interleaved(word_bits: int, rows: int) -> None:
         elif to_row % 2 == 1 and to_column % 2 == 0:
             to_row, to_column = to_row - 1, to_column + 1
         assert positions[row, column] == to_column // 2 * rows * 2 + to_row * 2 + to_column % 2
-
-
-def test_metadata_layouts_that_do_not_exist() -> None:
-    with pytest.raises(OperandError, match="a multiple of 32 rows for 16-bit metadata words, not 16"):
-        interleaved_positions(16, 2, 16)
-    with pytest.raises(OperandError, match="even number of 32-bit metadata words per row, not 3"):
-        interleaved_positions(16, 3, 32)
-    with pytest.raises(OperandError, match="not 4-bit ones"):
-        atom_sm90(4, 128)
-    with pytest.raises(OperandError, match="multiple of 32 up to 128, not 48"):
-        atom_sm90(16, 48)
