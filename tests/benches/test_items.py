@@ -8,7 +8,6 @@ import pytest
 from amaranth.lib import data
 from sptc.isa.formats import Format, Specials
 from sptc.isa.instructions import Instruction
-from sptc.operands.registers import gather_warp
 from sptc.rtl.config import PRESETS
 from sptc.rtl.core import tile_layout, tile_result_layout
 from sptc.rtl.step import control_layout
@@ -16,7 +15,7 @@ from sptc.rtl.warp import warp_operands_layout, warp_result_layout
 from sptc.sim.benches import blocks
 from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET, native, random_blocks
 from sptc.sim.benches.items import TAG, tiles, warp_instructions, warp_item, warp_items
-from sptc.sim.benches.random_operands import distributions, random_operands
+from sptc.sim.benches.random_operands import distributions
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
@@ -60,18 +59,6 @@ def test_registers_that_are_not_read_hold_noise(rng: Random) -> None:
     assert total > 100
     assert 0.3 < words[0xFFFFFFFF] / total < 0.7
     assert len(words) > 0.3 * total
-
-
-def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
-    i = next(i for i in warp_instructions(TINY, "sm_80") if i.sparse)
-    operands = random_operands(i, "mid", 1, rng, any_nibble=True)
-    matrices = gather_warp(i, operands)
-    item = warp_item(TINY, "sm_80", i, rng, operands=operands)
-    expected = ~np.isin(matrices.nibbles[0], [*i.rule.legal])
-    shown = item.expected >> warp_result_layout()["illegal"].offset
-    for row, chunks in enumerate(expected):
-        for chunk, flag in enumerate(chunks):
-            assert (shown >> 16 * row + chunk & 1) == flag
 
 
 def test_tiles_cover_tags_rules_flags_and_overflow(rng: Random) -> None:

@@ -167,14 +167,6 @@ def test_every_field_is_explained() -> None:
                 assert [path for path, *_, meaning in probes(port.type, port.name, 0) if not meaning] == []
 
 
-def test_codes_are_those_of_the_configuration() -> None:
-    (step,) = (port for port in ports(PRESETS["blackwell"], "row") if port.name == "step")
-    control = next(field.type for field in step.type.fields if field.name == "control")
-    element = control.fields[0].type
-    names = [word.replace("/", "_").upper() for word in PRESETS["blackwell"].formats]
-    assert [name for name, _ in element.values] == names
-
-
 def test_descriptions_of_fields_and_ports_change_no_layout() -> None:
     layout = DescribedLayout({"a": (3, "First."), "b": (1, "Second.")})
     assert layout == data.StructLayout({"a": 3, "b": 1})

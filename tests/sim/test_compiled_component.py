@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import pytest
 from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -17,8 +16,6 @@ from sptc.sim.engine.ports import ComponentLibrary, Port, joined, port_dtype, po
 
 WIDTHS = (1, 5, 8, 13, 16, 31, 32, 33, 63, 64, 65, 96, 130)
 COUNT = 300
-#: Inputs and outputs of an :class:`Inverter`, and the library compiled from it.
-Made = tuple[list[Port], list[Port], ComponentLibrary]
 
 
 class Inverter(wiring.Component):
@@ -69,16 +66,11 @@ def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, list[int]]:
     return values
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def test_a_component(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Padding bits of a narrow output are ignored and cleared. Inputs without a value are zero."""
     component = Inverter()
     inputs, outputs = ([port for port in ports_of(component) if port.is_input == side] for side in (True, False))
-    return inputs, outputs, compiled(component, tmp_path_factory.mktemp("component") / "a.so")
-
-
-def test_a_component(made: Made, rng: np.random.Generator) -> None:
-    """Padding bits of a narrow output are ignored and cleared. Inputs without a value are zero."""
-    inputs, outputs, library = made
+    library = compiled(component, tmp_path / "a.so")
     ports = {port.name: port for port in inputs}
     assert {"i__bit", "i_words__0", "i_words__1", "i_s130"} <= ports.keys()
     assert "nothing" not in ports
@@ -89,12 +81,3 @@ def test_a_component(made: Made, rng: np.random.Generator) -> None:
         ones = -1 if ports[name].signed else (1 << ports[name].bits) - 1
         assert result[name.replace("i", "o", 1)] == [value ^ ones for value in values.tolist()], name
     assert set(result["o_words__0"]) == {511}
-
-
-def test_what_is_split_is_joined(made: Made, rng: np.random.Generator) -> None:
-    ports, _, _ = made
-    numbers = {port.name: drawn(rng, port.bits, port.signed) for port in ports}
-    vectors = split(numbers, ports)
-    for port, values in zip(ports, integers(vectors, ports).values(), strict=True):
-        assert values == numbers[port.name].tolist()
-        assert joined(vectors[port.name]) == [value % (1 << port.bits) for value in values]

@@ -1,10 +1,6 @@
 """The hardware as a back end, in both simulators: equal to the golden model, with models that are built only once."""
 
-import os
-import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,35 +147,6 @@ def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
     pysim = backend("pysim").multiply(i, "sm_90", operands).d
     np.testing.assert_array_equal(pysim, multiply(i, "sm_90", operands))
     np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands).d)
-
-
-PROGRAM = """
-import numpy as np
-from sptc.isa.instructions import parse
-from sptc.isa.operands import MatrixOperands, Product
-from sptc.rtl.config import PRESETS
-from sptc.sim.engine.engine import Engine
-i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
-a, b = np.full((1, 2, 8), 0x3C00, np.uint16), np.full((1, 8, 2), 0x4000, np.uint16)
-print(Engine(PRESETS["tiny"]).multiply(i, MatrixOperands(a, b, np.zeros((1, 2, 2), np.uint32))).d.tolist())
-"""
-
-
-@pytest.mark.regression
-def test_two_processes_build_one_model(tmp_path: Path) -> None:
-    """Two processes build the same unit at the same time into a new cache."""
-    folder = tmp_path / "cache"
-    environment = {**os.environ, "SPTC_CACHE": str(folder)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes) for _ in range(2)]
-    ended = [process.communicate(timeout=300) for process in processes]
-    sixteen = np.float32(16).view(np.uint32)
-    for process, (out, err) in zip(processes, ended, strict=True):
-        assert process.returncode == 0, err
-        assert re.fullmatch("(sptc: building .*\n)?", err)
-        assert out.strip() == str([[[sixteen, sixteen]] * 2]).replace("np.uint32(", "").replace(")", "")
-    assert len([*folder.glob("row-*.so")]) == 1
-    assert {path.suffix for path in folder.iterdir() if path.name != "code"} == {".json", ".lock", ".o", ".so"}
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.errors import BackendError
 from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS
@@ -109,14 +108,3 @@ def test_few_steps_use_the_general_library(tmp_path: Path, monkeypatch: pytest.M
     assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({5: 1}) == special
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: False)
     assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({9: 1000}) == general
-
-
-def test_a_failing_compilation_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
-
-    def fail(*_: object) -> None:
-        raise BackendError("no compiler")
-
-    monkeypatch.setattr(libraries, "compile_library", fail)
-    with pytest.raises(BackendError, match="no compiler"):
-        CompiledRow(TINY)

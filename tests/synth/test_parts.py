@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.rtl.emit import emit
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
@@ -106,8 +105,3 @@ def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
         if part.netlist:
             kinds = [part.netlist.text.count(cell) for cell in ("cell $dff", "cell $not")]
             assert kinds == [1, 1], part.name
-
-
-def test_a_datapath_that_serves_no_warp() -> None:
-    with pytest.raises(Error, match="step_bytes must be 16 or 32"):
-        parts_of(replace(TINY, step_bytes=4), "warpgroup")
