@@ -43,6 +43,7 @@ class Case:
     nibbles: dict[int, int] = field(default_factory=dict)
     scale_a: dict[int, int] = field(default_factory=dict)
     scale_b: dict[int, int] = field(default_factory=dict)
+    preset: str = ""  #: Datapath. By default, that of the instruction in `PRESET_OF`
 
 
 def code_of(fmt: Format, value: float | str) -> int:
@@ -72,10 +73,10 @@ def words_of(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOper
     return step.whole(operands.c).reshape(-1, step.words.total), results.reshape(-1)
 
 
-def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:
+def built(case: Case) -> tuple[CoreConfig, NDArray, NDArray]:
+    """Return the datapath of a case, its step words, and its results."""
     i = parse(case.text)
-    config = PRESETS[PRESET_OF[case.text]]
-    coverage = coverage or StepCoverage(config)
+    config = PRESETS[case.preset or PRESET_OF[case.text]]
     container = CONTAINERS[i.container_bits]
     a, b = np.zeros((1, 1, i.stored_k), container), np.zeros((1, i.k, 1), container)
     for slot, value in case.a.items():
@@ -92,7 +93,14 @@ def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:
         scales.append(np.full((1, 1, i.scale_size or 0), one, np.uint8))
         for place, scale in codes.items():
             scales[-1][0, 0, place] = scale
-    coverage.sample(*words_of(config, i, ARCHITECTURES[config.name], MatrixOperands(a, b, c, nibbles, *scales)))
+    operands = MatrixOperands(a, b, c, nibbles, *scales)
+    return config, *words_of(config, i, ARCHITECTURES[config.name], operands)
+
+
+def sample(case: Case) -> StepCoverage:
+    config, *step_and_result = built(case)
+    coverage = StepCoverage(config)
+    coverage.sample(*step_and_result)
     results = coverage.coverage[config.name, "results"]
     assert (results.hits.sum(), results.contradictions) == (1, 0)
     return coverage

@@ -11,7 +11,7 @@ from sptc.sim.benches.random_operands import distributions
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.steps import step_words, steps_of
 
-from .coverage_cases import ARCHITECTURES, F16, HALF, MXF8, NAN, NVF4, SPARSE, Case, reached, sample, words_of
+from .coverage_cases import ARCHITECTURES, F16, HALF, MXF8, NAN, NVF4, SPARSE, Case, built, reached, sample, words_of
 from .matrices import matrices
 
 Random = np.random.Generator
@@ -38,23 +38,17 @@ def test_operations_and_legality() -> None:
 
 
 def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
-    config = PRESETS["tiny"]
-    i = parse(SPARSE)
-    zeros = (np.zeros((1, 1, 8), np.uint16), np.zeros((1, 16, 1), np.uint16), np.zeros((1, 1, 1), np.uint32))
-    nibbles = np.array([[[0b0100, 0b1111, 0b0100, 0b0100]]], np.uint8)
-    steps, results = words_of(config, i, "sm_80", MatrixOperands(*zeros, nibbles))
+    config, steps, results = built(Case(SPARSE, nibbles={1: 0b1111}))
     StepCoverage(config).sample(steps, results)
     offset = row_result_layout(config)["illegal"].offset
-    with pytest.raises(AssertionError, match="chunk 1 holds nibble 0b1111, which the rule plain does not define"):
-        StepCoverage(config).sample(steps, results ^ np.uint64(2 << offset))
-    with pytest.raises(AssertionError, match="chunk 0 holds nibble 0b0100, which the rule plain defines"):
-        StepCoverage(config).sample(steps, results ^ np.uint64(1 << offset))
-    with pytest.raises(AssertionError, match="does not use"):
-        StepCoverage(config).sample(steps, results ^ np.uint64(1 << offset + 7))
-    config, i = PRESETS["tiny"], parse(F16)
-    ones = np.full((1, 1, 8), 0x3C00, np.uint16)
-    operands = MatrixOperands(ones, ones.reshape(1, 8, 1), np.zeros((1, 1, 1), np.uint32))
-    steps, results = words_of(config, i, "sm_80", operands)
+    for chunk, message in (
+        (1, "chunk 1 holds nibble 0b1111, which the rule plain does not define"),
+        (0, "chunk 0 holds nibble 0b0100, which the rule plain defines"),
+        (7, "does not use"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            StepCoverage(config).sample(steps, results ^ np.uint64(1 << offset + chunk))
+    config, steps, results = built(Case(F16, {0: 1.0}, {0: 1.0}))
     coverage = StepCoverage(config)
     coverage.sample(steps, results + np.uint64(1))
     assert coverage.coverage["tiny", "results"].contradicted() == ["f32, different"]
@@ -90,14 +84,8 @@ def test_exchange() -> None:
     """A nibble of the plain rule whose units 3:1 multiplexers do not reach exchanges two slots. Coverage counts them in
     stored order.
     """
-    config = PRESETS["rtx-blackwell"]
-    i = parse(SPARSE)
-    a, b = np.zeros((1, 1, 8), np.uint16), np.arange(16, dtype=np.uint16).reshape(1, 16, 1)
-    a[0, 0, [2, 5]] = 0x3C00
-    nibbles = np.full((1, 1, 4), 0b0001, np.uint8)
-    coverage = StepCoverage(config)
-    operands = MatrixOperands(a, b, np.zeros((1, 1, 1), np.uint32), nibbles)
-    coverage.sample(*words_of(config, i, "sm_120", operands))
+    b, nibbles = {row: float(row) for row in range(16)}, dict.fromkeys(range(4), 0b0001)
+    coverage = sample(Case(SPARSE, {2: 1.0, 5: 1.0}, b, nibbles=nibbles, preset="rtx-blackwell"))
     chosen = "f16 x f16 (2:4), nibble 0b0001, slot"
     assert reached(coverage, "selection of 16 bits") == {f"{chosen} 2", f"{chosen} 5"}
     route = "16-bit units, rule plain, nibble 0b0001, slot"
@@ -109,10 +97,7 @@ def test_exchange() -> None:
 
 def test_steps_of_no_instruction() -> None:
     """Invalid pairs of formats are counted only for legality. Undefined control codes are not counted."""
-    config = PRESETS["ampere"]
-    i = parse(SPARSE)
-    zeros = (np.zeros((1, 1, 8), np.uint16), np.zeros((1, 16, 1), np.uint16), np.zeros((1, 1, 1), np.uint32))
-    steps, results = words_of(config, i, "sm_80", MatrixOperands(*zeros, np.full((1, 1, 4), 0b0100, np.uint8)))
+    config, steps, results = built(Case(SPARSE, preset="ampere"))
     control = step_words(config).control.start
     mixed = steps.copy()
     mixed[:, control] |= np.uint32(1 << 4)  # the format of B becomes bf16
