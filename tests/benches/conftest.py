@@ -1,19 +1,21 @@
-"""Fixture that builds each bench once per test file, in a folder of its own."""
+"""Fixture that builds each bench once per test file, in a folder of its own, and faults of small designs."""
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from sptc.sim.benches.runner import Bench, build
 from sptc.sim.benches.settings import Settings
+from sptc.sim.faults.mutants import FLAT, Fault
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def collect() -> Iterator[None]:
-    """Free never-elaborated components while the test runs, because only its filter ignores the warnings about them."""
+    """Free components that were never elaborated, while a filter of the test ignores Amaranth's warnings of them."""
     yield
     gc.collect()
 
@@ -36,3 +38,12 @@ def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
         return built[key]
 
     return get
+
+
+def fault_at(folder: Path, kind: str, command: str, with_text: str = "") -> Fault:
+    """Return the fault that a `mutate` command makes at the first cell of a kind with some text in its connections."""
+    text = (folder / FLAT).read_text(encoding="utf-8")
+    cells = re.findall(rf"cell \${kind} (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
+    cell = next(name for name, connections in cells if with_text in connections)
+    mode, rest = command.split(maxsplit=1)
+    return Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")

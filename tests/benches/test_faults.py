@@ -24,6 +24,7 @@ from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
+from sptc.tests.benches.conftest import fault_at
 from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000}
@@ -58,6 +59,14 @@ def injected(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Callable[[s
     return get
 
 
+def survivors(of_top: Regression) -> list[Fault]:
+    """Return the faults that a regression does not detect. The fault-free design must pass before and afterwards."""
+    assert of_top.first_failure(None) is None
+    left = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is None]
+    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
+    return left
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) -> None:
@@ -66,12 +75,10 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     assert len(faults) >= FAULTS[top]
     assert len({fault.command for fault in faults}) == len(faults)
     assert {fault.component for fault in faults} == of_top.netlist.areas.keys()
-    assert of_top.first_failure(None) is None
-    survivors = [fault for fault in faults if of_top.first_failure(fault) is None]
-    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
     settings = Settings("tiny", top, 1)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config)) if top == "row" else None
-    left = [str(fault) for fault in survivors if settled(TOP, fault, folder, 300, pipeline) is not Verdict.EQUIVALENT]
+    verdicts = {str(fault): settled(TOP, fault, folder, 300, pipeline) for fault in survivors(of_top)}
+    left = [fault for fault, verdict in verdicts.items() if verdict is not Verdict.EQUIVALENT]
     assert len(left) <= LEFT, left
 
 
@@ -133,10 +140,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
     write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
     of_top = regression(settings, 12, seed, tmp_path)
-    faults = of_top.netlist.faults
-    assert of_top.first_failure(None) is None
-    left = [fault for fault in faults if of_top.first_failure(fault) is None]
-    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
+    faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     verdicts = {fault: settled(TOP, fault, tmp_path, 60) for fault in left}
     assert [fault for fault in left if verdicts[fault] is Verdict.TOLD_APART] == []
@@ -154,10 +158,7 @@ def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
     settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))
     echoing_program(TCGEN05_ARRAY, 24, np.random.default_rng(seed)).write(tmp_path / "jobs")
     of_top = regression(settings, 24, seed, tmp_path)
-    faults = of_top.netlist.faults
-    assert of_top.first_failure(None) is None
-    left = [fault for fault in faults if of_top.first_failure(fault) is None]
-    assert of_top.first_failure(None) is None, "the fault-free design fails after runs with faults"
+    faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     (seen,) = islice((fault for fault in faults if fault not in left), 1)
     assert settled(TOP, seen, tmp_path, 5, box=ECHOING_ARRAY) is not Verdict.EQUIVALENT
@@ -232,9 +233,7 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     m.d.comb += result.eq(Mux(held == 5, held, 9))
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
     monkeypatch.setattr(equivalence, "_LEVELS", ((6, None),))
-    (cell,) = re.findall(r"cell \$eq (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
-    mode, rest = command.split(maxsplit=1)
-    fault = Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")
+    fault = fault_at(tmp_path, "eq", command)
     assert settled("bench", fault, tmp_path, PATIENCE) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
 
 
@@ -245,8 +244,7 @@ def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path, monke
     m.d.comb += result.eq(Const(2, 2) << held)
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
     monkeypatch.setattr(equivalence, "_LEVELS", ((8, 24),))
-    (cell,) = re.findall(r"cell \$shl (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
-    fault = Fault(1, "whole", f"mutate -mode cnot1 -module bench -cell {cell} -port Y -portbit 2 -ctrlbit 0")
+    fault = fault_at(tmp_path, "shl", "cnot1 -port Y -portbit 2 -ctrlbit 0")
     assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.EQUIVALENT
 
 
@@ -260,10 +258,7 @@ def test_a_proof_of_a_cone_leaves_its_inputs_free(
     m.d.comb += result.eq(held == 5)
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
     monkeypatch.setattr(equivalence, "_LEVELS", ((6, before),))
-    text = (tmp_path / mutants.FLAT).read_text(encoding="utf-8")
-    cells = re.findall(r"cell \$eq (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
-    cell = next(name for name, connections in cells if "3'101" in connections)
-    fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port A -portbit 1")
+    fault = fault_at(tmp_path, "eq", "const0 -port A -portbit 1", "3'101")
     assert settled("bench", fault, tmp_path, PATIENCE) is verdict
 
 

@@ -1,6 +1,5 @@
 """Proofs about faults in a pipeline: recognition of pipelines, and one proof for each control code."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,9 @@ from sptc.sim.engine.pipelines import flat_module, is_balanced
 from sptc.sim.faults import equivalence
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.equivalence import Pipeline, Verdict, settled
-from sptc.sim.faults.mutants import FLAT, REST, Fault, mutated
+from sptc.sim.faults.mutants import REST, mutated
 from sptc.sim.faults.regressions import faulty_row
+from sptc.tests.benches.conftest import fault_at
 
 #: Pipeline with control codes 0 to 2. With code 2, the second factor of its multiplier is zero.
 PIPELINE = Pipeline("enable", "code", tuple({0: code & 1, 1: code >> 1} for code in range(3)))
@@ -90,14 +90,6 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of_case(folder: Path, mode: str, code: int) -> Fault:
-    text = (folder / FLAT).read_text(encoding="utf-8")
-    cells = re.findall(r"cell \$(?:eq|logic_not) (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
-    expected = {0: "A_WIDTH 2", 1: "2'01", 2: "2'10"}[code]
-    cell = next(name for name, lines in cells if expected in lines and ("2'" in lines) == bool(code))
-    return Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} -port Y -portbit 0")
-
-
 @pytest.mark.parametrize(
     ("mode", "code", "verdict"),
     [
@@ -108,13 +100,14 @@ def of_case(folder: Path, mode: str, code: int) -> Fault:
 )
 def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, verdict: Verdict) -> None:
     monkeypatch.setattr(equivalence, "_LEVELS", ())
-    assert settled("bench", of_case(multiplier, mode, code), multiplier, 60.0, PIPELINE) is verdict
+    kind, text = {0: ("logic_not", "A_WIDTH 2"), 1: ("eq", "2'01"), 2: ("eq", "2'10")}[code]
+    fault = fault_at(multiplier, kind, f"{mode} -port Y -portbit 0", text)
+    assert settled("bench", fault, multiplier, 60.0, PIPELINE) is verdict
 
 
 @pytest.mark.regression
 def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
-    cell = re.findall(r"cell \$dffe (\S+)\n", (multiplier / FLAT).read_text(encoding="utf-8"))[0]
-    fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port EN -portbit 0")
+    fault = fault_at(multiplier, "dffe", "const0 -port EN -portbit 0")
     assert settled("bench", fault, multiplier, 60.0, PIPELINE) is Verdict.TOLD_APART
 
 
@@ -127,8 +120,7 @@ def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
         m.d.comb += y.eq(x & ~before)
 
     mutated(design(rising), "bench", {"whole": REST}, 1, 0, tmp_path)
-    (cell,) = re.findall(r"cell \$and (\S+)\n", (tmp_path / FLAT).read_text(encoding="utf-8"))
-    fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port Y -portbit 1")
+    fault = fault_at(tmp_path, "and", "const0 -port Y -portbit 1")
     assert settled("bench", fault, tmp_path, 60.0, Pipeline("enable", "x", ({},))) is Verdict.TOLD_APART
 
 
