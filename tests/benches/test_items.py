@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from amaranth.lib import data
+from sptc.golden.decode import WIDE, decode
 from sptc.isa.formats import Format, Specials
 from sptc.isa.instructions import Instruction
 from sptc.rtl.config import PRESETS
@@ -91,10 +92,7 @@ CONFIG, ARCH = PRESETS[PRESET], ARCHITECTURE_OF_PRESET[PRESET]
 def value(code: int, fmt: Format) -> float:
     if fmt.is_integer:
         return code - (1 << fmt.bits) if fmt.signed and code >> fmt.bits - 1 else code
-    exponent, fraction = code >> fmt.fraction_bits & (1 << fmt.exponent_bits) - 1, code & (1 << fmt.fraction_bits) - 1
-    hidden = (exponent > 0) << fmt.fraction_bits
-    scale = 2.0 ** (max(exponent, 1) - fmt.bias - fmt.fraction_bits)
-    return (-1) ** (code >> fmt.bits - 1) * (hidden | fraction) * scale
+    return float(decode(np.array([code]), fmt, WIDE).values[0])
 
 
 @pytest.mark.parametrize("instruction", native(CONFIG, ARCH)[::7], ids=str)

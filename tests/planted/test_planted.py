@@ -14,10 +14,21 @@ from sptc.tests.planted import ROOMS, faults
 from sptc.tests.planted.table import FOUND, ROOT, read
 
 FAULTS = {name: found for room in ROOMS for name, found in faults(room).items()}
-#: Program that prints the share of stimulus blocks with only the largest products in a bench, and program that runs the
-#: former in another process.
+#: Program that prints the share of stimulus blocks with only the largest products in a bench.
 PROGRAM = "from sptc.sim.benches.blocks import _LARGEST; print(_LARGEST)"
-STARTED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}], check=True)"
+
+
+def printed(name: str, program: str) -> str:
+    """Return what a program prints in a process with a planted fault that has imported the catalogue of faults."""
+    environment = {**os.environ, "SPTC_PLANT": name}
+    environment.pop("SPTC_PLANT_CACHE", None)
+    words = [sys.executable, "-c", f"import subprocess, sys, sptc.tests.planted; {program}"]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def printed_by_another(name: str, program: str) -> str:
+    """Return what a program prints in a process that was started by a process with a planted fault."""
+    return printed(name, f"subprocess.run([sys.executable, '-c', {program!r}], check=True)")
 
 
 def test_each_fault_changes_an_existing_attribute() -> None:
@@ -82,16 +93,12 @@ class Recorded:
 
 @pytest.mark.parametrize(("name", "share"), [("sim.blocks.largest", 0.0), ("sim.blocks.near", _LARGEST)])
 def test_a_fault_is_active_in_started_processes(name: str, share: float) -> None:
-    program = f"import sptc.tests.planted; {STARTED}"
-    environment = {**os.environ, "SPTC_PLANT": name}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{share}\n"
+    assert printed_by_another(name, PROGRAM) == f"{share}\n"
 
 
 #: Program with an import hook in front of all others, as pytest installs one in simulators of benches.
 CLAIMED = f"""
 import sys
-from collections.abc import Iterator
 from importlib.machinery import PathFinder
 class First:
     @staticmethod
@@ -103,21 +110,11 @@ sys.meta_path.insert(0, First)
 
 
 def test_a_fault_is_planted_despite_other_import_hooks() -> None:
-    program = f"import sptc.tests.planted; import subprocess, sys; subprocess.run([sys.executable, '-c', {CLAIMED!r}])"
-    environment = {**os.environ, "SPTC_PLANT": "sim.blocks.largest"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "0.0\n"
+    assert printed_by_another("sim.blocks.largest", CLAIMED) == "0.0\n"
 
 
 def test_a_planted_process_has_its_own_compiled_models() -> None:
-    program = "import sptc.tests.planted; from sptc.infra.cache import cache_folder; print(cache_folder())"
-    folders = []
-    for name in ("", "sim.blocks.largest", "rtl.order.dense", "rtl.order.dense"):
-        environment = {**os.environ, "SPTC_PLANT": name}
-        environment.pop("SPTC_PLANT_CACHE", None)
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-        )
-        folders.append(done.stdout)
+    names = ("", "sim.blocks.largest", "rtl.order.dense", "rtl.order.dense")
+    folders = [printed(name, "from sptc.infra.cache import cache_folder; print(cache_folder())") for name in names]
     assert folders[0] == folders[1]
     assert len(set(folders)) == 3

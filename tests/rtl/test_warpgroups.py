@@ -90,9 +90,6 @@ async def check_flags(ctx, dut: Warpgroup) -> None:
         (multiply, "b_descriptor", {"reserved"}), (multiply, "a_descriptor", set()),  # not flagged: A is in registers
         (multiply, "a_descriptor of A in shared memory", {"reserved"}), (commit, None, set()),
         (wait, 1, set()), ("access", None, {"unwaited"}), (wait, 0, set()), ("access", None, set()),
-        *((step, None, set()) for _ in range(3) for step in (fence, multiply, commit)),
-        (wait, 2, set()), ("access", None, {"unwaited"}), (wait, 5, set()), ("access", None, {"unwaited"}),
-        (wait, 1, set()), ("access", None, {"unwaited"}), (wait, 0, set()), ("access", None, set()),
     ]  # fmt: skip
     found: list[set[str]] = []
 

@@ -144,21 +144,6 @@ def test_recordings(family: str) -> None:
             assert outcome.flags or not outcome.instruction.rule, path.name
 
 
-def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random) -> None:
-    commands: list[Command] = []
-    expected: list[np.ndarray] = []
-    for place in rng.integers(len(SHORT), size=24):
-        file = drawn(SHORT[place], rng)
-        for case, d in enumerate(file.run()):
-            commands.append(multiplication(hardware.config, file.instruction, held(file), case))
-            expected.append(d)
-        commands += [COMMIT, wait(int(rng.integers(3)))][: rng.integers(3)]
-    for pattern in (None, stalls(rng), stalls(rng)):
-        done = [each for each in hardware.run(commands, pattern) if each.done >= 0]
-        for number, (of, d) in enumerate(zip(done, expected, strict=True)):
-            np.testing.assert_array_equal(of.d, d, err_msg=f"multiplication {number}")
-
-
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
     """Every measurement is compared with a warpgroup whose arrays only echo operands, and some also with one whose
     arrays have dot-product units. Both arrays have the same latency.
