@@ -7,8 +7,6 @@ import pytest
 from sptc.rtl.align import AlignStage
 from sptc.rtl.config import BLOCK_SCALES, CoreConfig
 from sptc.rtl.order import selected_byte
-from sptc.rtl.product_group import MAXIMUM_SCALED_GROUP, ProductGroup
-from sptc.rtl.scale import ScaleCode
 from sptc.sim.benches.bench import ComponentBench, Values
 from sptc.sim.benches.components import component_benches
 from sptc.sim.engine.ports import ports_of
@@ -71,18 +69,6 @@ def test_every_component_equals_its_reference_model(simulate: Callable, rng: Ran
             codes = (len(config.elements) - 1, 15)
             last, other = (simulate(bench.component, operand=operand, element=code) for code in codes)
             assert all((last[port] == other[port]).all() for port in last), name
-
-
-def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
-    """The largest sum of a scaled group has 16 products of 36 with equal signs, and two scales with the significand
-    15/8.
-    """
-    values = {"signs": [0, 0xFFFF], "scale_a": 0x77, "scale_b": 0x0F, "scale": ScaleCode.UE4M3.value}
-    products = {f"products__{number}": 144 for number in range(16)}
-    answers = simulate(ProductGroup(CONFIGURATIONS["scaled"]), **values, **products)
-    assert answers["magnitude"].tolist() == [MAXIMUM_SCALED_GROUP] * 2
-    assert answers["sign"].tolist() == [0, 1]
-    assert answers["exponent"].tolist() == [7 - 6] * 2
 
 
 def test_what_is_far_below_the_largest_exponent_is_dropped(simulate: Callable) -> None:

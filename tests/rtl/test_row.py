@@ -1,4 +1,4 @@
-"""The whole row: its submodules, its results for any widths, and the nibbles that it flags."""
+"""The whole row: its submodules, and its results for any widths."""
 
 import re
 from collections import Counter
@@ -12,55 +12,17 @@ from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, every_instruction
-from sptc.isa.metadata import RULES, swap_for_mux3
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import BLOCK_SCALES, CoreConfig
 from sptc.rtl.convert import to_rtlil
-from sptc.rtl.metadata import RuleCode
-from sptc.rtl.order import nibble_order
-from sptc.rtl.round import ResultCode
 from sptc.rtl.row import Row
-from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
-from sptc.rtl.step import control_layout, row_result_layout, row_step_layout
+from sptc.rtl.scale import ExponentOffset, GroupScale
 from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine.engine import Engine
 from sptc.tests.sim.matrices import matrices
 
 Random = np.random.Generator
 WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
-
-
-#: A small configuration with every path of a unit: a format of each kind, exchanged operands, groups and both scales.
-SMALL = CoreConfig(
-    name="small", formats=("f16", "e4m3", "s8", "s4", "e2m1/4"), scales=BLOCK_SCALES, step_bytes=8, mux="mux3",
-    fp8_alignment_bits=13,
-)  # fmt: skip
-
-
-def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
-    """Return steps with random operands and valid control words."""
-    layout = row_step_layout(config)
-    control = control_layout()
-    steps = []
-    for _ in range(count):
-        code = int(rng.integers(len(config.formats)))
-        element = config.elements[code]
-        results = [ResultCode.S32] if element.format.is_integer else [ResultCode.F32, ResultCode.F16, ResultCode.E8M13]
-        fields = {
-            "a": code, "b": code, "result": results[int(rng.integers(len(results)))],
-            "saturate": int(rng.integers(2)), "sparse": int(rng.integers(2)),
-            "rule": RuleCode(int(rng.integers(len(RuleCode)))), "scale": ScaleCode(int(rng.integers(len(ScaleCode)))),
-        }  # fmt: skip
-        word = int(control.const(fields).as_value().value) << layout["control"].offset
-        for name, field in layout:
-            if name != "control":
-                noise = int.from_bytes(rng.bytes(-(-field.width // 8)), "little") & (1 << field.width) - 1
-                if name == "metadata":  # both decoders of a wide chunk get its nibble
-                    order = nibble_order(config, wide=element.container_bits >= 16)
-                    noise = sum((noise >> 4 * chunk & 15) << 4 * lane for lane, chunk in enumerate(order))
-                word |= noise << field.offset
-        steps.append(word)
-    return steps
 
 
 def single(word: str, **fields: object) -> CoreConfig:
@@ -230,39 +192,3 @@ def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: Core
         few = [] if i.a.is_integer else ["least"] if i.sparse else ["least", "lone", "lone"]
         for distribution in [*rng.permutation(distributions(i))[:count].tolist(), *few]:
             check_instruction(engine, i, shape, distribution, rng)
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("mux", ["mux4", "mux3"])
-def test_flags_follow_the_rule_and_results_do_not(simulate: Callable, rng: Random, mux: str) -> None:
-    """Each rule flags exactly the nibbles that it does not define, and a step gives the same D under all rules.
-
-    D may differ only under the plain rule with 3:1 multiplexers, which exchanges operands that they could not reach
-    otherwise.
-    """
-    config = replace(SMALL, mux=mux, cuts=())
-    layout = row_step_layout(config)
-    control = control_layout()
-    base = random_steps(config, 16, rng)
-    offset = layout["control"].offset + control["rule"].offset
-    sparse_bit = layout["control"].offset + control["sparse"].offset
-    code_offset = layout["control"].offset + control["a"].offset
-    under = [step & ~(7 << offset) | code.value << offset for code in RuleCode for step in base]
-    results = simulate(Row(config), step=np.array(under, object))["result"]
-    fields = [row_result_layout(config)[name] for name in ("d", "illegal")]
-    d_and_flags = [[int(word) >> of.offset & (1 << of.width) - 1 for of in fields] for word in results]
-    of_rule = {code: d_and_flags[place * len(base) :] for place, code in enumerate(RuleCode)}
-    for number, step in enumerate(base):
-        wide = config.elements[step >> code_offset & 15].container_bits >= 16
-        chunks = config.chunks // 2 if wide else config.chunks
-        order = nibble_order(config, wide=wide)
-        lanes = [order.index(chunk) for chunk in range(chunks)]
-        nibbles = [step >> layout["metadata"].offset + 4 * lane & 15 for lane in lanes]
-        exchanged = mux == "mux3" and any(map(swap_for_mux3, nibbles))
-        for code, found in of_rule.items():
-            d, illegal = found[number]
-            broken = [nibble not in RULES[code.name.lower()].legal for nibble in nibbles]
-            expected = sum(flag << chunk for chunk, flag in enumerate(broken)) if step >> sparse_bit & 1 else 0
-            assert illegal == expected
-            if code is not RuleCode.PLAIN or not exchanged:
-                assert d == of_rule[RuleCode.ORDERED][number][0]
