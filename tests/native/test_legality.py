@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.metadata import Rule
 from sptc.isa.tcgen05 import every_opcode, parse_opcode
 from sptc.isa.tensor_memory import layout_for, metadata_map
 from sptc.native.library import Output
@@ -22,14 +23,6 @@ from .held import RefusedError, given, opened, run_file, run_tensor
 
 Random = np.random.Generator
 
-#: Pairs of first and second index that each rule defines.
-_ORDERED = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
-_DIFFERENT = (*_ORDERED, (1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (3, 2))
-PAIRS = {
-    "plain": _DIFFERENT, "ordered": _ORDERED, "tf32": ((0, 1), (2, 3)), "wgmma": _DIFFERENT,
-    "tcgen05": (*_ORDERED, (2, 1)),
-}  # fmt: skip
-LEGAL = {rule: {first | second << 2 for first, second in pairs} for rule, pairs in PAIRS.items()}
 #: One sparse instruction of each layout of metadata in registers and each metadata rule.
 SPARSE = {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
 
@@ -43,7 +36,7 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
     alike = np.full((1, i.m, i.chunks), 0b0100, np.uint8)
     for row, chunk, legal in (
         (0, 0, alike),
-        (int(rng.integers(i.m)), i.chunks // 2, np.full_like(alike, rng.choice([*LEGAL[i.rule.name]]))),
+        (int(rng.integers(i.m)), i.chunks // 2, np.full_like(alike, rng.choice(sorted(i.rule.legal)))),
         (int(rng.integers(i.m)), int(rng.integers(i.chunks)), random_nibbles(i, 1, rng)),
         (i.m - 1, i.chunks - 1, alike),
     ):
@@ -65,10 +58,10 @@ def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
     return "", ""
 
 
-def expected(rule: str, row: int, chunk: int, nibble: int, *also: int) -> tuple[str, str]:
-    if nibble in LEGAL[rule] or nibble in also:
+def expected(rule: Rule, row: int, chunk: int, nibble: int, *also: int) -> tuple[str, str]:
+    if nibble in rule.legal or nibble in also:
         return "", ""
-    return f"row {row}, chunk {chunk}", f"{nibble:04b} breaks the {rule}"
+    return f"row {row}, chunk {chunk}", f"{nibble:04b} breaks the {rule.name}"
 
 
 def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
@@ -92,14 +85,14 @@ def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
         e = pack_nibbles(nibbles, i, selector, rng.integers(0, 1 << 32, (1, i.threads), dtype=np.uint32))
         part = replace(file, e=e)
         place = f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
-        assert refusal(run_file, file=part) == expected(i.rule.name, row, chunk, nibble), place
+        assert refusal(run_file, file=part) == expected(i.rule, row, chunk, nibble), place
         decoded, defined = np.empty_like(nibbles), np.empty_like(nibbles)
         with opened(str(i), i.architectures[0]) as handle:
             handle.call("metadata", 1, given(e), selector, given(decoded, Output), given(defined, Output))
         np.testing.assert_array_equal(decoded, nibbles)
-        np.testing.assert_array_equal(defined, np.isin(nibbles, [*LEGAL[i.rule.name]]))
+        np.testing.assert_array_equal(defined, np.isin(nibbles, [*i.rule.legal]))
         software = replace(part, a=np.zeros_like(part.a), metadata="software")
-        assert refusal(run_file, file=software) == expected(i.rule.name, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
+        assert refusal(run_file, file=software) == expected(i.rule, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
 
 
 #: Opcodes and values of M that cover each layout of metadata in tensor memory: for narrow and wide elements, and with
@@ -125,4 +118,4 @@ def test_a_nibble_in_tensor_memory(text: str, m: int, rng: Random) -> None:
             fill_tensor(tmem.reshape(-1, 128, 512), where, nibbles.reshape(one.ctas, -1, i.chunks))
             arguments = {**one.arguments, "tmem": tmem, "metadata": "strict"}
             place = f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
-            assert refusal(run_tensor, text=text, **arguments) == expected(i.rule.name, row, chunk, nibble), place
+            assert refusal(run_tensor, text=text, **arguments) == expected(i.rule, row, chunk, nibble), place
