@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Module
 from numpy.typing import NDArray
+from sptc.isa.fragments import a_fragment, b_fragment
+from sptc.isa.instructions import parse
 from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
+from sptc.operands.registers import to_registers
 from sptc.rtl.config import CoreConfig
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.step import control_layout
@@ -14,24 +17,19 @@ from sptc.sim.engine.steps import control_word
 
 COLUMNS, ROWS, LANES, REGISTERS = 8, 16, 32, 4
 UNIT_BYTES, MEMORY_BYTES = 16, 1 << 18
-LANE, REGISTER = np.indices((LANES, REGISTERS))
+#: Instructions with elements of one byte, whose fragments place the bytes of A and B in registers.
+DENSE = parse("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+SPARSE = parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32")
 
 
 def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the A registers of an array, from 32 bytes of each row.
-
-    Register 2 h + u of lane 4 g + t has four bytes of row 8 u + g, which begin at byte 16 h + 4 t.
-    """
-    return octets.view("<u4")[8 * (REGISTER % 2) + LANE // 4, 4 * (REGISTER // 2) + LANE % 4]
+    """Return the A registers of an array, from 32 bytes of each row."""
+    return to_registers(octets[None], a_fragment(DENSE))[0]
 
 
 def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the B registers, from 64 bytes of each of eight columns, or from 32 bytes for a dense instruction.
-
-    Register r of lane 4 g + t has four bytes of column g, which begin at byte 16 r + 4 t.
-    """
-    kept = octets.shape[1] // UNIT_BYTES
-    return octets.view("<u4")[LANE[:, :kept] // 4, 4 * REGISTER[:, :kept] + LANE[:, :kept] % 4]
+    """Return the B registers, from 64 bytes of each of eight columns, or from 32 bytes for a dense instruction."""
+    return to_registers(octets.T[None], b_fragment(DENSE if octets.shape[1] == 32 else SPARSE))[0]
 
 
 def bits_of(words: NDArray[np.uint32]) -> int:

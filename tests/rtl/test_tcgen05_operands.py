@@ -10,17 +10,18 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.fragments import accumulator_fragment
+from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
-from sptc.operands.registers import unpack_nibbles, unpack_scales
+from sptc.operands.registers import from_registers, to_registers, unpack_nibbles, unpack_scales
 from sptc.operands.tensor_memory import gather_tensor
 from sptc.rtl.config import ConfigError
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from sptc.rtl.warp import ScaleSizeCode
 from sptc.tests.rtl import panels as operands
 from sptc.tests.rtl.conftest import simulate_clocked
-from sptc.tests.rtl.panels import COLUMNS, LANE, LANES, MEMORY_BYTES, REGISTER, REGISTERS, ROWS, Inverting
+from sptc.tests.rtl.panels import COLUMNS, LANES, MEMORY_BYTES, REGISTERS, ROWS, Inverting
 
 Random = np.random.Generator
 ALL_COLUMNS, TENSORLANES = 512, 128
@@ -38,28 +39,23 @@ INSTRUCTIONS = 12
 STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
 
 
+#: Maps of accumulators in the registers of an array, for 32-bit and for 16-bit results.
+ACCUMULATORS = [
+    accumulator_fragment(parse(f"mma.sync.aligned.m16n8k16.row.col.{d}.f16.f16.{d}")) for d in ("f32", "f16")
+]
+
+
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
-    """Return the registers of each array for eight columns of its rows.
-
-    Register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s. With 16-bit results, register h has both
-    columns.
-    """
-    g, t = LANE // 4, LANE % 4
-    of_array = words.reshape(-1, ROWS, COLUMNS)
-    if not half:
-        return of_array[:, 8 * (REGISTER // 2) + g, 2 * t + REGISTER % 2]
-    row = 8 * REGISTER[:, :2] + g[:, :2]
-    low, high = (of_array[:, row, 2 * t[:, :2] + side] & 0xFFFF for side in range(2))
-    return np.pad(low | high << np.uint32(16), ((0, 0), (0, 0), (0, 2)))
+    """Return the registers of each array for eight columns of its rows. For 16-bit results, two registers are zero."""
+    codes = words.reshape(-1, ROWS, COLUMNS).astype(np.uint16 if half else np.uint32)
+    registers = to_registers(codes, ACCUMULATORS[half])
+    return np.pad(registers, ((0, 0), (0, 0), (0, REGISTERS - registers.shape[2])))
 
 
-def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
+def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.unsignedinteger]:
     """Return eight columns of all rows from registers, the inverse of accumulator_registers."""
-    row, column = np.indices((ROWS, COLUMNS))
-    h, g, t, side = row // 8, row % 8, column // 2, column % 2
-    if not half:
-        return registers[:, 4 * g + t, 2 * h + side].reshape(-1, COLUMNS)
-    return (registers[:, 4 * g + t, h] >> (16 * side).astype(np.uint32) & 0xFFFF).reshape(-1, COLUMNS)
+    fragment = ACCUMULATORS[half]
+    return from_registers(registers[..., : fragment.registers], fragment).reshape(-1, COLUMNS)
 
 
 def columns_from(first: int) -> NDArray[np.int64]:
@@ -67,7 +63,7 @@ def columns_from(first: int) -> NDArray[np.int64]:
     return (first + np.arange(COLUMNS)) % ALL_COLUMNS
 
 
-def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.uint32], half: bool) -> None:
+def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.unsignedinteger], half: bool) -> None:
     """Write eight columns of all lanes, or only the lower half of each word."""
     mask, places = np.uint32(0xFFFF if half else 0xFFFFFFFF), columns_from(first)
     memory[:, places] = memory[:, places] & ~mask | words & mask
