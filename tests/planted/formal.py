@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,6 @@ def _(properties: Any, change: Change) -> None:
 @instead("formal.report.cycles", "formal.report", "counterexample")
 def _(report: Any, right: Any, outcome: Any) -> str:
     """A long counterexample shows its first cycles, not those in which the claim is violated."""
-    from dataclasses import replace
-
     return str(right(replace(outcome, values=outcome.values[: report._SHOWN_CYCLES])))
 
 

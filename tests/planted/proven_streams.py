@@ -105,15 +105,9 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
 
-#: Faults in which a component reads other values at some ports: name of the fault, module, component, description, and
-#: these values by the name of the port.
-READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
-    ("commits.order", "rtl.commits", "Commits",
-     "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
-     lambda self: {"delivered": self.multiplied}),
-]  # fmt: skip
-for _row in READS:
-    reads(*_row)
+reads("commits.order", "rtl.commits", "Commits",
+      "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
+      lambda self: {"delivered": self.multiplied})  # fmt: skip
 
 
 #: Faults that add assignments after a component's own, and so override them: name of the fault, module, component,

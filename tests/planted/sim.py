@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from numpy.ma import masked_all_like
+
 from . import Change, computes, fault, instead
 
 
@@ -55,25 +57,14 @@ def _(streams: Any, right: Any, self: Any) -> Any:
     return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)
 
 
-@fault("sim.components.masked", "sim.benches.components")
-def _(components: Any, change: Change) -> None:
+@instead("sim.components.masked", "sim.benches.components", "component_benches")
+def _(components: Any, right: Any, config: Any) -> dict[str, Any]:
     """All results of a component are masked as meaningless, so that none is compared."""
-    right = components.component_benches
 
-    def masked(values: Any) -> Any:
-        from numpy.ma import masked_all_like
+    def masked(model: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda values: {port: masked_all_like(answers) for port, answers in model(values).items()}
 
-        return {port: masked_all_like(answers) for port, answers in values.items()}
-
-    def benches(config: Any) -> dict[str, Any]:
-        from dataclasses import replace
-
-        return {
-            name: replace(bench, model=lambda values, model=bench.model: masked(model(values)))
-            for name, bench in right(config).items()
-        }
-
-    change(components, "component_benches", benches)
+    return {name: replace(bench, model=masked(bench.model)) for name, bench in right(config).items()}
 
 
 @instead("sim.items.noise", "sim.benches.items", "_filled")
@@ -205,12 +196,10 @@ def _(blocks: Any, change: Change) -> None:
     change(blocks, "_NEARLY_SPECIAL", 0.0)
 
 
-@fault("sim.mutants.single", "sim.faults.mutants")
-def _(mutants: Any, change: Change) -> None:
+@instead("sim.mutants.single", "sim.faults.mutants", "faulty_verilog")
+def _(mutants: Any, right: Any, injected: Any, folder: Any) -> Any:
     """The Verilog of a design with one permanent fault contains no fault."""
-    right = mutants.faulty_verilog
-    none = "select -clear"
-    change(mutants, "faulty_verilog", lambda fault, folder: right(mutants.Fault(fault.number, "", none), folder))
+    return right(mutants.Fault(injected.number, "", "select -clear"), folder)
 
 
 @instead("sim.mutants.numbers", "sim.faults.mutants", "_drawn")
@@ -219,16 +208,11 @@ def _(mutants: Any, right: Any, *arguments: Any) -> Any:
     return tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))
 
 
-@fault("sim.regressions.row", "sim.faults.regressions")
-def _(regressions: Any, change: Change) -> None:
+@instead("sim.regressions.row", "sim.faults.regressions", "_Row.__init__")
+def _(regressions: Any, right: Any, self: Any, *arguments: Any) -> None:
     """Only the result of a row is compared, not its flags."""
-    right = regressions._Row.__init__
-
-    def init(self: Any, *arguments: Any) -> None:
-        right(self, *arguments)
-        self._mask &= 0xFFFFFFFF
-
-    change(regressions._Row, "__init__", init)
+    right(self, *arguments)
+    self._mask &= 0xFFFFFFFF
 
 
 @instead("sim.assumptions.codes", "sim.faults.assumptions", "AssumedComponents.__init__")
@@ -254,16 +238,11 @@ def _(simd: Any, right: Any, self: Any, one: Any, other: Any, *, subtract: bool)
     return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
 
 
-@fault("sim.warpgroup.computed", "sim.engine.array_units")
-def _(array_units: Any, change: Change) -> None:
+@instead("sim.warpgroup.computed", "sim.engine.array_units", "driver")
+def _(array_units: Any, right: Any, name: str, constants: Any, **others: Any) -> Any:
     """Units that are computed in batches give results a cycle early."""
-    right = array_units.driver
-
-    def driver(name: str, constants: Any, **others: Any) -> Any:
-        early = {"latency": constants["latency"] - 1} if "latency" in constants else {}
-        return right(name, {**constants, **early}, **others)
-
-    change(array_units, "driver", driver)
+    early = {"latency": constants["latency"] - 1} if "latency" in constants else {}
+    return right(name, {**constants, **early}, **others)
 
 
 #: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
