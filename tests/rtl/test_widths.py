@@ -2,12 +2,8 @@
 
 import re
 
-import numpy as np
 import pytest
-from sptc.golden import multiply
 from sptc.isa.formats import FORMATS
-from sptc.isa.instructions import parse
-from sptc.isa.operands import MatrixOperands
 from sptc.rtl import widths as module
 from sptc.rtl.config import PRESETS
 from sptc.rtl.round import normalised_bits
@@ -98,20 +94,3 @@ def test_the_rulers_count_bits(bits: int) -> None:
     places = range(bits - 1, -1, -1)
     tens, ones = ("".join(str(place // unit % 10) for place in places) for unit in (10, 1))
     assert f"{' ' * MARGIN}{tens}\n      {'bit':20}{ones}\n" in PICTURE
-
-
-@pytest.mark.parametrize(("result", "value"), [("f32", 2.1884765625), ("f16", 2.189453125)])
-def test_the_example(result: str, value: float) -> None:
-    """Check the docstring's example: the total, the bit of its leading one, and both results of the golden model."""
-    total = (9 << 23) + 1 + (-63 << 15)
-    assert (total, total.bit_length() - 1) == (73_433_089, 26)
-    assert f"{total:,}" in " ".join(PICTURE.split())
-    dtype = {"f32": np.float32, "f16": np.float16}[result]
-    word = np.array(value, dtype).view(f"u{np.dtype(dtype).itemsize}")
-    assert float(word.view(dtype)) == value
-    a, b = np.zeros((1, 1, 16), np.float16), np.zeros((1, 16, 1), np.float16)
-    a[0, 0, :2], b[0, :2, 0] = (1.5, 1.5 * 2**-12), (1.5, 2**-13)
-    c = np.full((1, 1, 1), -63 * 2**-10, dtype)
-    instruction = parse(f"mma.sync.aligned.m16n8k16.row.col.{result}.f16.f16.{result}")
-    d = multiply(instruction, "sm_90", MatrixOperands(a.view(np.uint16), b.view(np.uint16), c.view(word.dtype)))
-    assert d.item() == int(word)

@@ -14,7 +14,7 @@ from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.operands import MatrixOperands, Product
 from sptc.operands.registers import gather_warp
-from sptc.rtl.config import PRESETS, ConfigError
+from sptc.rtl.config import PRESETS
 from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, engine, multiply_with
@@ -131,12 +131,6 @@ def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
     for step, part in zip(product.flags, parts, strict=True):
         np.testing.assert_array_equal(step.illegal, undefined(i, part))
         np.testing.assert_array_equal(step.nibbles, part.nibbles)
-
-
-def test_a_format_that_the_datapath_lacks(rng: Random) -> None:
-    i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
-    with pytest.raises(ConfigError, match=r"^formats of tiny \(.*\) do not include e4m3$"):
-        engine(TINY).multiply(i, matrices(i, (1, 1, 1), "mid", rng))
 
 
 @pytest.mark.regression
