@@ -165,9 +165,7 @@ def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
 
 
 def test_draws(tmp_path: Path) -> None:
-    """The seed determines the drawn faults. A request for too many faults gives all faults. Each fault has its own
-    number.
-    """
+    """The seed determines the drawn faults, each of which has its own number. At most all faults are drawn."""
     (few, again, other), every = (
         [mutated(ABSORBED, "bench", {"whole": REST}, count, seed, tmp_path).faults for seed in seeds]
         for count, seeds in ((10, (1, 1, 2)), (10_000, (1,)))

@@ -22,9 +22,7 @@ ITEMS = 20
 
 
 class Nonsense(wiring.Component):
-    """Faulty component with stream ports: every result is zero, or, if `mute` is set, it accepts one item and gives no
-    result.
-    """
+    """Faulty component with stream ports: all results are zero, or, if `mute` is set, it hangs after one item."""
 
     def __init__(self, like: wiring.Component, mute: bool) -> None:
         super().__init__(like.signature)

@@ -73,9 +73,7 @@ def test_every_other_change_is_seen(change: dict[str, object]) -> None:
 
 
 def test_registers_with_any_initial_value_differ_from_registers_of_the_harness() -> None:
-    """With `any_state`, registers of components start with any value, and registers of the harness with their initial
-    value, so the two kinds give different digests.
-    """
+    """With `any_state`, registers of components start with any value, those of the harness with their initial value."""
 
     def build(h: Harness, inside: bool) -> None:
         h.clocked(any_state=True)

@@ -101,9 +101,7 @@ def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
 def test_claims_that_are_too_much_at_once(
     wrong: tuple[int, ...], late: int | None, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If all claims together are too hard, each claim is proved by itself. An undecided claim is not reported as
-    proved.
-    """
+    """If all claims together are too hard, each is proved by itself. An undecided claim does not count as proved."""
     right = abc._broken_after
 
     def broken_after(folder: Path, claims: range, seconds: float) -> int | None:
@@ -254,9 +252,7 @@ def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: b
 
 
 def test_a_reset_ends() -> None:
-    """If registers start with any value, only the first cycle has a reset, and claims are also checked in later
-    cycles.
-    """
+    """If registers start with any value, only the first cycle has a reset, and later cycles are checked too."""
 
     def build(h: Harness) -> None:
         h.claim("always_reset", h.clocked(any_state=True))
@@ -302,9 +298,7 @@ def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Pat
 
 @pytest.mark.parametrize("wanted", [5, 1 << 18, 0b1100_0000_0000_0000_0011, (1 << 20) - 1])
 def test_exhaustion_of_more_than_is_tried_at_once(wanted: int, tmp_path: Path) -> None:
-    """Exhaustive evaluation finds the only one of 2**20 assignments that sets an AND of 20 inputs, some of them
-    inverted.
-    """
+    """Exhaustive evaluation finds the only one of 2**20 assignments that sets an AND of 20 inputs, some inverted."""
     literals = [2 * (bit + 1) + (not wanted >> bit & 1) for bit in range(20)]
     gates, last = [], literals[0]
     for number, literal in enumerate(literals[1:], 21):

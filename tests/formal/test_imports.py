@@ -26,9 +26,7 @@ OWN_WIDTHS = "widths"
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Return whether a name of ``rtl`` is a component, a layout or signature of ports, or an enumeration in such a
-    layout.
-    """
+    """Return whether a name of ``rtl`` is a component, a layout or signature of ports, or an enumeration in one."""
     if module == CONFIGURATION or name == WRITER:
         return True
     thing = getattr(import_module(module), name)

@@ -85,9 +85,7 @@ def test_the_steps_of_an_emulation_can_be_cut() -> None:
     ],
 )  # fmt: skip
 def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
-    """With cancelling products of 2^30 and F = 24, the last kept bit is 2^6. Each alignment rounds or truncates a
-    smaller product or accumulator to a multiple of 2^6.
-    """
+    """With cancelling products of 2^30 and F = 24, each alignment rounds a smaller term to a multiple of 2^6."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     changed = replace(numerics(i, "sm_90"), alignment=alignment)
@@ -102,9 +100,7 @@ def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
 
 
 def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
-    """Alignment that rounds down turns the smallest negative product into minus one unit of the last kept bit, also
-    beside the largest accumulators.
-    """
+    """Alignment that rounds down turns the smallest negative product into minus one unit of the last kept bit."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:] = 0, 1

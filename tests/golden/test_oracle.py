@@ -77,9 +77,7 @@ def test_every_modelled_row_is_known_but_the_emulated_ones(oracle: ModuleType) -
 
 
 def _matrices(n: int) -> list[Instruction]:
-    """Return an instruction of each type: tcgen05 with 128 rows and n columns, wgmma with half the rows and twice the
-    columns.
-    """
+    """Return an instruction of each type: tcgen05 with 128 rows and n columns, wgmma with 64 rows and 2 n columns."""
     wgmma = [i for i in every_instruction("wgmma") if i.n == 2 * n and not i.sparse and not i.a.is_integer]
     return [i for text in TEXTS for i in instructions_of(parse_opcode(text)) if (i.m, i.n) == (128, n)] + wgmma
 
@@ -99,9 +97,7 @@ def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) 
 
 
 def test_every_float_instruction_is_compared() -> None:
-    """All types are compared: tf32, three forms of 16 bits, 25 pairs of f8f6f4 types with two types of D, 25 such pairs
-    with block scales, and packed e2m1.
-    """
+    """All types: tf32, three of 16 bits, 25 f8f6f4 pairs with two types of D or block scales, and packed e2m1."""
     for sparse in ("sp", ""):
         rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]
         assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]

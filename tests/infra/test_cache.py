@@ -96,9 +96,7 @@ def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/sptc/cache"])
 def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """If the cache cannot be written, builds are stored in a temporary folder of this process, and each is made only
-    once.
-    """
+    """If the cache cannot be written, each build is made once, in a temporary folder of this process."""
     monkeypatch.setenv("SPTC_CACHE", where)
     path = built("thing", _written)
     assert path.read_bytes() == b"built"

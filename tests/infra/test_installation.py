@@ -1,6 +1,4 @@
-"""The command that errors print to install missing packages: it names a checkout by its path and a wheel by its name,
-and installs for the running Python.
-"""
+"""The command that errors print installs a checkout by its path, or a wheel by its name, for the running Python."""
 
 import shlex
 import sys

@@ -89,9 +89,7 @@ def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path, rng:
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    """A journal has one holder at a time, also within a process. A killed process holds no lock, even if its child is
-    alive.
-    """
+    """A journal has one holder at a time, also within a process. A killed process with a live child holds none."""
     message = rf"^{tmp_path} is in use by another campaign$"
     with closing(Journal(tmp_path, "campaign")), pytest.raises(FileError, match=message):
         Journal(tmp_path, "campaign")

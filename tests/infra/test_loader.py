@@ -1,6 +1,4 @@
-"""Loader of libraries: it loads only complete files that only this user could have written, and exactly the checked
-file.
-"""
+"""Loader of libraries: it loads only complete files that no other user could write, and exactly the checked file."""
 
 import ast
 import ctypes

@@ -121,9 +121,7 @@ class Idle(Executor):
 
 
 def test_a_pool_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool without workers waits for some seconds and then gives up. Each reading of its clock is one second
-    later.
-    """
+    """A pool without workers waits for some seconds, then gives up. Each reading of its clock is a second later."""
     seconds = count()
     monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(pools, "_GLANCE", 0.01)

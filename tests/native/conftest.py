@@ -1,6 +1,4 @@
-"""Fixture that compiles the C++ library once for all tests of this folder, so that no single test exceeds its
-budget.
-"""
+"""Fixture that compiles the C++ library once for this folder, so that no single test exceeds its budget."""
 
 import pytest
 from sptc.native.library import library_file

@@ -26,9 +26,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def opened(text: str, arch: str = "sm_90", abi: int = ABI) -> Iterator[Any]:
-    """Open an instruction. Yield its handle, its text, and a function that calls the library and raises an error for a
-    nonzero status.
-    """
+    """Open an instruction. Yield its handle and text, and a function that calls the library and raises errors."""
     handle = ctypes.c_void_p()
 
     def call(name: str, *arguments: object) -> None:
@@ -87,9 +85,7 @@ def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray
 def tensor_operands(
     result: NDArray, tmem: NDArray, smem: NDArray, *, metadata: str = "strict", **others: Any
 ) -> Tcgen05Operands:
-    """Return the arguments of `sptc.tcgen05_mma` in the layout of the C interface, with the image axis before the CTA
-    axis.
-    """
+    """Return arguments of `sptc.tcgen05_mma` in the layout of the C interface, with the image axis before the CTAs."""
     return Tcgen05Operands(
         images=len(tmem), tmem=given(tmem), smem=given(smem), smem_stride=smem[0].nbytes, result=given(result, Output),
         metadata=POLICIES[metadata], **{"disable_output_lane": (0, 0, 0, 0), "enable_input_d": True, **others},

@@ -143,9 +143,7 @@ def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
 
 
 def test_positions_of_metadata() -> None:
-    """Each bit of a nibble's row and chunk contributes to its lane and bit position, as the generated header states.
-    The sums equal the metadata map.
-    """
+    """Lane and position of a nibble are sums over the bits of its row and chunk, and equal the metadata map."""
     table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
     places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
     for i in (i for i in every_instruction() if i.sparse):

@@ -47,9 +47,7 @@ def test_the_example(library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top", WORK)
 def test_the_hardware_equals_the_library(bench: Build, top: str, rng: np.random.Generator) -> None:
-    """The row in every one-step instruction, and the warp in every instruction with every sparsity selector, give the
-    results of libsptc, also with gaps and stalls.
-    """
+    """The row in all one-step instructions, and the warp in all with all selectors, give the results of libsptc."""
     program = bench(top)
     words, said = WORK[top]
     for seed in rng.integers(1, 1 << 30, 2).tolist():

@@ -47,9 +47,7 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
 
 
 def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
-    """Return the position of the nibble that a call rejects, and the nibble with its rule. Return two empty
-    texts if the call rejects none.
-    """
+    """Return the position of the nibble that a call rejects, and the nibble with its rule, or two empty texts."""
     try:
         run(**arguments)
     except RefusedError as error:
@@ -75,9 +73,7 @@ def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
 
 @pytest.mark.parametrize("i", SPARSE, ids=str)
 def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
-    """Undefined nibbles are rejected with row and chunk, and reported as undefined. With policy "software", zero is
-    accepted.
-    """
+    """Undefined nibbles are rejected with row and chunk, and reported. With policy "software", zero is accepted."""
     for number, (nibbles, row, chunk) in enumerate(metadata(i, rng)):
         selector, nibble = number // 16 % i.sparsity_selectors, number % 16
         if number % 16 == 0:

@@ -1,6 +1,4 @@
-"""The C++ library equals the golden model on matrices of any shape: every instruction, architecture and kernel
-build.
-"""
+"""The C++ library equals the golden model on matrices of any shape: all instructions, architectures and kernels."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,9 +54,7 @@ def test_every_way_to_compute(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_every_build(kernels: str, rng: np.random.Generator) -> None:
-    """Each kernel build computes one instruction of each method and pair of formats. A build that this processor cannot
-    run is rejected in one sentence.
-    """
+    """Each kernel build computes each method and pair of formats. One that this processor lacks is an error."""
     chosen = {(numerics(i, arch).method, i.a.name, i.b.name): (i, arch) for i, arch in cases()}
     if kernels not in available():
         with pytest.raises(BackendError, match="this processor runs no kernels"):

@@ -1,6 +1,4 @@
-"""Registers and shared memory through the C interface, compared with recordings of an H200 and with the golden
-model.
-"""
+"""Registers and shared memory through the C interface, compared with recordings of an H200 and the golden model."""
 
 import ctypes
 from dataclasses import replace

@@ -81,9 +81,7 @@ def random_options(one: Case, rng: Random) -> dict[str, Any]:
 
 
 def mended(options: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments without causes of errors: undefined metadata, subnormal numbers in D, or a shift that is too
-    large.
-    """
+    """Return arguments without causes of errors: undefined metadata, subnormal numbers in D, too large shifts."""
     mask = {"zero_column_mask": options["zero_column_mask"] & (1 << 56) - 1} if "zero_column_mask" in options else {}
     return {**options, "metadata": "silicon", "scale_input_d": 0, **mask}
 
@@ -173,9 +171,7 @@ def test_operands_that_are_rejected(rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [f"{WS}.kind::f16", f"{DENSE_WS}.kind::i8"])
 def test_shifts_of_columns(text: str, rng: Random) -> None:
-    """Shifts of B are accepted up to the limit in the instruction descriptor: at most 16 columns for M = 32, else 32
-    columns.
-    """
+    """Shifts of B are accepted up to the limit of the descriptor: at most 16 columns for M = 32, else 32 columns."""
     for m in parse_opcode(text).rows:
         most = 16 if m == 32 else 32
         for allowed in (0, 8, 16, 32):
@@ -199,9 +195,7 @@ def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: i
 @pytest.mark.parametrize("text", [F16, F16_2])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_images(text: str, threads: int, rng: Random) -> None:
-    """Images have separate or common shared memory, or are updated in place. If one image is rejected, none is
-    changed.
-    """
+    """Images have own or common shared memory, or are updated in place. If one is rejected, none is changed."""
     one = case(text, rng, n=16)
     pair = one.ctas == 2
     axis = one.ctas - 1
@@ -266,9 +260,7 @@ def test_operands(rng: Random) -> None:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_texts(opcode: Opcode, rng: Random) -> None:
-    """Texts are normalised as by the Python parser, for any order of qualifiers. Invalid texts give the same
-    message.
-    """
+    """Texts are normalised as by the Python parser, for any order of qualifiers, or rejected with the same message."""
     collectors = [f"collector::{'b2' if opcode.weight_stationary else 'a'}::{use}" for use in ("lastuse", "discard")]
     words = [word for word in KINDS[opcode.kind].scales if KINDS[opcode.kind].scales[word] == opcode.scale_size]
     for collector in ("", *collectors):

@@ -75,9 +75,7 @@ def instead(name: str, module: str, function: str, preset: str = "tiny") -> Call
 
 
 def computes(name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any]) -> None:
-    """Register a function with one expression as a fault that runs in place of another function, as :func:`instead`
-    does.
-    """
+    """Register a function with one expression as a fault that runs in place of another; see :func:`instead`."""
     wrong.__doc__ = mistake
     instead(name, module, function)(wrong)
 

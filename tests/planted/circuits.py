@@ -39,9 +39,7 @@ def amended(
 def drives(
     name: str, module: str, component: str, mistake: str, assignments: Callable[[Any, Module], Iterable[Any]]
 ) -> None:
-    """Register unconditional assignments as a fault. They override the component's own assignments, like those of
-    :func:`amended`.
-    """
+    """Register unconditional assignments as a fault. They override the component's own, as in :func:`amended`."""
 
     def amend(changed: Any, self: Any, m: Module) -> Iterable[Any]:
         return assignments(self, m)

@@ -1,6 +1,4 @@
-"""Leading-zero counters, column compressors and widths of sums, compared with Python integers. Other cells are proved
-formally.
-"""
+"""Leading-zero counters, column compressors and widths of sums against Python integers. Other cells are proved."""
 
 import re
 from collections.abc import Callable
@@ -37,9 +35,7 @@ def test_leading_zeros(simulate: Callable, rng: Random, platform: object) -> Non
 
 @pytest.mark.parametrize("bits", [5, 34])
 def test_synthesis_keeps_signals_between_adder_groups(bits: int) -> None:
-    """Synthesis must keep the named signals between groups of the adder. For compiled simulation, there are no
-    groups.
-    """
+    """Synthesis must keep the named signals between groups of the adder. Compiled simulation has no groups."""
     text = to_rtlil(Adder(bits), "adder")
     kept = re.findall(r"^  attribute \\keep 1\n(?:  attribute .*\n)*  wire width 1 \\(\w+)$", text, re.M)
     groups = {name.rpartition("_")[2] for name in kept}
@@ -59,9 +55,7 @@ def test_the_width_of_a_sum_is_enough_and_no_bit_wider(bits: int) -> None:
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 6, 7, 9, 13, 17, 28])
 def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
-    """Columns of equal height take a full adder for each removed bit, at most one half adder per column, and minimum
-    depth.
-    """
+    """Columns of equal height have the least depth, a full adder per removed bit, and at most one half adder each."""
     depth, kinds, width, add = dict[int, int](), list[int](), 12, compressor._add
     kept: list[Value] = []  # keeps the values alive, so that no two have the same `id`
 
@@ -86,8 +80,6 @@ def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int
 
 
 def test_the_exponent_of_absent_terms_is_the_smallest() -> None:
-    """The exponent of absent terms is below that of any product or accumulator, with biases, two block scales and 40
-    alignment bits.
-    """
+    """The exponent of absent terms is below that of any term with biases, two block scales and 40 alignment bits."""
     least = -126 - 2 * 127
     assert -(1 << ALIGNED_EXPONENT_BITS - 1) == LEAST_EXPONENT < min(least, -108 - 40 - 2 * 127)

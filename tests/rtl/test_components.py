@@ -42,9 +42,7 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
 
 
 def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
-    """Return stimulus with all codes of narrow formats in the first slot, and with many codes of formats of 16 bits or
-    more.
-    """
+    """Return stimulus with all codes of narrow formats in the first slot, and with many codes of wider formats."""
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits

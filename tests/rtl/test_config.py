@@ -142,9 +142,7 @@ def test_codes_are_positions_in_the_list_of_formats() -> None:
 
 
 def test_slots() -> None:
-    """A step of 32 bytes has 8 tf32 elements, 16 of f16, 32 of one byte or 64 of four bits. Product slot n is for the
-    formats with more than n elements.
-    """
+    """Product slot n is for the formats with more than n elements in a step of 32 bytes, such as 8 of tf32."""
     made = config("tf32", "f16", "e4m3", "s4", "e2m1/4", scales=("ue8m0",))
     assert [made.slots_of(element) for element in made.elements] == [8, 16, 32, 64, 64]
     assert (made.slots, made.term_slots, made.chunks) == (64, 32, 16)
@@ -175,9 +173,7 @@ def test_instructions_that_a_configuration_supports() -> None:
 
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_a_preset_computes_as_its_architecture(arch: str) -> None:
-    """A preset has the multiplexers of its architecture, and the step length, alignment, floor and rounding of its
-    numerics.
-    """
+    """A preset has its architecture's multiplexers, and its numerics' step length, alignment, floor and rounding."""
     made = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     assert made.mux == MUX_OF_ARCHITECTURE[arch]
     native = 0

@@ -127,9 +127,7 @@ def flagged(sequences: list[list[tuple]]) -> list[list[set[str]]]:
 
 
 def test_sequences(seed: int) -> None:
-    """The hardware raises its first flag in the cycle of the command that the software checker rejects, for the same
-    reason.
-    """
+    """The hardware raises its first flag at the command that the software checker rejects, for the same reason."""
     rng = np.random.default_rng(seed)
     refused = dict.fromkeys(SAID, 0)
     sequences: list[list[tuple]] = []
@@ -201,9 +199,7 @@ def run(dut: Placement, bench: Callable) -> None:
 
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
-    """One operand at a time is moved from before D to after D. Operands that are not used overlap D, but are not
-    flagged.
-    """
+    """One operand at a time is moved from before D to after D. Unused operands overlap D, but are not flagged."""
     dut = Placement()
 
     async def bench(ctx) -> None:

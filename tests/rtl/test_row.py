@@ -26,9 +26,7 @@ WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4"
 
 
 def single(word: str, **fields: object) -> CoreConfig:
-    """Return a configuration with one format and the default alignment: that of sm_120 for 4-bit floats, else that of
-    sm_90.
-    """
+    """Return a configuration with one format and the default alignment: sm_120's for 4-bit floats, else sm_90's."""
     scales = BLOCK_SCALES if word == "e2m1/4" else ()
     return CoreConfig(**{"name": word, "formats": (word,), "scales": scales, **fields})
 
@@ -180,9 +178,7 @@ OTHERS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", [*LITTLE, *OTHERS], ids=lambda config: config.name)
 def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: CoreConfig) -> None:
-    """A datapath with other parameters follows the rules of the golden model with these parameters, for any
-    operands.
-    """
+    """A datapath with other parameters follows the golden model with these parameters, for any operands."""
     monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
     engine = Engine(config, "amaranth")
     actual = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}

@@ -194,9 +194,7 @@ def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_multipliers_have_the_minimum_width(config: CoreConfig) -> None:
-    """No other position of the floats' significands would make the multiplier narrower. An integer takes only its own
-    width.
-    """
+    """No other position of the floats' significands would make the multiplier narrower. Integers take their width."""
     for slot in Widths(config).slots:
         integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}

@@ -119,9 +119,7 @@ def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int, str
 
 
 def test_every_field_has_its_bits(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Verilator evaluates a function per field at elaboration: if the field is all ones, its bits are ones and no
-    others.
-    """
+    """Verilator evaluates a function per field at elaboration: a field of ones has ones in its own bits only."""
     lines: list[str] = []
     text = ""
     for top in rng.choice([*TOPS], 4, replace=False).tolist():

@@ -1,6 +1,4 @@
-"""Operands that reach the arrays of a CTA's tensor cores, compared with the index maps. The CTA has half of the
-arrays.
-"""
+"""Operands that reach the arrays of a CTA's tensor cores, compared with the index maps, with half of the arrays."""
 
 import gc
 from collections import deque
@@ -194,9 +192,7 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
 
 
 def test_every_array_gets_its_operands(rng: Random) -> None:
-    """Each array gets its operands from shared and tensor memory, for a CTA alone and for either CTA of a pair. The
-    bench acts as the other CTA.
-    """
+    """Each array gets its operands, for a CTA alone and for either CTA of a pair. The bench acts as the other CTA."""
     warps: list[Inverting] = []
     dut = Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)

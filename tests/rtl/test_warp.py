@@ -63,9 +63,7 @@ def run(
 
 
 class Stamp(Unit):
-    """Cheap stand-in for a unit: d = 3 c + the sum of A's words, so that results show operands and the order of
-    steps.
-    """
+    """Cheap stand-in for a unit: d = 3 c + sum of A's words, which shows the operands and the order of steps."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -100,9 +98,7 @@ ARRAYS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), ARRAYS)
 def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: Random) -> None:
-    """Consecutive and single instructions take the expected cycles, and give the right results, also with gaps and
-    stalls.
-    """
+    """Consecutive and single instructions take the expected cycles and give the right results, with gaps and stalls."""
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     lengths = (True, False, False, True, True, False)
     items = [stamp_item(config, long, rng) for long in lengths]

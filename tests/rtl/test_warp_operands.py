@@ -152,9 +152,7 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
 
 
 def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
-    """Check that D is C plus the number of steps, and that the flags of each row are its metadata of all steps
-    (`given`), joined.
-    """
+    """Check that D is C plus the number of steps, and that each row's flags are its metadata of all steps (`given`)."""
     chunks, steps = warp.config.chunks, len(given)
     words = ctx.get(warp.o.payload.d.as_value()).to_bytes(4 * LANES * REGISTERS, "little")
     fragment = accumulator_fragment(case.instruction)

@@ -85,9 +85,7 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
 
 
 def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
-    """Arrays get the operands of consecutive instructions of all kinds, also with gaps and with stalls of accumulators
-    and results.
-    """
+    """Arrays get the operands of consecutive instructions of all kinds, also with gaps and stalls of C and D."""
     arrays: list[Inverting] = []
     dut = Warpgroup(TENSOR_CORE, warp_class=type("Array", (Inverting,), {"made": arrays}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)

@@ -58,9 +58,7 @@ def test_commands() -> None:
 
 
 async def check_room(ctx, dut: Warpgroup) -> None:
-    """While a multiplication waits for accumulators, commits are accepted up to the maximum number of pending
-    groups.
-    """
+    """While a multiplication waits for accumulators, commits are accepted up to the maximum of pending groups."""
     ctx.set(dut.c.valid, 0)
     ctx.set(dut.accessed, 0)
     for operation, count in ((Operation.MULTIPLY, 1), (Operation.COMMIT, GROUPS)):
@@ -79,9 +77,7 @@ async def check_room(ctx, dut: Warpgroup) -> None:
 
 
 async def check_flags(ctx, dut: Warpgroup) -> None:
-    """Check the flags for missing fences, for accesses before a commit or a wait, and for reserved bits of both
-    descriptors.
-    """
+    """Check the flags of missing fences, accesses before a commit or a wait, and reserved bits of both descriptors."""
     multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
     # Steps: command or access; number of groups that a wait leaves, or descriptor with a reserved bit; expected flags.
     steps: list[tuple[object, object, set[str]]] = [
@@ -161,9 +157,7 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 @pytest.mark.regression
 @pytest.mark.parametrize("count", COUNTS)
 def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
-    """Warpgroups take turns with whole multiplications, at the interval of a single warpgroup, as measured on an
-    H200.
-    """
+    """Warpgroups take turns with whole multiplications, at the interval measured for one warpgroup on an H200."""
     dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=BusyWarp), Signal()
 
     async def bench(ctx) -> None:

@@ -32,9 +32,7 @@ PRESET_OF = {F16: "tiny", HALF: "tiny", SPARSE: "tiny", BF16: "ampere", TF32: "a
 
 @dataclass(frozen=True)
 class Case:
-    """Directed case of one output. Elements are zero by default, numbers are values, and strings are hexadecimal
-    codes.
-    """
+    """Directed case of one output. Elements are zero by default; numbers are values, strings are hexadecimal codes."""
 
     text: str
     a: dict[int, Any] = field(default_factory=dict)

@@ -19,9 +19,7 @@ COUNT = 300
 
 
 class Inverter(wiring.Component):
-    """Component that outputs the complement of numbers of all widths, unsigned and signed, and of a number without
-    bits.
-    """
+    """Component that outputs the complement of numbers of all widths and both signs, and of a number without bits."""
 
     def __init__(self) -> None:
         numbers = {f"u{bits}": bits for bits in WIDTHS} | {f"s{bits}": signed(bits) for bits in WIDTHS}

@@ -1,6 +1,4 @@
-"""Compiled tensor cores of a CTA and of a CTA pair: results equal the golden model, and cycles equal those of a
-B200.
-"""
+"""Compiled tensor cores of a CTA and of a CTA pair: results of the golden model, and cycles of a B200."""
 
 from typing import Any
 
@@ -44,9 +42,7 @@ def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand], **opt
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
-    """Results equal the golden model for all types of A, B and D, with random N, locations of A, swizzles,
-    transposition, negation, and any nibbles.
-    """
+    """Results are right for all types, with random N, locations of A, swizzles, transposition, signs and nibbles."""
     rng = np.random.default_rng(seed)
     shapes = {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}
     for i in shapes.values():

@@ -44,9 +44,7 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 
 def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
-    """Return random operands of any distribution, with any nibbles and selector, and A and B in any location and
-    order.
-    """
+    """Return random operands of any distribution, nibbles and selector, with A and B in any location and order."""
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
     options = {"sparsity_selector": selector, "any_nibble": bool(rng.integers(2))}
     return random_register_file(instruction, "sm_90", kind, cases, rng, **options)
@@ -67,9 +65,7 @@ def stalls(rng: Random) -> np.ndarray:
 
 
 def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
-    """Check that the simulated interval is within 0.2 cycles of a measurement, and within 1/8 cycle of the timing
-    law.
-    """
+    """Check that the interval is within 0.2 cycles of a measurement, and within 1/8 cycle of the timing law."""
     expected = (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)
     forms = {(bool(i.sparse), i.a.name, i.b.name, i.n, i.d.name, i.satfinite): i for i in every_instruction("wgmma")}
     instruction = forms[expected]
@@ -207,9 +203,7 @@ def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: Compile
 
 
 def test_runs_that_cannot_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """A run that stalls forever is an error, and so is a multiplication that adds to missing or narrower
-    accumulators.
-    """
+    """A run that stalls forever is an error, and so is one that adds to missing or narrower accumulators."""
     with pytest.raises(AssertionError, match="does not end"):
         echoing_warpgroup.run([COMMIT], np.zeros(1, np.uint8))
     first, second = (one_of(echoing_warpgroup, rng, n)[0] for n in (16, 32))

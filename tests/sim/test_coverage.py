@@ -81,9 +81,7 @@ def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
 
 
 def test_exchange() -> None:
-    """A nibble of the plain rule whose units 3:1 multiplexers do not reach exchanges two slots. Coverage counts them in
-    stored order.
-    """
+    """If 3:1 multiplexers exchange two slots for a nibble of the plain rule, coverage counts them in stored order."""
     b, nibbles = {row: float(row) for row in range(16)}, dict.fromkeys(range(4), 0b0001)
     coverage = sample(Case(SPARSE, {2: 1.0, 5: 1.0}, b, nibbles=nibbles, preset="rtx-blackwell"))
     chosen = "f16 x f16 (2:4), nibble 0b0001, slot"

@@ -47,9 +47,7 @@ def check(product: Product, d: NDArray, where: str) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
-    """Every mma equals the golden model with every distribution of operands. Sparse instructions have any nibbles and
-    selector.
-    """
+    """Every mma equals the golden model with every distribution of operands, any nibbles and any selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
     assert len(cases) > 400
     for i, kind in cases:
@@ -88,9 +86,7 @@ def undefined(i: Instruction, operands: MatrixOperands) -> NDArray[np.bool_]:
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
-    """A product may have more tiles than one call of the simulator, and more rows and columns than the instruction. The
-    call does not change its operands.
-    """
+    """A product may have more tiles than a call of the simulator, and any size. Its operands are not changed."""
     i = parse(F16)
     operands = matrices(i, (60, 24, 13), "wide", rng)
     before = [operand.copy() for operand in (operands.a, operands.b, operands.c, operands.nibbles)]
@@ -176,9 +172,7 @@ def test_a_cached_model_is_used_again(kept: Path) -> None:
 
 
 def test_presets_with_one_datapath_share_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets with the same datapath share one library. Instead of building a library, the test copies that of tiny,
-    and does not run it.
-    """
+    """Presets with the same datapath share one library. The test copies that of tiny instead of building one."""
     built = []
 
     def build(of: Libraries, to: Path, control: int | None) -> None:

@@ -77,9 +77,7 @@ def test_other_control_words_use_the_general_row(rng: np.random.Generator, monke
 
 @needs_yosys
 def test_another_recipe_gives_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another recipe for the specialised library gives it another file name in the cache. The general library is the
-    same.
-    """
+    """Another recipe gives the specialised library another file name in the cache, but not the general library."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 1)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))

@@ -1,6 +1,4 @@
-"""SIMD simulation of sixteen steps at once: every operation on words of any width equals Verilator, and so do rows of
-every datapath.
-"""
+"""SIMD simulation of sixteen steps: operations on words of any width, and rows of every datapath, equal Verilator."""
 
 import ctypes
 import json

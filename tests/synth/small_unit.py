@@ -1,6 +1,4 @@
-"""A small unit, mapped to the small test library once per process. Tests of the command `sptc energy` use the same
-unit.
-"""
+"""A small unit, mapped to the test library once per process, also for tests of the command `sptc energy`."""
 
 from functools import cache
 

@@ -80,9 +80,7 @@ def test_a_file_and_several_of_one_corner(library: Library, liberty: Path, tmp_p
 
 
 def test_comments_without_an_end(library: Library) -> None:
-    """Unclosed comments stay in the text, and are found in linear time: a search from each start to its end would take
-    hours.
-    """
+    """Unclosed comments stay in the text. They are found in linear time, not by a search from each to the end."""
     assert plain("a /* b\n */ /* " + "/* " * (1 << 20)) == "a  \n /* " + "/* " * (1 << 20)
     with pytest.raises(FileError, match=r"^x is not a liberty file: line \d+ is not a statement$"):
         parsed(plain(f"{library.text} /* more"), "x")

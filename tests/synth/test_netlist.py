@@ -38,9 +38,7 @@ def test_units() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("sparse", "most"), [(False, 100), (True, 300)], ids=["control", "decoders"])
 def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path: Path) -> None:
-    """Outside its units, a dense array has only the control of the pipeline, and a sparse array also decoders and flags
-    of its rows.
-    """
+    """Outside its units, a dense array has only pipeline control, and a sparse one also decoders and flags of rows."""
     config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",), sparse=sparse)
     array = around_units(config, "core")
     cells = cells_of(array, tmp_path)

@@ -74,18 +74,14 @@ def test_area_of_the_parts() -> None:
 
 
 def module(name: str, *others: str) -> str:
-    """Return the RTLIL text of a module with one register, a helper module, and one instance of each of some other
-    modules.
-    """
+    """Return the RTLIL text of a module with a register, a helper module, and an instance of each other module."""
     cells = [f"cell \\{name}.{other} \\{other}\nend\n" for other in ("helper", *others)]
     helper = f"module \\{name}.helper\nwire width 1 input 0 \\i\ncell $not $1\nend\nend\n"
     return f"module \\{name}\nwire width 1 input 0 \\i\ncell $dff $1\nend\n{''.join(cells)}end\n{helper}"
 
 
 def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two arrays of two units, modules of one kind form one part, which includes their helper modules but no other
-    part.
-    """
+    """In two arrays of two units, modules of one kind form one part with their helpers, but without other parts."""
     text = module("top", "tensor_cores") + module("top.tensor_cores", "fetch", "core_0", "core_1")
     text += module("top.tensor_cores.fetch")
     for core in ("top.tensor_cores.core_0", "top.tensor_cores.core_1"):

@@ -1,6 +1,4 @@
-"""Each netlist is measured once for each recipe, and results are stored atomically. Sweeps return all points in
-order.
-"""
+"""Each netlist is measured once for each recipe; results are stored atomically. Sweeps return points in order."""
 
 import json
 import re

@@ -20,9 +20,7 @@ KINDS = ("INV", "NAND2", "NOR2", "XOR2", "BUF")
 
 
 def random_netlist(rng: np.random.Generator) -> MappedNetlist:
-    """Return a netlist with registers and gates, in which some gates drive registers, so that loops pass through
-    registers.
-    """
+    """Return a netlist of registers and gates, some of which drive registers, so that loops pass through registers."""
     held: list[int | str] = [INPUTS + number for number in range(FLOPS)]
     nets: list[int | str] = [*range(INPUTS), *held, "1"]
     cells: dict[str, tuple[str, dict[str, int | str]]] = {}

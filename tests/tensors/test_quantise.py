@@ -78,9 +78,7 @@ def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
 
 
 def test_roundings_that_are_easily_wrong(rng: np.random.Generator) -> None:
-    """Roundings near the smallest ue8m0 numbers, of float64 to f16, and of float32 to tf32, which has 13 zero bits at
-    the end.
-    """
+    """Roundings near the smallest ue8m0 numbers, of float64 to f16, and of float32 to tf32 with its 13 zero bits."""
     smallest = np.array([[0.0, 1e-300, 2.0**-127, 1.49 * 2.0**-127, 1.5 * 2.0**-127, 2.0**-126]])
     assert quantise(smallest, "ue8m0").codes.tolist() == [[0, 0, 0, 0, 1, 1]]
     value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # in float32, this value would be a half-way case and would become 1
@@ -259,9 +257,7 @@ def test_bad_words() -> None:
 
 
 def test_blocks_of_another_length(rng: np.random.Generator) -> None:
-    """A block scale of B for a sparse instruction covers twice as many elements as one of A. Blocks do not affect each
-    other.
-    """
+    """A block scale of B for a sparse instruction covers 64 elements, not 32. Blocks do not affect each other."""
     values = rng.standard_normal((3, 128)) * 2.0 ** rng.integers(-20, 20, (3, 128))
     whole = quantise(values, "e4m3", recipe="mx", block=64)
     assert (whole.block, whole.scales.shape) == (64, (3, 2))

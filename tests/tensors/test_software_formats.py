@@ -292,9 +292,7 @@ def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("word_bits", "rows"), [(16, 96), (32, 48)])
 def test_interleaved(word_bits: int, rows: int) -> None:
-    """Words of metadata are reordered as in CUTLASS's host_reorder.h, and then stored in column-major order of pairs of
-    columns.
-    """
+    """Words are reordered as in CUTLASS's host_reorder.h, then stored column-major in pairs of columns."""
     group, interweave = (32, 4) if word_bits == 16 else (16, 2)
     columns = 6
     positions = interleaved_positions(rows, columns, word_bits)

@@ -1,5 +1,3 @@
-"""Plant the fault that ``SPTC_PLANT`` names. Python imports this file when it starts, if its folder is on
-``PYTHONPATH``.
-"""
+"""Plant the fault that ``SPTC_PLANT`` names. Python imports this file at its start if it is on ``PYTHONPATH``."""
 
 import planting  # noqa: F401
