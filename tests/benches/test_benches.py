@@ -1,7 +1,6 @@
 """Benches in cocotb: components, row, core and warp are compared with the golden model.
 
-These tests run only in the regression. The quick tier of the tests compares the components without cocotb
-(``rtl/test_components.py``).
+These tests run only in the regression. In the quick tier, ``rtl/test_components.py`` compares the components.
 """
 
 import shutil

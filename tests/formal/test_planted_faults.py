@@ -18,8 +18,7 @@ from sptc.rtl.config import PRESETS
 from sptc.tests.planted import Fault, faults
 
 FAULTS = {name: fault for name, fault in faults("rtl").items() if not name.startswith("rtl.")}
-#: Record for each fault: the broken proof case, and the digests of its problems. New records are written to the folder
-#: NEWER.
+#: Record for each fault: the broken proof case, and the digests of its problems. New records are written to NEWER.
 RECORD = Path(__file__).with_name("broken.json")
 BROKEN: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
 NEWER = Path(__file__).parents[2] / "build" / "regression" / "broken"

@@ -14,8 +14,7 @@ from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 
 ALL = cases(PROPERTIES, PRESETS.values())
-#: Limits in recorded processor seconds for proofs in the quick tier: proofs that always run, and proofs that run only
-#: if their problem has changed.
+#: Limits in recorded processor seconds for quick proofs: those that always run, and those of changed problems.
 ALWAYS, IF_CHANGED = 1.0, 15.0
 OF_TINY = sorted(
     ((expected_seconds(case), case) for case in ALL if "tiny" in case.presets and expected_seconds(case) <= IF_CHANGED),
@@ -82,8 +81,7 @@ def test_alternatives_of_open_rules(rule: str) -> None:
 
 
 EXPONENTS = (PRODUCT_EXPONENT_BITS, "unsigned"), (ALIGNED_EXPONENT_BITS, "signed")
-#: Parameters of cells that no preset has, by property: all small ones, neighbours of the presets' parameters, unusual
-#: ones.
+#: Parameters of cells that no preset has, by property: all small ones, neighbours of presets' ones, unusual ones.
 CELLS: dict[str, list[tuple[object, ...]]] = {
     "reduction.adder": [(bits,) for bits in (*range(1, 18), 22, 26, 31, 32, 33, 40, 49, 60)],
     "reduction.tree": [

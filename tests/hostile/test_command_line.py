@@ -23,8 +23,7 @@ from sptc.tests.hostile.mutation import mutated_bytes, mutated_text
 from sptc.verify.conformance import choose_pack, write_pack
 from sptc.verify.register_file import read, shipped, write
 
-#: Command lines per share, and number of shares. The regression runs all shares (2,000 new lines), the quick tier a few
-#: lines.
+#: Command lines per share, and number of shares. The regression runs all 2,000 new lines, the quick tier a few.
 SHARE, SHARES, QUICK = 500, 4, 40
 #: Limits for a command: memory in bytes in addition to that of the process, and processor seconds until it is
 #: interrupted, since some words request days of work.

@@ -108,15 +108,9 @@ def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | N
 
 
 def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> None:
-    """Run a command once without interruption. Then kill it several times at random moments, and compare the final
-    results.
+    """Compare the results of a command that is killed at random moments with those of an uninterrupted run.
 
     If the command ends before it is killed, its results are deleted, so that the next run has work to do.
-
-    Raises
-    ------
-    AssertionError
-        If a file that must be complete is not, or if results differ.
     """
     whole, cut = folder / "whole", folder / "cut"
     whole.mkdir()

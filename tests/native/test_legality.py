@@ -91,8 +91,7 @@ def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
         assert refusal(run_file, file=software) == expected(i.rule, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
 
 
-#: Opcodes and values of M that cover each layout of metadata in tensor memory: for narrow and wide elements, and with
-#: block scales.
+#: Opcodes and values of M that cover each layout of metadata in tensor memory: narrow, wide and block-scaled.
 PLACED = [
     (str(opcode), m)
     for opcode in every_opcode()

@@ -110,8 +110,7 @@ reads("commits.order", "rtl.commits", "Commits",
       lambda self: {"delivered": self.multiplied})  # fmt: skip
 
 
-#: Faults that add assignments after a component's own, and so override them: name of the fault, module, component,
-#: description, and assignments.
+#: Faults that add assignments which override a component's own: name, module, component, mistake, assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.order", "rtl.warp", "Warp", "Results of the core are accepted although the result registers are occupied.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),

@@ -136,8 +136,7 @@ def _(placement: Any, change: Change) -> None:
     change(placement, "COLUMNS", 7)
 
 
-#: Faults in which a component reads other values at some ports: name of the fault, module, component, description, and
-#: these values by the name of the port.
+#: Faults in which a component reads other values at some ports: name, module, component, mistake, values by port.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
      "The component that reorders a column exchanges its inputs `wide` and `sparse`.",
@@ -166,8 +165,7 @@ for _row in READS:
     reads(*_row)
 
 
-#: Faults that add assignments after a component's own, and so override them: name of the fault, module, component,
-#: description, and assignments.
+#: Faults that add assignments which override a component's own: name, module, component, mistake, assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
      "Results of `mma` also appear at the output for results of panels.",

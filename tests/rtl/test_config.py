@@ -209,8 +209,7 @@ def test_presets_carry_their_names_and_use_every_format() -> None:
             used[PRESET_OF_ARCHITECTURE[arch]].add(Element(fmt, instruction.container_bits))
     for name in set(PRESETS) - {"tiny", "blackwell"}:
         assert set(PRESETS[name].elements) <= used[name], name
-    # mma of sm_100 has no kinds and uses few formats of its datapath, which is that of sm_120. tcgen05 uses all of
-    # them.
+    # mma of sm_100 has no kinds and uses few formats of its datapath, that of sm_120. tcgen05 uses all of them.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
 
 

@@ -180,8 +180,7 @@ def test_reserved_bits() -> None:
 
 
 ALL_COLUMNS = 512
-#: Operands: fields that make the operand present, field with its first column, number of skipped columns, and number of
-#: used columns (-1 if it depends on N).
+#: Operands: fields that make one present, field of its first column, skipped and used columns (-1: depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
     ({"sparse": 1}, "metadata_column", 0, 2),
     ({"sparse": 1, "wide": 1}, "metadata_column", 0, 1),

@@ -62,8 +62,7 @@ def test_positions_of_integers_and_of_result_bits() -> None:
     low = Widths(HOPPER).integer_bits
     assert rows("s8, u8\n", SUM) == {"product, c": {"i": (SUM - 1, low), "-": (low - 1, 0)}}
     assert all(slot.padding - slot.integer_shift == low for slot in Widths(HOPPER).slots)
-    # The fraction follows the leading one. For f16, the next bit G is the guard bit, and S are the sticky bits below
-    # it.
+    # The fraction follows the leading one. For f16, G is the guard bit, and S are the sticky bits below it.
     drawn, top = rows("3333333333222222222211111111110000000000", NORMALISED), NORMALISED - 1
     single, half = (top - FORMATS[name].fraction_bits for name in ("f32", "f16"))
     one = {"1": (top, top)}

@@ -71,10 +71,7 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_consecutive_instructions_of_all_kinds(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Consecutive instructions of all kinds give the right results: sparse and dense, scaled and unscaled, A in both
-    memories, both widths of results, the same or other columns of D. Inputs have random gaps, which differ between the
-    CTAs.
-    """
+    """Instructions of all kinds in sequence are right, on equal and other columns of D, also with gaps at each CTA."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):

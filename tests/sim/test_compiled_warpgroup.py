@@ -1,7 +1,6 @@
 """Compiled warpgroup: results equal the golden model and the recordings, and cycles equal those of an H200.
 
-Tests of timing use arrays that only echo their operands. ``rtl/test_warpgroup_operands.py`` tests the operands of
-arrays.
+Tests of timing use arrays that only echo their operands, which ``rtl/test_warpgroup_operands.py`` tests.
 """
 
 from dataclasses import replace

@@ -118,8 +118,7 @@ Elements = dict[int, int]
 def sample_integers(
     pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, overflow: bool = False, wrong: int = 0
 ) -> tuple[set[str], bool]:
-    """Return the coverage events of a dense step whose result is computed here, and whether coverage accepts the
-    result.
+    """Return the coverage events of a dense step whose result is computed here, and whether coverage accepts it.
 
     `c` is the exact accumulator. If it exceeds 32 bits, `overflow`, the overflow bit of the previous step, must be set.
     Bits of `wrong` are flipped in the result.

@@ -26,8 +26,7 @@ ROOMS = {
     "rtl": ("proven", "proven_streams", "rtl"), "gemm": ("gemm",), "tensors": ("gemm",), "native": ("native",),
     "formal": ("formal",), "sim": ("sim",), "verify": ("sim",), "golden": ("models",), "isa": ("models",),
 }  # fmt: skip
-#: Subpackages from which compiled models are made. The cache cannot distinguish faults, so each fault needs its own
-#: cache.
+#: Subpackages of which compiled models are made. The cache cannot tell faults apart, so each has its own cache.
 _COMPILED = ("rtl", "isa")
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -44,8 +43,7 @@ class _Planter(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # This finder stays the first: one that was installed later, such as cocotb's, could load modules without the
-        # fault.
+        # This finder stays the first: a later one, such as cocotb's, could load modules without the fault.
         if sys.meta_path[0] is not self:
             sys.meta_path.remove(self)
             sys.meta_path.insert(0, self)
