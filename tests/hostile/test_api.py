@@ -131,21 +131,14 @@ CALLS = calls()
 SHARE, SHARES, QUICK = 50_000, 4, 2_000
 
 
-def _copied(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
-
-
-def _same(before: Any, after: Any) -> bool:
-    return not isinstance(before, np.ndarray) or before.dtype.hasobject or before.tobytes() == after.tobytes()
-
-
 def _try(call: Call, rng: np.random.Generator) -> bool:
     """Call a function with some arguments mutated, missing or superfluous. Return whether the call gave a result."""
     arguments = dict(call.arguments)
     for _ in range(1 + int(rng.random() < 0.3)):
         name = str(rng.choice([*arguments]))
         arguments[name] = mutated_value(arguments[name], rng)
-    before = _copied(arguments)
+    arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    before = {name: array.copy() for name, array in arrays.items()}
     try:
         result = call.function(**arguments)
     except sptc.Error as error:
@@ -154,12 +147,13 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
         assert len(message) < 1_200, "the message is too long"
         return False
     finally:
-        assert all(_same(value, arguments[name]) for name, value in before.items()), "an operand was modified"
+        for name, array in before.items():
+            assert array.dtype.hasobject or array.tobytes() == arrays[name].tobytes(), "an operand was modified"
     assert result is None or isinstance(result, (np.ndarray, str, dict, Matrices, Identification))
     if isinstance(result, np.ndarray):
         assert result.flags.writeable
-        arrays = [value for value in arguments.values() if isinstance(value, np.ndarray)]
-        assert not any(np.may_share_memory(result, array) for array in arrays), "the result is part of an operand"
+        shared = (np.may_share_memory(result, array) for array in arrays.values())
+        assert not any(shared), "the result is part of an operand"
     return True
 
 

@@ -29,18 +29,14 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "own" / "synth"
 
 
-def refuse(*_: object) -> str:
-    raise AssertionError("Yosys was called")
-
-
 def test_a_cached_measurement_is_not_repeated(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = measure(nands(3), Recipe())
     assert not first.cached
     assert len(list(own_cache.iterdir())) == 1
-    monkeypatch.setattr(price, "run_yosys", refuse)
+    monkeypatch.setattr(price, "run_yosys", None)
     assert measure(nands(3), Recipe()) == replace(first, cached=True)
     assert measure(replace(nands(3), name="other"), Recipe()) == replace(first, cached=True)
-    with pytest.raises(AssertionError):
+    with pytest.raises(TypeError):
         measure(nands(4), Recipe())
 
 
