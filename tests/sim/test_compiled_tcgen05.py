@@ -35,9 +35,9 @@ def command_of(hardware: CompiledTcgen05, made: Case, **options: Any) -> CtaComm
     return command
 
 
-def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand], **options: Any) -> CtaRun:
+def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand]) -> CtaRun:
     tmem, smem = made.arguments["tmem"], made.arguments["smem"]
-    return hardware.run(commands, tmem.reshape(-1, 128, 512), smem.reshape(made.ctas, -1), **options)
+    return hardware.run(commands, tmem.reshape(-1, 128, 512), smem.reshape(made.ctas, -1))
 
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
