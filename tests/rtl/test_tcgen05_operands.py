@@ -1,4 +1,4 @@
-"""Operands that reach the arrays of a CTA's tensor cores, compared with the index maps, with half of the arrays."""
+"""Operands that reach the arrays of a small CTA's tensor cores, compared with the index maps."""
 
 import gc
 from collections import deque

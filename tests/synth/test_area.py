@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sptc.errors import Error
 from sptc.rtl.config import CUTS, CoreConfig
 from sptc.synth import area
 from sptc.synth.area import Stage, Survey, survey
@@ -146,13 +145,6 @@ def test_a_format_that_cannot_be_left_out(least: CoreConfig) -> None:
     (share,) = measurement.formats
     assert (share.without, share.amounts) == (None, {})
     assert "\nno unit without s8: formats must be a tuple of at least one format, not ()\n" in table(measurement)
-
-
-@pytest.mark.regression
-def test_a_library_without_full_adders(least: CoreConfig, library: Library) -> None:
-    poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "(ADD)" not in line))
-    with pytest.raises(Error, match=r"^poor\.lib has no full adder"):
-        survey(least, Recipe(library=poor, full_adders=True), jobs=1)
 
 
 def test_a_picture_of_an_array(made_up: Survey, tmp_path: Path) -> None:
