@@ -114,16 +114,16 @@ module warp_tb;
         complete(number, selector);
     endfunction
 
-    function automatic void check(expected_t wanted);
-        if (result === wanted.result) return;
-        $display("MISMATCH %s selector %0d", TEXTS[wanted.instruction], wanted.selector);
+    function automatic void check(expected_t item);
+        if (result === item.result) return;
+        $display("MISMATCH %s selector %0d", TEXTS[item.instruction], item.selector);
         for (int lane = 0; lane < LANES; lane++)
-            $display("  lane %0d: a %h b %h c %h e %h d %h, wanted %h", lane, wanted.operands[OPERANDS_A+128*lane+:128],
-                     wanted.operands[OPERANDS_B+128*lane+:128], wanted.operands[OPERANDS_C+128*lane+:128],
-                     wanted.operands[OPERANDS_E+32*lane+:32], result[RESULT_D+128*lane+:128],
-                     wanted.result[RESULT_D+128*lane+:128]);
-        $display("  flags %h, wanted %h", result[RESULT_ILLEGAL+:RESULT_ILLEGAL_BITS],
-                 wanted.result[RESULT_ILLEGAL+:RESULT_ILLEGAL_BITS]);
+            $display("  lane %0d: a %h b %h c %h e %h d %h, expected %h", lane, item.operands[OPERANDS_A+128*lane+:128],
+                     item.operands[OPERANDS_B+128*lane+:128], item.operands[OPERANDS_C+128*lane+:128],
+                     item.operands[OPERANDS_E+32*lane+:32], result[RESULT_D+128*lane+:128],
+                     item.result[RESULT_D+128*lane+:128]);
+        $display("  flags %h, expected %h", result[RESULT_ILLEGAL+:RESULT_ILLEGAL_BITS],
+                 item.result[RESULT_ILLEGAL+:RESULT_ILLEGAL_BITS]);
         $fatal(1, "the warp differs from libsptc");
     endfunction
 
