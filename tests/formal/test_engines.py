@@ -14,7 +14,7 @@ from sptc.formal.exhaustive import first_violation
 from sptc.formal.harness import Harness
 from sptc.formal.model import TEXT_GRAPH, Model, UndecidedError, written
 from sptc.formal.proof import Outcome, settle
-from sptc.formal.properties import Case, Engine, Property, Topic
+from sptc.formal.properties import Case, Engine, Property
 from sptc.infra.installation import install_line
 
 Build = Callable[[Harness], None]
@@ -318,16 +318,3 @@ def test_without_the_solvers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         Model("", 1)
     with pytest.raises(BackendError, match=f"^proofs need ABC: install it with `{line}`$"):
         abc.reached_after(tmp_path, 0, 1, 1)
-
-
-def test_a_topic_lists_what_it_is_given() -> None:
-    topic = Topic("colours")
-
-    @topic.property("red", lambda config: [(1,), (2,)])
-    def _red(h: Harness, number: int) -> None:
-        """Red is
-        a colour.
-        """
-
-    (item,) = topic
-    assert (item.name, item.statement, item.engine) == ("colours.red", "Red is a colour.", Engine.SOLVER)

@@ -14,7 +14,7 @@ from sptc.formal.model import Trace
 from sptc.formal.proof import Outcome
 from sptc.formal.properties import Case, Engine, Property, cases
 from sptc.formal.record import RECORD, Proof, Record, read_record, settle_unless_recorded
-from sptc.formal.report import Table, as_dict, counterexample, write_trace
+from sptc.formal.report import Table, counterexample, write_trace
 from sptc.rtl.config import PRESETS
 
 
@@ -85,15 +85,6 @@ def test_totals_say_what_was_found() -> None:
     for result in ("proved", "vacuous", "undecided", "proved", "broken"):
         assert re.search(rf"tiny ampere +ABC pdr +no bound +{result} +0\.2$", table.row(outcome(result)))
     assert table.total == "2 proved, 1 vacuous, 1 undecided, 1 broken; 2 not tried; 1 s of processor time"
-
-
-@pytest.mark.parametrize("result", ["proved", "vacuous", "undecided", "broken"])
-def test_plain_values(result: str) -> None:
-    actual = as_dict(outcome(result, 2 if result == "broken" else 0))
-    assert (actual["property"], actual["presets"], actual["result"]) == ("test.one", ["tiny", "ampere"], result)
-    assert actual["covers"] == outcome(result).covers
-    assert actual["broken"] == (["claim_small"] if result == "broken" else [])
-    assert [values["count"] for values in actual["counterexample"]] == (["0", "1"] if result == "broken" else [])
 
 
 def test_of_a_long_run_the_end_is_shown() -> None:

@@ -92,17 +92,6 @@ def test_rejected_configurations() -> None:
         assert re.match(message, str(caught.value)), fields
 
 
-def test_a_configuration_never_changes() -> None:
-    made = config()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        made.rows = 8  # type: ignore[misc]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        made.elements[0].container_bits = 8  # type: ignore[misc]
-    assert hash(made) == hash(config())
-    assert made == config()
-    assert made != config(rows=8)
-
-
 @pytest.mark.parametrize(
     ("words", "container", "low_bit", "significand", "fixed_point"),
     [
