@@ -98,13 +98,6 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
 
 
 @pytest.mark.regression
-def test_a_survey_of_a_dense_unit(least: CoreConfig) -> None:
-    dense = survey(replace(least, sparse=False), Recipe(), jobs=2)
-    assert (dense.twin, dense.overhead) == (None, None)
-    assert "\ndense unit " in table(dense)
-
-
-@pytest.mark.regression
 def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     least = replace(least, cuts=CUTS)
     measurement = survey(least, Recipe(library=library, combinational=True), jobs=2, twin=False)

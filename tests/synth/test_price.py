@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 import sptc
-from sptc.errors import BackendError, Error
+from sptc.errors import BackendError
 from sptc.rtl.config import CoreConfig
 from sptc.synth import price
 from sptc.synth.liberty import Library
@@ -118,14 +118,10 @@ def test_grids() -> None:
     (point,) = points(Grid((("f16", "s8"),), (24,), (16,), ("mux4",), ((),)))
     assert point.products == {"f16": 8, "s8": 16}
     assert "8-16" in sweep_table([point], Recipe())
-    grid = Grid((("f16",), ("s9",)), (8,), (4,), ("mux4",), ((),))
-    message = r"^no point of the grid is a valid configuration; at f16 F=8 4 B mux4 none sparse, alignment_bits"
-    with pytest.raises(Error, match=message):
-        sweep(grid, Recipe())
 
 
 @pytest.mark.regression
-def test_a_sweep_and_its_reports(library: Library, tmp_path: Path) -> None:
+def test_a_sweep_and_its_reports(library: Library) -> None:
     recipe = Recipe(library=library)
     found = sweep(GRID, recipe, jobs=2)
     assert [point.place for point in found] == [point.place for point in points(GRID)]
@@ -151,10 +147,6 @@ def test_a_sweep_and_its_reports(library: Library, tmp_path: Path) -> None:
     assert values["points"][0]["products_per_cycle"] == {"s8": 4}
     assert values["points"][0]["unit"]["delay"] == found[0].measurement.longest
     assert (values["points"][4]["configuration"], values["points"][4]["unit"]) == (None, None)
-    plot_sweep(found, recipe, tmp_path / "sweep.svg")
-    text = (tmp_path / "sweep.svg").read_text()
-    wanted = ("unit: area against throughput, little.lib", "a nanosecond", "s8", "8 B multiply,reduce", "area [library")
-    assert all(word in text for word in wanted)
 
 
 @pytest.mark.regression
