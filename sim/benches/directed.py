@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from amaranth.hdl import Const
 
 from ...isa.instructions import Instruction
 from ...isa.metadata import nibble
@@ -112,7 +113,7 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
     if isinstance(bench.component, RoundStage) and ResultCode(vector["result"]) not in bench.component.results:
         return False
     has_codes = all(vector[port] < len(config.elements) for port in bench.codes)
-    return has_codes and all(value in ports[name].numbers for name, value in vector.items())
+    return has_codes and all(Const(value, ports[name].value.shape()).value == value for name, value in vector.items())
 
 
 def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:

@@ -105,6 +105,8 @@ class CompiledTop(Generic[_Model]):
         Function that creates the top module. With a stand-in, it is called with the argument `warp_class`.
     sources_of : callable
         Function that returns the C++ driver for the port names and the module name of the top module.
+    create : callable
+        Function that creates a model of the top module from the loaded library and the path of a unit library.
     stand_in : StandIn, optional
         Replacement for the arrays, which then computes the results.
     """
@@ -118,10 +120,11 @@ class CompiledTop(Generic[_Model]):
         config: CoreConfig,
         component: Callable[..., Any],
         sources_of: Callable[[list[str], str], Sources],
+        create: Callable[[ctypes.CDLL, Path], _Model],
         arrays: int,
         stand_in: StandIn | None = None,
     ) -> None:
-        self.config, self._component, self._stand_in = config, component, stand_in
+        self.config, self._component, self._create, self._stand_in = config, component, create, stand_in
         self._sources = sources_of(ports_only(component), self.top)
         others = () if stand_in is None else (stand_in.module, *_STAND_IN_OPTIMISATION)
         name = f"{self.top}-{fingerprint(config, self._sources, *others)}.so"
@@ -141,13 +144,9 @@ class CompiledTop(Generic[_Model]):
             text = to_verilog(component, self.top, platform=OPERATORS) + self._stand_in.module
             compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 
-    def _create(self, units: Path) -> _Model:
-        """Return a new model of the top module that uses the unit library at path `units`."""
-        raise NotImplementedError
-
     def _model(self, steps: Mapping[int, int]) -> _Model:
         """Return a model with the unit library that is fastest for `steps`, the number of steps per control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
-            self._models[path] = self._create(path)
+            self._models[path] = self._create(self._library, path)
         return self._models[path]

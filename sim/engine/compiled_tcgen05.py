@@ -103,6 +103,10 @@ def run_ctas(
     )
 
 
+def _models_of_pair(library: ctypes.CDLL, units: Path) -> list[CtaModel]:
+    return [CtaModel(library, units) for _ in range(2)]
+
+
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
     """Tensor cores of two CTAs; each array has 16 rows and is half of a tensor core of sm_100.
 
@@ -113,10 +117,7 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
 
     def __init__(self) -> None:
         component, driver = partial(Tcgen05, TCGEN05_ARRAY, ARRAYS), partial(cta_driver, lanes=ROWS * ARRAYS)
-        super().__init__(TCGEN05_ARRAY, component, driver, ARRAYS)
-
-    def _create(self, units: Path) -> list[CtaModel]:
-        return [CtaModel(self._library, units) for _ in range(2)]
+        super().__init__(TCGEN05_ARRAY, component, driver, _models_of_pair, ARRAYS)
 
     def run(
         self,

@@ -81,10 +81,7 @@ class CompiledWarp(CompiledTop[StreamModel]):
     top = title = "warp"
 
     def __init__(self, config: CoreConfig) -> None:
-        super().__init__(config, partial(Warp, config), stream_driver, arrays=1)
-
-    def _create(self, units: Path) -> StreamModel:
-        return StreamModel(self._library, units)
+        super().__init__(config, partial(Warp, config), stream_driver, StreamModel, arrays=1)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Reset the warp and execute an instruction on each case of its operands, in order.

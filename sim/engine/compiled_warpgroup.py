@@ -119,11 +119,8 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
     top = title = "warpgroup"
 
     def __init__(self, threads: int = 1, stand_in: StandIn | None = None) -> None:
-        self._threads = threads
-        super().__init__(TENSOR_CORE, partial(Warpgroup, TENSOR_CORE), group_driver, WARPS, stand_in)
-
-    def _create(self, units: Path) -> GroupModel:
-        return GroupModel(self._library, units, self._threads)
+        component, create = partial(Warpgroup, TENSOR_CORE), partial(GroupModel, threads=threads)
+        super().__init__(TENSOR_CORE, component, group_driver, create, WARPS, stand_in)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
         """Reset the warpgroup and run commands until all results are delivered; see :meth:`run_beside`."""

@@ -51,14 +51,14 @@ class Libraries:
     def __init__(self, config: CoreConfig, top: str, name: str, clocked: Sources, computed: Sources) -> None:
         self._config, self._top, self._name, self._clocked, self._computed = config, top, name, clocked, computed
         self._steps: Counter[int] = Counter()
-        self._found: dict[int | None, Path] = {}
+        self._paths: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
         """Return the path of the library that executes all instructions."""
-        if None not in self._found:
+        if None not in self._paths:
             name = f"{self._top}-{fingerprint(self._config, self._clocked)}.so"
-            self._found[None] = built(name, lambda path: self._build(path, None))
-        return self._found[None]
+            self._paths[None] = built(name, lambda path: self._build(path, None))
+        return self._paths[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
         """Return the path of the fastest library for `steps`, the number of steps per control word.
@@ -69,15 +69,15 @@ class Libraries:
         if len(steps) != 1:
             return self.of_every_instruction()
         ((control, count),) = steps.items()
-        if control not in self._found:
+        if control not in self._paths:
             self._steps[control] += count
             if not can_be_specialised():
                 return self.of_every_instruction()
             name = f"{self._top}-{fingerprint(self._config, self._computed, recipe())}-{control:x}.so"
             if self._steps[control] < WORTH and not is_built(name):
                 return self.of_every_instruction()
-            self._found[control] = built(name, lambda path: self._build(path, control))
-        return self._found[control]
+            self._paths[control] = built(name, lambda path: self._build(path, control))
+        return self._paths[control]
 
     def _build(self, library: Path, control: int | None) -> None:
         # Import the hardware only if a library must be built: loading a cached library is faster than importing
@@ -94,7 +94,7 @@ class Libraries:
             text = emit(self._config, self._top, self._name, platform=OPERATORS)
             compile_library(text, self._name, self._clocked, library)
             return
-        function = vectorised(specialised(self._config, self._top, control), "step", "result")
+        function = vectorised(specialised(self._config, self._top, control))
         progress(f"{building}: compiling")
         sources = {**self._computed, "function.h": function}
         compile_shared(sources, library, OPTIMISATION, "the simulation model")

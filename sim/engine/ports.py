@@ -49,17 +49,6 @@ class Port:
         """Width of the port in bits."""
         return len(self.value)
 
-    @property
-    def signed(self) -> bool:
-        """Whether the port's value is a number in two's complement."""
-        return bool(self.value.shape().signed)
-
-    @property
-    def numbers(self) -> range:
-        """Range of the integers that fit into the port."""
-        half = 1 << self.bits - 1
-        return range(-half, half) if self.signed else range(2 * half)
-
 
 def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
     """Return the ports of a component in the order of its signature, without ports of zero bits."""

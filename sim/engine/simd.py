@@ -32,22 +32,22 @@ inline void evaluate(const Steps *in, Steps *out) {{
 Bit = int | str
 
 
-def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
-    """Return the text of ``function.h`` for ``drivers/computed.h``: a C++ function from input `given` to `result`.
+def vectorised(module: Mapping[str, Any]) -> str:
+    """Return the text of ``function.h`` for ``drivers/computed.h``: a C++ function from port `step` to port `result`.
 
-    The module is from Yosys' JSON, after :data:`PREPARED`. Inputs other than `given` must have no influence; they are
+    The module is from Yosys' JSON, after :data:`PREPARED`. Inputs other than `step` must have no influence; they are
     zero. Raise a `NotImplementedError` for a cell of a type that is not supported.
     """
     writer = _Writer()
-    for place, bit in enumerate(module["ports"][given]["bits"]):
-        writer.places[bit] = ("in", place)
-    writer.widths["in"] = len(module["ports"][given]["bits"])
-    for other, port in module["ports"].items():
-        if port["direction"] == "input" and other != given:
+    step = module["ports"]["step"]["bits"]
+    writer.places |= {bit: ("in", place) for place, bit in enumerate(step)}
+    writer.widths["in"] = len(step)
+    for name, port in module["ports"].items():
+        if port["direction"] == "input" and name != "step":
             writer.constants.update(port["bits"])
     for cell in _in_order(module["cells"]):
         writer.cell(cell)
-    results = writer.limbs(module["ports"][result]["bits"])
+    results = writer.limbs(module["ports"]["result"]["bits"])
     writer.lines += (f"out[{place}] = {limb};" for place, limb in enumerate(results))
     return _HEADER.format(
         body="".join(f"    {line}\n" for line in writer.lines),

@@ -133,7 +133,7 @@ def test_every_operation(rng: Random, tmp_path: Path) -> None:
     seed = int(rng.integers(1 << 32))
     one, other = (Operations(np.random.default_rng(seed)) for _ in range(2))
     headers = driver("computed.h", {})
-    sources = {**headers, "function.h": vectorised(netlist(one, tmp_path), "step", "result"), "run.cpp": _RUN}
+    sources = {**headers, "function.h": vectorised(netlist(one, tmp_path)), "run.cpp": _RUN}
     compile_shared(sources, tmp_path / "lanes.so", OPTIMISATION, "it")
     given = steps(rng, COUNT)
     ports = {port.name: port for port in ports_of(other)}
@@ -156,7 +156,7 @@ def test_unsupported_cells_are_reported(tmp_path: Path) -> None:
             return m
 
     with pytest.raises(NotImplementedError, match=r"a cell of type \$div"):
-        vectorised(netlist(Quotient(), tmp_path), "step", "result")
+        vectorised(netlist(Quotient(), tmp_path))
 
 
 @pytest.mark.regression
