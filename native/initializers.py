@@ -1,27 +1,14 @@
-"""Text of C++ tables of constants, and decomposition of index maps into one contribution per bit of row and column."""
+"""Text of C++ tables of constants, and of index maps as one contribution per bit of row and column."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Table", "array", "braces", "linear_map", "padded"]
+__all__ = ["Table", "array", "braces", "padded", "place_row"]
 
-
-def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
-    """Return the contribution of each bit of the row number and of the column number to an index map.
-
-    Raise an `AssertionError` if the map is not a sum over the bits of its coordinates.
-    """
-    rows, columns = values.shape
-    row_bits = [int(values[1 << bit, 0]) for bit in range((rows - 1).bit_length())]
-    column_bits = [int(values[0, 1 << bit]) for bit in range((columns - 1).bit_length())]
-    added = (
-        [sum(stride for bit, stride in enumerate(row_bits) if row >> bit & 1) for row in range(rows)],
-        [sum(stride for bit, stride in enumerate(column_bits) if column >> bit & 1) for column in range(columns)],
-    )
-    assert (np.add.outer(*added) + values[0, 0] == values).all(), "index map is no sum over the bits of coordinates"
-    return row_bits, column_bits
+#: Number of bits of the largest row index of a matrix, and of its largest column index.
+_INDEX_BITS = 8
 
 
 class Table:
@@ -52,3 +39,21 @@ def array(kind: str, name: str, rows: Sequence[str]) -> str:
 def padded(strides: Sequence[int], count: int) -> list[int]:
     """Return a list of numbers, extended by zeros to a length of `count`."""
     return [*strides, *[0] * (count - len(strides))]
+
+
+def place_row(*maps: NDArray[np.intp]) -> str:
+    """Return index maps as a row of a placement table: the contribution of each bit of row and of column to each index.
+
+    Raise an `AssertionError` if a map is not a sum over the bits of its coordinates.
+    """
+    parts = []
+    for values in maps:
+        lines = values[:, 0], values[0]
+        strides = [[int(line[1 << bit]) for bit in range((len(line) - 1).bit_length())] for line in lines]
+        sums = [
+            (np.arange(len(line))[:, None] >> np.arange(len(own)) & 1) @ np.array(own, np.intp)
+            for line, own in zip(lines, strides, strict=True)
+        ]
+        assert (np.add.outer(*sums) == values).all(), "index map is no sum over the bits of coordinates"
+        parts += [braces(padded(own, _INDEX_BITS)) for own in strides]
+    return braces(parts)

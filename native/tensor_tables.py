@@ -25,11 +25,10 @@ from ..isa.tensor_memory import (
     metadata_map,
     scale_map,
 )
-from .initializers import Table, array, braces, linear_map, padded
+from .initializers import Table, array, braces, padded, place_row
 
 __all__ = ["tables"]
 
-_BITS = 8  # number of bits of the largest row index of a matrix, and of its largest column index
 _CODES_OF_TYPES, _CODES_OF_ACCUMULATORS, _MOST_ROWS = 8, 4, 3
 _CONTAINERS = (4, 8, 16, 32)
 _SCALE_SIZES = (1, 2, 4)
@@ -86,12 +85,7 @@ def _opcode_row(opcode: Opcode, multiples: Callable[[Sequence[int]], int]) -> st
 
 
 def _places(where: TensorMap) -> str:
-    """Return the contribution of each bit of row and column to lane, column and lowest bit in tensor memory."""
-    parts = []
-    for values in (where.lanes, where.columns, where.low_bits):
-        assert values[0, 0] == 0
-        parts += [braces(padded(strides, _BITS)) for strides in linear_map(values)]
-    return braces(parts)
+    return place_row(where.lanes, where.columns, where.low_bits)
 
 
 def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:

@@ -4,8 +4,7 @@ The module does not depend on a simulator. Number formats, metadata rule, sparsi
 from item to item; metadata nibbles may be undefined.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +32,6 @@ __all__ = [
     "TAG",
     "Item",
     "joined_words",
-    "json_line",
-    "parsed_line",
     "tiles",
     "undefined_bits",
     "units_of",
@@ -56,22 +53,6 @@ class Item:
     payload: int
     expected: int
     element: int  #: Code in the control word that selects the element format of A
-
-
-def json_line(record: dict[str, Any]) -> str:
-    """Return a record as one line of JSON; integers are hexadecimal strings, since they can exceed 64 bits."""
-    return json.dumps(_converted(record, lambda value: hex(value) if type(value) is int else value)) + "\n"
-
-
-def parsed_line(line: str) -> Any:
-    """Return the record that :func:`json_line` wrote as a line of JSON."""
-    return _converted(json.loads(line), lambda value: int(value, 16) if str(value).startswith("0x") else value)
-
-
-def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
-    if isinstance(value, dict):
-        return {name: _converted(member, convert) for name, member in value.items()}
-    return [_converted(member, convert) for member in value] if isinstance(value, list) else convert(value)
 
 
 def joined_words(words: NDArray[np.uint32]) -> int:

@@ -3,7 +3,8 @@
 The module does not depend on a simulator. :mod:`sptc.verify.bench_jobs` draws random test programs.
 """
 
-from dataclasses import asdict, dataclass
+import pickle
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.tensor_memory import COLUMN_BITS, TENSOR_LANES
 from ...rtl.warp import COLUMNS
 from ..engine.ports import words_of
-from .items import json_line, parsed_line
 
 __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 
@@ -63,19 +63,14 @@ class CtaWork:
         return tensor
 
     def write(self, path: Path) -> None:
-        """Write the test program to a file: one line with the memory contents, then one line per command."""
-        memories = {"tensor": self.tensor.tobytes().hex(), "shared": self.shared}
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(map(json_line, [memories, *map(asdict, self.tasks)]))
+        """Write the test program to a file, which the simulator's process reads."""
+        path.write_bytes(pickle.dumps(self))
 
     @classmethod
     def read(cls, path: Path) -> "CtaWork":
         """Read a test program from a file that :meth:`write` wrote."""
-        with path.open(encoding="utf-8") as file:
-            memories, *tasks = map(parsed_line, file)
-        tensor = np.frombuffer(bytes.fromhex(memories["tensor"]), np.uint32).reshape(TENSOR_LANES, -1)
-        read = [CtaTask(**task | {"panels": [CtaPanel(**panel) for panel in task["panels"]]}) for task in tasks]
-        return cls(tensor, memories["shared"], read)
+        work: CtaWork = pickle.loads(path.read_bytes())
+        return work
 
 
 def columns_from(column: int) -> NDArray[np.intp]:

@@ -5,8 +5,9 @@ fences, commits and waits in between. Jobs and commands do not depend on a simul
 makes jobs from recorded register contents.
 """
 
+import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.warpgroup import warpgroup_layout
 from ..engine.ports import payload_bits
-from .items import Item, json_line, parsed_line
+from .items import Item
 
 __all__ = ["Command", "Job", "commands", "read_jobs", "write_jobs"]
 
@@ -42,16 +43,13 @@ class Job:
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
-    """Write jobs to a file, one job per line."""
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json_line(asdict(job)) for job in jobs)
+    """Write jobs to a file, which the simulator's process reads."""
+    path.write_bytes(pickle.dumps([*jobs]))
 
 
 def read_jobs(path: Path) -> Iterator[Job]:
     """Yield the jobs that :func:`write_jobs` wrote to a file."""
-    with path.open(encoding="utf-8") as file:
-        for fields in map(parsed_line, file):
-            yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})
+    yield from pickle.loads(path.read_bytes())
 
 
 @dataclass(frozen=True)

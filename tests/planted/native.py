@@ -92,7 +92,7 @@ def _(tables: Any, change: Change) -> None:
     """The header places the metadata of the upper rows eight bits too low."""
     from sptc.native import library
 
-    right = tables._places
-    change(tables, "_places", lambda *maps: right(*maps).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,"))
+    right = tables.place_row
+    change(tables, "place_row", lambda *maps: right(*maps).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,"))
     # This definition gives the library with the faulty header its own entry in the cache.
     change(library, "_REQUIRED", (*library._REQUIRED, "-DSPTC_PLANTED"))
