@@ -53,12 +53,6 @@ struct Words {
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
 
-void take(std::string &part, const std::string &word, const std::string &text) {
-    if (!part.empty())
-        refuse_instruction(quoted("." + word), " in ", quoted(text), " repeats '.", part, "'; one is expected.");
-    part = word;
-}
-
 bool take_shape(Words &words, const std::string &word) {
     size_t place = 0;
     int m = 0, n = 0, k = 0;
@@ -140,19 +134,6 @@ void require_flags(const Words &words, const std::string &text) {
     if (!words.m) refuse_instruction("the shape is missing in ", quoted(text), "; expected one such as .m16n8k32.");
 }
 
-}  // namespace
-
-bool has_multiple(int number, int value) {
-    return value > 0 && value % 8 == 0 && value <= 256 && MULTIPLES[number] >> (value / 8 - 1) & 1;
-}
-
-bool allows(const OpcodeShapes &shapes, int m, int n) {
-    return std::find(shapes.rows, shapes.rows + shapes.count, m) != shapes.rows + shapes.count &&
-           has_multiple(shapes.columns, n);
-}
-
-namespace {
-
 // Returns whether a form (instructions that differ only in M and N) matches the qualifiers of a text. The number of
 // block scales is not compared.
 bool is_meant(const Form &form, const Words &words, const int *types) {
@@ -172,10 +153,8 @@ bool scale_is_meant(const Form &form, const Words &words, int type) {
 }
 
 bool has(const Architecture &architecture, const Form &form) {
-    const std::string family = form.family == Family::TCGEN05 ? "tcgen05"
-                               : form.family == Family::WGMMA ? "wgmma"
-                                                              : "mma";
-    const std::string word = " " + family + (form.sparsity == Sparsity::DENSE ? "." : ".sp.") + form.kind + " ";
+    const char *sparse = form.sparsity == Sparsity::DENSE ? "." : ".sp.";
+    const std::string word = joined(" ", family_name(form.family), sparse, form.kind, " ");
     const bool lacks = *form.kind && std::string(architecture.lacks).find(word) != std::string::npos;
     return form.numerics[architecture.numerics] >= 0 && !lacks;
 }
@@ -213,6 +192,15 @@ const Numerics &numerics_on(const Architecture &architecture, const Form &form, 
 
 }  // namespace
 
+bool has_multiple(int number, int value) {
+    return value > 0 && value % 8 == 0 && value <= 256 && MULTIPLES[number] >> (value / 8 - 1) & 1;
+}
+
+bool allows(const OpcodeShapes &shapes, int m, int n) {
+    return std::find(shapes.rows, shapes.rows + shapes.count, m) != shapes.rows + shapes.count &&
+           has_multiple(shapes.columns, n);
+}
+
 bool names_opcode(const std::string &text) {
     return starts_with(trimmed(text), "tcgen05") && text.find('(') == std::string::npos;
 }
@@ -229,8 +217,8 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
             break;
         }
     if (found.is_family && text.find("scale_vec::") != std::string::npos)
-        throw Error(SPTC_NO_ARCHITECTURE, std::string(found.name) + " does not have '.scale_vec' of " + quoted(text) +
-                                              "; use '.block16' or '.block32'.");
+        throw Error(SPTC_NO_ARCHITECTURE, found.name, " does not have '.scale_vec' of ", quoted(text),
+                    "; use '.block16' or '.block32'.");
     return {opcode, &found};
 }
 

@@ -1,7 +1,7 @@
 // Implements the C interface: checks arguments, and converts exceptions to statuses.
 #include "sptc.h"
 
-#include <algorithm>
+#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -16,24 +16,16 @@
 #include "shared.h"
 #include "tcgen05.h"
 
-using sptc::check_count;
-using sptc::check_range;
-using sptc::Error;
-using sptc::product;
-using sptc::refuse_instruction;
-using sptc::refuse_value;
-using sptc::require;
-using sptc::require_bytes;
-using sptc::require_none;
+using namespace sptc;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<sptc::OpcodeOn> opcode;  // opcode of sptc_tcgen05(), without shape; the next three are then null
-    std::unique_ptr<sptc::Instruction> instruction;
-    std::unique_ptr<sptc::Product> product;
-    std::unique_ptr<sptc::Registers> registers;
-    const sptc::Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
-    sptc::Numerics numerics;                 // numerics that replace the architecture's, if the caller set any
+    std::unique_ptr<OpcodeOn> opcode;  // opcode of sptc_tcgen05(), without shape; the next three are then null
+    std::unique_ptr<Instruction> instruction;
+    std::unique_ptr<Product> product;
+    std::unique_ptr<Registers> registers;
+    const Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
+    Numerics numerics;                 // numerics that replace the architecture's, if the caller set any
 };
 
 namespace {
@@ -61,14 +53,14 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
     }
 }
 
-const sptc::Instruction &opened(const sptc_instruction *handle) {
+const Instruction &opened(const sptc_instruction *handle) {
     if (handle->opcode) refuse_instruction(handle->text, " has the shape and types of its instruction descriptor.");
     if (!handle->instruction) refuse_instruction("this handle has no instruction, since sptc_open() failed.");
     return *handle->instruction;
 }
 
-void check(const sptc_matrices &matrices, const sptc::Instruction &instruction, const sptc::Product &multiplier) {
-    const sptc::Form &form = *instruction.form;
+void check(const sptc_matrices &matrices, const Instruction &instruction, const Product &multiplier) {
+    const Form &form = *instruction.form;
     if (matrices.batch < 0 || matrices.m < 0 || matrices.n < 0 || matrices.k < form.k || matrices.k % form.k)
         throw Error(SPTC_BAD_SHAPE, "batch, m and n must not be negative, and k must be a multiple of ", form.k,
                     ", not ", matrices.batch, ", ", matrices.m, ", ", matrices.n, " and ", matrices.k, ".");
@@ -98,30 +90,23 @@ void check_threads(int threads) {
     if (threads < 1 || threads > MOST) refuse_value("threads must be 1 to ", MOST, ", not ", threads, ".");
 }
 
-// Returns the instruction of a handle; throws unless the instruction is of family `family`.
-const sptc::Instruction &opened_as(const sptc_instruction *handle, sptc::Family family, const char *name) {
-    const sptc::Instruction &instruction = opened(handle);
-    if (instruction.form->family != family) refuse_instruction(handle->text, " is no ", name, " instruction.");
-    return instruction;
-}
-
 // Checks the size of an array that contains the registers of all threads of all tiles, and returns a pointer to it.
 template <typename Buffer>
-uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruction &instruction, int registers,
+uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const Instruction &instruction, int registers,
                        const char *name) {
     require_bytes(buffer, product(name, {tiles, instruction.form->threads, registers, 4}), name);
     return static_cast<uint32_t *>(const_cast<void *>(buffer.data));
 }
 
 // Checks and returns the operands that mma and wgmma have in common: number of tiles, metadata, selector and policy.
-sptc::TileOperands metadata_operands(const sptc::Instruction &instruction, int64_t tiles, const sptc_input &e,
-                                     int32_t selector, int32_t policy) {
-    sptc::TileOperands operands{};
+TileOperands metadata_operands(const Instruction &instruction, int64_t tiles, const sptc_input &e, int32_t selector,
+                               int32_t policy) {
+    TileOperands operands{};
     check_count("tiles", tiles);
     operands.count = tiles;
     operands.adds = true;
     check_range("metadata", policy, SPTC_STRICT, SPTC_SILICON);
-    operands.policy = sptc::Policy(policy);
+    operands.policy = Policy(policy);
     check_range("selector", selector, 0, instruction.form->selectors - 1);
     operands.selector = selector;
     if (instruction.sparse())
@@ -131,9 +116,9 @@ sptc::TileOperands metadata_operands(const sptc::Instruction &instruction, int64
     return operands;
 }
 
-const uint32_t *scales(const sptc_mma_operands &mma, const sptc_input &data, const sptc::Instruction &instruction,
+const uint32_t *scales(const sptc_mma_operands &mma, const sptc_input &data, const Instruction &instruction,
                        const char *name, int byte, int thread, int threads) {
-    const sptc::Form &form = *instruction.form;
+    const Form &form = *instruction.form;
     if (!form.scale_size) {
         require_none(data, name);
         return nullptr;
@@ -146,9 +131,8 @@ const uint32_t *scales(const sptc_mma_operands &mma, const sptc_input &data, con
     return registers_of(data, mma.tiles, instruction, 1, name);
 }
 
-sptc::TileOperands operands_from(const sptc_mma_operands &mma, const sptc::Instruction &instruction,
-                                 const sptc::Registers &registers) {
-    sptc::TileOperands operands = metadata_operands(instruction, mma.tiles, mma.e, mma.selector, mma.metadata);
+TileOperands operands_from(const sptc_mma_operands &mma, const Instruction &instruction, const Registers &registers) {
+    TileOperands operands = metadata_operands(instruction, mma.tiles, mma.e, mma.selector, mma.metadata);
     operands.a = registers_of(mma.a, mma.tiles, instruction, registers.a_registers(), "a");
     operands.b = registers_of(mma.b, mma.tiles, instruction, registers.b_registers(), "b");
     operands.c = registers_of(mma.c, mma.tiles, instruction, registers.d_registers(), "c");
@@ -160,10 +144,10 @@ sptc::TileOperands operands_from(const sptc_mma_operands &mma, const sptc::Instr
     return operands;
 }
 
-sptc::TileOperands operands_from(const sptc_wgmma_operands &wgmma, const sptc::Instruction &instruction,
-                                 const sptc::Registers &registers) {
-    const sptc::Form &form = *instruction.form;
-    sptc::TileOperands operands = metadata_operands(instruction, wgmma.tiles, wgmma.e, wgmma.selector, wgmma.metadata);
+TileOperands operands_from(const sptc_wgmma_operands &wgmma, const Instruction &instruction,
+                           const Registers &registers) {
+    const Form &form = *instruction.form;
+    TileOperands operands = metadata_operands(instruction, wgmma.tiles, wgmma.e, wgmma.selector, wgmma.metadata);
     const int least_scale = instruction.a().is_integer() ? 1 : -1, most_trans = form.container_bits == 16 ? 1 : 0;
     const bool shared_a = !wgmma.a.data;
     for (const auto &[name, value] : {std::pair("imm_scale_a", wgmma.imm_scale_a), {"imm_scale_b", wgmma.imm_scale_b}})
@@ -177,11 +161,11 @@ sptc::TileOperands operands_from(const sptc_wgmma_operands &wgmma, const sptc::I
     if (operands.adds) operands.c = registers_of(wgmma.c, wgmma.tiles, instruction, registers.d_registers(), "c");
     operands.d = registers_of(wgmma.d, wgmma.tiles, instruction, registers.d_registers(), "d");
     operands.smem = static_cast<const uint8_t *>(wgmma.smem.data);
-    const size_t image = sptc::image_bytes(wgmma.smem, wgmma.smem_stride, wgmma.tiles);
+    const size_t image = image_bytes(wgmma.smem, wgmma.smem_stride, wgmma.tiles);
     operands.smem_stride = int64_t(wgmma.smem_stride);
     const auto addresses = [&](uint64_t descriptor, int mn, int k, int unit, int32_t transposed, const char *name) {
-        const sptc::Extent extent{0, mn, k, form.container_bits, unit, transposed != 0};
-        return sptc::bit_addresses(sptc::decode_descriptor(descriptor, form.family, name), extent, image, name);
+        const Extent extent{0, mn, k, form.container_bits, unit, transposed != 0};
+        return bit_addresses(decode_descriptor(descriptor, form.family, name), extent, image, name);
     };
     if (shared_a)
         operands.a_addresses =
@@ -193,8 +177,22 @@ sptc::TileOperands operands_from(const sptc_wgmma_operands &wgmma, const sptc::I
 }
 
 // Returns the kernels that the caller chose, or the fastest kernels for the number of columns if none were chosen.
-const sptc::Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
-    return handle->kernels ? *handle->kernels : sptc::kernels_for(columns);
+const Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
+    return handle->kernels ? *handle->kernels : kernels_for(columns);
+}
+
+// Computes tiles of mma or wgmma; the handle must have an instruction of this family.
+template <typename Operands>
+sptc_status compute_tiles(sptc_instruction *handle, const Operands *operands, int threads, Family family) {
+    return checked(handle, [&] {
+        require(operands, "operands");
+        check_threads(threads);
+        const Instruction &instruction = opened(handle);
+        if (instruction.form->family != family)
+            refuse_instruction(handle->text, " is no ", family == Family::MMA ? "mma" : "wgmma", " instruction.");
+        handle->registers->compute(operands_from(*operands, instruction, *handle->registers), *handle->product,
+                                   kernels_of(handle, instruction.n), threads);
+    });
 }
 
 }  // namespace
@@ -209,16 +207,16 @@ sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_
                         " of the interface, and this library has version ", SPTC_ABI, ".");
         require(text, "text");
         require(architecture, "architecture");
-        if (sptc::names_opcode(text)) {
-            auto opcode = std::make_unique<sptc::OpcodeOn>(sptc::parse_opcode_on(text, architecture));
-            (*instruction)->text = sptc::spelled(*opcode);
+        if (names_opcode(text)) {
+            auto opcode = std::make_unique<OpcodeOn>(parse_opcode_on(text, architecture));
+            (*instruction)->text = spelled(*opcode);
             (*instruction)->opcode = std::move(opcode);
             return;
         }
-        auto parsed = std::make_unique<sptc::Instruction>(sptc::parse(text, architecture));
-        (*instruction)->product = std::make_unique<sptc::Product>(*parsed);
-        (*instruction)->registers = std::make_unique<sptc::Registers>(*parsed);
-        (*instruction)->text = sptc::spelled(*parsed);
+        auto parsed = std::make_unique<Instruction>(parse(text, architecture));
+        (*instruction)->product = std::make_unique<Product>(*parsed);
+        (*instruction)->registers = std::make_unique<Registers>(*parsed);
+        (*instruction)->text = spelled(*parsed);
         (*instruction)->instruction = std::move(parsed);
     });
 }
@@ -234,7 +232,7 @@ const char *sptc_text(const sptc_instruction *instruction) { return instruction 
 sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name) {
     return checked(instruction, [&] {
         require(name, "name");
-        const sptc::Kernels *kernels = *name ? sptc::kernels_named(name) : nullptr;
+        const Kernels *kernels = *name ? kernels_named(name) : nullptr;
         if (*name && !kernels)
             throw Error(SPTC_NO_KERNELS, "this processor runs no kernels of the name '",
                         std::string(name).substr(0, 40), "'; there are portable, avx2 and avx512.");
@@ -246,44 +244,42 @@ sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int a
                               int group, const char *rounding) {
     return checked(instruction, [&] {
         require(rounding, "rounding");
-        const sptc::Instruction &of = opened(instruction);
-        sptc::Numerics changed = *of.numerics;
-        const bool fused = changed.method == sptc::Method::FUSED;
-        if (!fused && changed.method != sptc::Method::GROUPED)
-            throw Error(SPTC_BAD_VALUE, "the numerics of this kind of instruction cannot be changed.");
+        const Instruction &of = opened(instruction);
+        Numerics changed = *of.numerics;
+        const bool fused = changed.method == Method::FUSED;
+        if (!fused && changed.method != Method::GROUPED)
+            refuse_value("the numerics of this kind of instruction cannot be changed.");
         check_range("products", products, fused ? 1 : changed.step, fused && !of.form->scale_size ? 32 : changed.step);
         check_range("alignment_bits", alignment_bits, fused ? 1 : changed.alignment_bits,
                     fused ? 25 : changed.alignment_bits);
         check_range("zero_exponent", zero_exponent, -282, 4);
-        if (group != sptc::BLOCK_GROUP && (fused || group != sptc::PART_OF_GROUP))
-            throw Error(SPTC_BAD_VALUE, "group must be 16, or 4 for products in groups with block scales.");
-        if (products & (products - 1)) throw Error(SPTC_BAD_VALUE, "products must be a power of two.");
-        using Named = std::pair<const char *, sptc::Rounding>;
+        if (group != BLOCK_GROUP && (fused || group != PART_OF_GROUP))
+            refuse_value("group must be 16, or 4 for products in groups with block scales.");
+        if (products & (products - 1)) refuse_value("products must be a power of two.");
+        using Named = std::map<std::string, Rounding>;
         const bool half = of.d().bits == 16;
-        const Named f32[] = {{"RZ-f32", sptc::Rounding::RZ_F32},
-                             {"RZ-E8M13", sptc::Rounding::RZ_E8M13},
-                             {"RNE-f32", sptc::Rounding::RNE_F32}},
-                    f16[] = {{"RNE-f16", sptc::Rounding::RNE_F16}};
-        bool found = false;
-        for (const Named *one = half ? f16 : f32, *end = half ? std::end(f16) : std::end(f32); one != end; ++one)
-            if (std::string(rounding) == one->first) changed.rounding = one->second, found = true;
-        if (!found)
-            throw Error(SPTC_BAD_VALUE, std::string("rounding must be ") +
-                                            (half ? "RNE-f16" : "RZ-f32, RZ-E8M13 or RNE-f32") + ", not '" +
-                                            std::string(rounding).substr(0, 40) + "'.");
+        const Named f16 = {{"RNE-f16", Rounding::RNE_F16}};
+        const Named f32 = {
+            {"RZ-f32", Rounding::RZ_F32}, {"RZ-E8M13", Rounding::RZ_E8M13}, {"RNE-f32", Rounding::RNE_F32}};
+        const Named &named = half ? f16 : f32;
+        const auto chosen = named.find(rounding);
+        if (chosen == named.end())
+            refuse_value("rounding must be ", half ? "RNE-f16" : "RZ-f32, RZ-E8M13 or RNE-f32", ", not '",
+                         std::string(rounding).substr(0, 40), "'.");
+        changed.rounding = chosen->second;
         changed.step = products, changed.alignment_bits = alignment_bits, changed.zero_exponent = zero_exponent;
         changed.group = group;
         instruction->numerics = changed;
         instruction->instruction->numerics = &instruction->numerics;
-        instruction->product = std::make_unique<sptc::Product>(*instruction->instruction);
+        instruction->product = std::make_unique<Product>(*instruction->instruction);
     });
 }
 
 sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape) {
     return checked(instruction, [&] {
         require(shape, "shape");
-        const sptc::Instruction &parsed = opened(instruction);
-        const sptc::Form &form = *parsed.form;
+        const Instruction &parsed = opened(instruction);
+        const Form &form = *parsed.form;
         *shape = {};
         shape->m = parsed.m, shape->n = parsed.n, shape->k = form.k;
         shape->stored_k = form.stored_k, shape->chunks = form.chunks, shape->selectors = form.selectors;
@@ -303,41 +299,23 @@ sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *ma
     return checked(instruction, [&] {
         require(matrices, "matrices");
         check_threads(threads);
-        const sptc::Instruction &parsed = opened(instruction);
+        const Instruction &parsed = opened(instruction);
         check(*matrices, parsed, *instruction->product);
-        const sptc::Matrices contents{matrices->batch,
-                                      matrices->m,
-                                      matrices->n,
-                                      matrices->k,
-                                      matrices->a.data,
-                                      matrices->b.data,
-                                      matrices->c.data,
-                                      matrices->d.data,
-                                      static_cast<const uint8_t *>(matrices->nibbles.data),
-                                      static_cast<const uint8_t *>(matrices->scale_a.data),
-                                      static_cast<const uint8_t *>(matrices->scale_b.data)};
-        instruction->product->multiply(contents, kernels_of(instruction, matrices->n), threads);
+        instruction->product->multiply(
+            {matrices->batch, matrices->m, matrices->n, matrices->k, matrices->a.data, matrices->b.data,
+             matrices->c.data, matrices->d.data, static_cast<const uint8_t *>(matrices->nibbles.data),
+             static_cast<const uint8_t *>(matrices->scale_a.data),
+             static_cast<const uint8_t *>(matrices->scale_b.data)},
+            kernels_of(instruction, matrices->n), threads);
     });
 }
 
 sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_operands *operands, int threads) {
-    return checked(instruction, [&] {
-        require(operands, "operands");
-        check_threads(threads);
-        const sptc::Instruction &parsed = opened_as(instruction, sptc::Family::MMA, "mma");
-        instruction->registers->compute(operands_from(*operands, parsed, *instruction->registers),
-                                        *instruction->product, kernels_of(instruction, parsed.n), threads);
-    });
+    return compute_tiles(instruction, operands, threads, Family::MMA);
 }
 
 sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads) {
-    return checked(instruction, [&] {
-        require(operands, "operands");
-        check_threads(threads);
-        const sptc::Instruction &parsed = opened_as(instruction, sptc::Family::WGMMA, "wgmma");
-        instruction->registers->compute(operands_from(*operands, parsed, *instruction->registers),
-                                        *instruction->product, kernels_of(instruction, parsed.n), threads);
-    });
+    return compute_tiles(instruction, operands, threads, Family::WGMMA);
 }
 
 sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_operands *operands, int threads) {
@@ -348,8 +326,8 @@ sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_opera
             opened(instruction);
             refuse_instruction(instruction->text, " is no opcode of tcgen05 without shape and types.");
         }
-        const sptc::TensorInstruction placed = sptc::placed(*operands, *instruction->opcode);
-        sptc::compute(placed, kernels_of(instruction, placed.descriptor.instruction.n), threads);
+        const TensorInstruction placed = sptc::placed(*operands, *instruction->opcode);
+        compute(placed, kernels_of(instruction, placed.descriptor.instruction.n), threads);
     });
 }
 
@@ -358,20 +336,20 @@ sptc_status sptc_encode_descriptor(sptc_instruction *instruction, uint32_t start
     return checked(instruction, [&] {
         require(swizzle, "swizzle");
         require(descriptor, "descriptor");
-        const auto family = instruction->opcode ? sptc::Family::TCGEN05 : opened(instruction).form->family;
-        if (family == sptc::Family::MMA) refuse_instruction(instruction->text, " has no operand in shared memory.");
-        *descriptor = sptc::encode_descriptor(start, leading_offset, stride_offset, swizzle, base_offset, family);
+        const auto family = instruction->opcode ? Family::TCGEN05 : opened(instruction).form->family;
+        if (family == Family::MMA) refuse_instruction(instruction->text, " has no operand in shared memory.");
+        *descriptor = encode_descriptor(start, leading_offset, stride_offset, swizzle, base_offset, family);
     });
 }
 
 sptc_status sptc_metadata(sptc_instruction *instruction, int64_t tiles, sptc_input e, int32_t selector,
                           sptc_output nibbles, sptc_output defined) {
     return checked(instruction, [&] {
-        const sptc::Instruction &parsed = opened(instruction);
-        const sptc::Form &form = *parsed.form;
+        const Instruction &parsed = opened(instruction);
+        const Form &form = *parsed.form;
         if (!parsed.sparse() || !form.threads)
             refuse_instruction(instruction->text, " takes no metadata from registers.");
-        const sptc::TileOperands operands = metadata_operands(parsed, tiles, e, selector, SPTC_STRICT);
+        const TileOperands operands = metadata_operands(parsed, tiles, e, selector, SPTC_STRICT);
         const size_t tile_size = size_t(parsed.m) * size_t(form.chunks);
         const size_t bytes = product("nibbles", {tiles, parsed.m, form.chunks});
         if (nibbles.data) require_bytes(nibbles, bytes, "nibbles");

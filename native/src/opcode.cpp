@@ -118,6 +118,12 @@ const OpcodeShapes *shapes_of(const Opcode &opcode) {
 
 }  // namespace
 
+void take(std::string &part, const std::string &word, const std::string &text) {
+    if (!part.empty())
+        refuse_instruction(quoted("." + word), " in ", quoted(text), " repeats '.", part, "'; one is expected.");
+    part = word;
+}
+
 Opcode parse_opcode(const std::string &opcode, const std::string &text, bool requires_cta_group) {
     const std::vector<std::string> words = split(opcode);
     if (words.size() < 2 || words[0] != "tcgen05" || words[1] != "mma") {
@@ -126,13 +132,8 @@ Opcode parse_opcode(const std::string &opcode, const std::string &text, bool req
     }
     const bool weight_stationary = words.size() > 2 && words[2] == "ws";
     Qualifiers qualifiers;
-    for (size_t index = weight_stationary ? 3 : 2; index < words.size(); ++index) {
-        std::string &part = part_for(words[index], qualifiers, text);
-        if (!part.empty())
-            refuse_instruction(quoted("." + words[index]), " in ", quoted(text), " repeats '.", part,
-                               "'; one is expected.");
-        part = words[index];
-    }
+    for (size_t index = weight_stationary ? 3 : 2; index < words.size(); ++index)
+        take(part_for(words[index], qualifiers, text), words[index], text);
     if (requires_cta_group && qualifiers.cta_group.empty())
         refuse_instruction("'.cta_group' is missing in ", quoted(text), "; expected for example '.cta_group::1'.");
     if (!qualifiers.cta_group.empty() && qualifiers.cta_group != "cta_group::1" &&

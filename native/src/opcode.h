@@ -19,6 +19,9 @@ struct Opcode {
     const Kind &of_kind() const { return KINDS[kind]; }
 };
 
+// Stores a qualifier of `text` in `part`; throws if `part` already has a qualifier.
+void take(std::string &part, const std::string &word, const std::string &text);
+
 // Parses an opcode as the assembler does; error messages quote `text`, the whole text.
 Opcode parse_opcode(const std::string &opcode, const std::string &text, bool requires_cta_group);
 

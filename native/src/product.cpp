@@ -46,7 +46,7 @@ uint16_t narrowed(int32_t code) {
 struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
-    std::vector<int32_t> ordered, ordered_offsets, results;
+    std::vector<int32_t> ordered_significands, ordered_exponents, ordered_offsets, results;
     int32_t unit_offsets[16][4] = {};  // offset of the selected row of B in a chunk, by nibble and slot; negative: none
     bool b_special = false, a_special = false, spliced_special = false;
 };
@@ -251,8 +251,8 @@ RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t r
                          Scratch &scratch) const {
     const int per_k = instruction_.sparse() ? 2 : 1, stored = k / per_k;
     const int64_t line = block.tile * matrices.m + block.first_row + row;
-    int32_t *significands = &scratch.a_significands[size_t(row * stored)];
-    int32_t *exponents = &scratch.a_exponents[size_t(row * stored)];
+    const int32_t *significands = &scratch.a_significands[size_t(row * stored)];
+    const int32_t *exponents = &scratch.a_exponents[size_t(row * stored)];
     if (instruction_.sparse()) {
         const int logical = 2 * form_.stored_in_chunk;
         select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, block, first_k, k,
@@ -260,20 +260,17 @@ RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t r
     }
     const int32_t *offsets = scratch.offsets.data();
     if (instruction_.numerics->method == Method::EMULATED) {
-        scratch.ordered.resize(size_t(stored));
-        for (int32_t *part : {significands, exponents, scratch.offsets.data()}) {
-            std::copy_n(part, stored, scratch.ordered.data());
-            int32_t *into = part;
-            if (part == scratch.offsets.data()) {
-                scratch.ordered_offsets.resize(size_t(stored));
-                into = scratch.ordered_offsets.data();
-            }
+        const auto ordered = [&](const int32_t *from, std::vector<int32_t> &into) {
+            into.resize(size_t(stored));
             for (int slot = 0; slot < stored; ++slot) {
-                const int start = slot - slot % form_.stored_k;
-                into[slot] = scratch.ordered[size_t(start + order_[size_t(slot - start)])];
+                const int in_instruction = slot % form_.stored_k;
+                into[size_t(slot)] = from[slot - in_instruction + order_[size_t(in_instruction)]];
             }
-        }
-        offsets = scratch.ordered_offsets.data();
+            return into.data();
+        };
+        significands = ordered(significands, scratch.ordered_significands);
+        exponents = ordered(exponents, scratch.ordered_exponents);
+        offsets = ordered(offsets, scratch.ordered_offsets);
     }
     bool special = scratch.a_special && std::any_of(exponents, exponents + stored, is_special);
     const int groups = group_ ? stored / group_ : 0;
@@ -311,13 +308,10 @@ void Product::compute(const Matrices &matrices, const Kernels &kernels, const Bl
         decode_rows(matrices, kernels, block, first_k, k, scratch);
         for (int64_t row = 0; row < block.rows; ++row) {
             const RowOfA a = row_of_a(matrices, block, row, first_k, k, scratch);
-            const BlockOfB b{scratch.b_significands.data(),
-                             scratch.b_exponents.data(),
-                             scratch.b_scale_significands.data(),
-                             scratch.b_scale_exponents.data(),
-                             block.stride,
-                             scratch.b_special || scratch.spliced_special};
-            row_kernel(steps, a, b, &scratch.results[size_t(row * block.stride)]);
+            row_kernel(steps, a,
+                       {scratch.b_significands.data(), scratch.b_exponents.data(), scratch.b_scale_significands.data(),
+                        scratch.b_scale_exponents.data(), block.stride, scratch.b_special || scratch.spliced_special},
+                       &scratch.results[size_t(row * block.stride)]);
         }
     }
     for (int64_t row = 0; row < block.rows; ++row) {

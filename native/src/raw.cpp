@@ -1,5 +1,9 @@
 #include "raw.h"
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
 #include "kernels.h"
 #include "tables.h"
 
@@ -7,13 +11,9 @@ namespace sptc {
 
 namespace {
 
-const Format &format_named(const char *name) {
-    for (const Format &format : FORMATS) {
-        const char *one = format.name, *other = name;
-        while (*one && *one == *other) ++one, ++other;
-        if (*one == *other) return format;
-    }
-    return FORMATS[0];
+const Format &f16_format() {
+    return *std::find_if(std::begin(FORMATS), std::end(FORMATS),
+                         [](const Format &format) { return std::strcmp(format.name, "f16") == 0; });
 }
 
 // Converts a decoded number to the significand and exponent of its f16 code. A subnormal e4m3 becomes a normal f16.
@@ -53,7 +53,7 @@ Raw decode_code(const Format &format, uint32_t code) {
 
 Decoder::Decoder(const Format &format, int container_bits, int low_bit, bool as_f16)
     : format_(format), container_bits_(container_bits), low_bit_(low_bit), of_byte_{} {
-    if (as_f16) format_ = format_named("f16");
+    if (as_f16) format_ = f16_format();
     if (container_bits > 8) return;
     const uint32_t mask = (1u << format.bits) - 1;
     for (uint32_t byte = 0; byte < 256; ++byte) {

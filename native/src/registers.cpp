@@ -239,18 +239,9 @@ void Registers::compute_some(const TileOperands &operands, const Product &produc
     tiles.scale_a.resize(some * scale_a_thread_.size());
     tiles.scale_b.resize(some * scale_b_thread_.size());
     for (size_t place = 0; place < some; ++place) gather(operands, first + int64_t(place), tiles, place);
-    const Matrices matrices{count,
-                            instruction_.m,
-                            instruction_.n,
-                            form.k,
-                            tiles.a.data(),
-                            tiles.b.data(),
-                            tiles.c.data(),
-                            tiles.d.data(),
-                            tiles.nibbles.data(),
-                            tiles.scale_a.data(),
-                            tiles.scale_b.data()};
-    product.multiply(matrices, kernels, 1);
+    product.multiply({count, instruction_.m, instruction_.n, form.k, tiles.a.data(), tiles.b.data(), tiles.c.data(),
+                      tiles.d.data(), tiles.nibbles.data(), tiles.scale_a.data(), tiles.scale_b.data()},
+                     kernels, 1);
     for (size_t place = 0; place < some; ++place) {
         const uint8_t *from = &tiles.d[place * d_.elements * result_bytes];
         uint32_t *into = operands.d + (size_t(first) + place) * size_t(form.threads) * size_t(d_registers_);
