@@ -80,17 +80,13 @@ def multiply(
     BackendError
         There is no compiler, or the processor lacks what the kernels need.
     """
-    given = {
-        name: None if array is None else np.ascontiguousarray(array)
-        for name in ("a", "b", "c", "nibbles", "scale_a", "scale_b")
-        for array in (getattr(operands, name),)
-    }
-    a, b, c = given["a"], given["b"], given["c"]
-    assert a is not None
-    assert b is not None
-    assert c is not None
-    d = np.empty_like(c)
-    matrices = Matrices(*c.shape, b.shape[1], *(_buffer(Input, array) for array in given.values()), _buffer(Output, d))
+    c, k = operands.c, operands.b.shape[1]
+    optional = (operands.nibbles, operands.scale_a, operands.scale_b)
+    arrays = [
+        None if array is None else np.ascontiguousarray(array) for array in (operands.a, operands.b, c, *optional)
+    ]
+    d = np.empty(c.shape, c.dtype)
+    matrices = Matrices(*c.shape, k, *(_buffer(Input, array) for array in arrays), _buffer(Output, d))
     with opened(instruction, arch, kernels, numerics) as handle:
         called = library()
         _check(called, handle, called.sptc_multiply(handle, ctypes.byref(matrices), threads))

@@ -3,7 +3,7 @@
 The header is not stored. It is generated when the library is compiled or its sources are written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import InstructionError
@@ -14,7 +14,7 @@ from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, pa
 from ..isa.memory import GENERATIONS, SWIZZLES, UNIT_BYTES
 from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
 from ..isa.numerics import BLOCK_GROUP, PART_OF_GROUP, numerics
-from ..isa.tcgen05 import every_opcode, instructions_of
+from ..isa.tcgen05 import every_opcode
 from . import tensor_tables
 from .initializers import Table, array, braces, place_row
 
@@ -49,16 +49,10 @@ class Form:
     columns: tuple[int, ...]
 
 
-def _every_instruction() -> Iterator[Instruction]:
-    yield from every_instruction()
-    for opcode in every_opcode():
-        yield from instructions_of(opcode)
-
-
 def forms() -> list[Form]:
     """Return all forms. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
-    for i in _every_instruction():
+    for i in (*every_instruction(), *tensor_tables.instructions()):
         key = i if i.family == "mma" else replace(i, m=0, n=0)
         _, rows, columns = groups.setdefault(key, (i, set(), set()))
         rows.add(i.m)

@@ -27,7 +27,7 @@ from ..isa.tensor_memory import (
 )
 from .initializers import Table, array, braces, padded, place_row
 
-__all__ = ["tables"]
+__all__ = ["instructions", "tables"]
 
 _CODES_OF_TYPES, _CODES_OF_ACCUMULATORS, _MOST_ROWS = 8, 4, 3
 _CONTAINERS = (4, 8, 16, 32)
@@ -46,7 +46,8 @@ def _opcodes() -> Iterator[Opcode]:
 
 
 @lru_cache(maxsize=1)
-def _instructions() -> tuple[Instruction, ...]:
+def instructions() -> tuple[Instruction, ...]:
+    """Return every instruction of every ``tcgen05.mma`` opcode; the same instruction can occur several times."""
     return tuple(i for opcode in every_opcode() for i in instructions_of(opcode))
 
 
@@ -66,7 +67,7 @@ def _fields(fields: Mapping[str, tuple[int, int]], names: Sequence[str]) -> str:
 def _kind_row(name: str, kind: Kind, formats: Mapping[str, int], descriptors: Table) -> str:
     opcode = next(opcode for opcode in every_opcode() if opcode.kind == name)
     scale_types = [_by_code(kind.scale_types.get(size, {}), 2, formats) for size in _SCALE_SIZES]
-    saturates = any(i.satfinite for i in _instructions() if i.kind == name)
+    saturates = any(i.satfinite for i in instructions() if i.kind == name)
     flags = (bool(kind.scales), kind.mixes, kind.transposes, kind.negates, saturates)
     return braces([
         f'"{name}"', descriptors.number(_fields(descriptor_fields(opcode), _FIELDS)), m_unit(opcode),
@@ -90,7 +91,7 @@ def _places(where: TensorMap) -> str:
 
 def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
     """Return the placement of the widest A in tensor memory, by container size, or None if no source documents it."""
-    unpadded = [i for i in _instructions() if i.container_bits == i.a.container_bits == container_bits]
+    unpadded = [i for i in instructions() if i.container_bits == i.a.container_bits == container_bits]
     try:
         return a_map(layout, max(unpadded, key=lambda i: i.stored_k), 0)
     except OperandError:
@@ -98,7 +99,7 @@ def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
 
 
 def _map_of_metadata(layout: Layout, wide: bool) -> TensorMap:
-    sparse = [i for i in _instructions() if i.sparse and i.wide == wide]
+    sparse = [i for i in instructions() if i.sparse and i.wide == wide]
     widest = max(sparse, key=lambda i: i.chunks)
     where = metadata_map(layout, widest, 0, 0)
     for selector in range(widest.sparsity_selectors):

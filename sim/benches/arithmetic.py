@@ -278,10 +278,6 @@ def _joined(bits: NDArray[np.int64]) -> NDArray:
     return np.array([sum(1 << place for place in np.flatnonzero(row).tolist()) for row in bits], object)
 
 
-def _number_of_ones(words: NDArray) -> NDArray[np.int64]:
-    return np.array([int(word).bit_count() for word in words], np.int64)
-
-
 def _tree_terms(tree: AddedTree, rng: np.random.Generator, vectors: int) -> Values:
     terms = {f"term{index}": values for index, values in enumerate(_terms(tree.term_bits, rng, vectors))}
     return terms | {"increments": _joined(_ones(rng, len(terms), vectors))}
@@ -289,7 +285,7 @@ def _tree_terms(tree: AddedTree, rng: np.random.Generator, vectors: int) -> Valu
 
 def _sums(inputs: Values) -> Values:
     terms = [values for name, values in inputs.items() if name != "increments"]
-    return {"total": np.sum(terms, axis=0) + _number_of_ones(inputs["increments"])}
+    return {"total": np.sum(terms, axis=0) + np.bitwise_count(inputs["increments"]).astype(np.int64)}
 
 
 def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
@@ -342,5 +338,5 @@ def _accumulated(accumulate: ReduceStage, inputs: Values) -> Values:
         elif name.startswith(("i__terms", "i__group_terms", "i__increments")):
             total = total + values
         elif name == "i__group_increments":
-            total = total + _number_of_ones(values)
+            total = total + np.bitwise_count(values).astype(np.int64)
     return {"total": total}

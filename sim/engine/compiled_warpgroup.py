@@ -34,6 +34,8 @@ __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "
 #: between the two halves.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
+#: All offers, and the acceptance of all results, also of the ``mma`` results of each tensor core.
+_ALWAYS = CycleBits.RESET - 1
 
 
 class CCommand(ctypes.Structure):
@@ -122,7 +124,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         component, create = partial(Warpgroup, TENSOR_CORE), partial(GroupModel, threads=threads)
         super().__init__(TENSOR_CORE, component, group_driver, create, WARPS, stand_in)
 
-    def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
+    def run(self, commands: Sequence[Command], pattern: NDArray[np.integer] | None = None) -> list[Completion]:
         """Reset the warpgroup and run commands until all results are delivered; see :meth:`run_beside`."""
         return self.run_beside(commands, [()] * WARPS, pattern)[0]
 
@@ -130,14 +132,13 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         self,
         commands: Sequence[Command],
         instructions: Sequence[Sequence[WarpInstruction]],
-        pattern: NDArray[np.uint8] | None = None,
+        pattern: NDArray[np.integer] | None = None,
     ) -> tuple[list[Completion], list[list[Completion]]]:
         """Reset the warpgroup and run ``wgmma`` commands concurrently with ``mma`` of other warps to completion.
 
-        Commands, and the instructions of each array, run in order. The pattern has the events of each cycle, and
-        repeats. Bit 0: the next command is offered. Bit 1: accumulators are offered. Bit 2: results are taken. Bit 3:
-        ``mma`` instructions are offered. Bit 4: results of ``mma`` are taken. By default all bits are set. Raise an
-        `AssertionError` if the hardware breaks a rule or does not finish.
+        Commands, and the instructions of each array, run in order. The pattern has the
+        :class:`~sptc.sim.engine.driver.CycleBits` of each cycle, and repeats. By default, everything is offered and
+        taken in every cycle. Raise an `AssertionError` if the hardware breaks a rule or does not finish.
         """
         entries, buffers, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, entry in zip(commands, entries, strict=True):
@@ -160,7 +161,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         arrays, answers = (CArray * WARPS)(), [_issued(of_array) for of_array in instructions]
         for place, (issued, _) in zip(arrays, answers, strict=True):
             place.instructions, place.count = issued, len(issued)
-        bits = _bits(np.full(1, 31, np.uint8) if pattern is None else pattern)
+        bits = np.array([_ALWAYS] if pattern is None else pattern, np.uint16)
         work = CWork(entries, arrays, bits.ctypes.data, len(commands), len(bits))
         work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
         work.patience = PATIENCE
@@ -197,12 +198,6 @@ def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
         fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)
     words[layout["operation"].offset // 32 :] = payload_words(layout, fields, "operation")
     return words
-
-
-def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Convert an event pattern to the driver's encoding, which has one TAKE_MMA bit per tensor core."""
-    bits = pattern.astype(np.uint16) & np.uint16(CycleBits.TAKE_MMA - 1)
-    return bits | np.where(pattern & CycleBits.TAKE_MMA, np.uint16(0xF * CycleBits.TAKE_MMA), np.uint16(0))
 
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...infra.yosys import run_yosys
 
-__all__ = ["ENABLED", "WITHOUT_REGISTERS", "flat_module", "is_balanced", "write_wires"]
+__all__ = ["ENABLED", "WITHOUT_REGISTERS", "flat_module", "in_order", "is_balanced", "write_wires"]
 
 _WIRES = "wires.v"
 _MAP = """\
@@ -58,7 +58,7 @@ def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
         if int(cells[name]["parameters"]["EN_POLARITY"], 2) != 1:
             return False
     depths = {bit: 0 for port in ports.values() if port["direction"] == "input" for bit in port["bits"]}
-    for name in _from_inputs(cells):
+    for name in in_order(cells):
         cell = cells[name]
         into, out = _bits(cell, "input"), _bits(cell, "output")
         if name in registers:
@@ -72,8 +72,8 @@ def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
     return bool(cells) and len({depths[bit] for bit in leaving if bit in depths}) == 1
 
 
-def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
-    """Return the cells of a netlist in topological order, or an empty list if the cells form a loop."""
+def in_order(cells: Mapping[str, Any]) -> list[str]:
+    """Return the names of the cells of a netlist in topological order, or an empty list if the cells form a loop."""
     drivers = {bit: name for name, cell in cells.items() for bit in _bits(cell, "output")}
     graph = {name: {drivers[bit] for bit in _bits(cell, "input") if bit in drivers} for name, cell in cells.items()}
     try:

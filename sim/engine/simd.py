@@ -6,8 +6,9 @@ limb above the width of the word are zero.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from graphlib import TopologicalSorter
 from typing import Any
+
+from .pipelines import in_order
 
 __all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
@@ -45,8 +46,8 @@ def vectorised(module: Mapping[str, Any]) -> str:
     for name, port in module["ports"].items():
         if port["direction"] == "input" and name != "step":
             writer.constants.update(port["bits"])
-    for cell in _in_order(module["cells"]):
-        writer.cell(cell)
+    for name in in_order(module["cells"]):
+        writer.cell(module["cells"][name])
     results = writer.limbs(module["ports"]["result"]["bits"])
     writer.lines += (f"out[{place}] = {limb};" for place, limb in enumerate(results))
     return _HEADER.format(
@@ -54,18 +55,6 @@ def vectorised(module: Mapping[str, Any]) -> str:
         in_limbs=_limbs(writer.widths["in"]),
         out_limbs=len(results),
     )
-
-
-def _in_order(cells: Mapping[str, Any]) -> list[Any]:
-    """Return the cells of a combinational netlist in topological order."""
-    drivers = {bit: name for name, cell in cells.items() for bit in cell["connections"]["Y"]}
-    graph = {
-        name: {
-            drivers[bit] for port, bits in cell["connections"].items() if port != "Y" for bit in bits if bit in drivers
-        }
-        for name, cell in cells.items()
-    }
-    return [cells[name] for name in TopologicalSorter(graph).static_order()]
 
 
 def _limbs(width: int) -> int:

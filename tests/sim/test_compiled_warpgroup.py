@@ -194,8 +194,8 @@ def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: Compile
     command, _ = one_of(echoing_warpgroup, rng)
     (alone,) = echoing_warpgroup.run([command])
     for cycle in range(alone.done - 3, alone.done + 4):
-        pattern = np.full(cycle + 1000, 31, np.uint8)
-        pattern[1:cycle] = 30
+        pattern = np.full(cycle + 1000, 255, np.uint8)
+        pattern[1:cycle] = 254
         done, commit, waited = echoing_warpgroup.run([command, COMMIT, wait(0)], pattern)
         assert (done.done, commit.taken) == (alone.done, cycle)
         assert waited.taken == max(done.done, cycle) + SEEN, f"committed in cycle {cycle}, done in {done.done}"
@@ -237,7 +237,7 @@ def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Rand
     files = [drawn(SHORT[place], rng, 1) for place in rng.integers(len(SHORT), size=12)]
     commands = [multiplication(hardware.config, file.instruction, held(file), 0) for file in files]
     gaps = rng.random((len(stalls(rng)), 2)) < rng.choice([0.1, 0.5, 1.0], 2)
-    for pattern in (None, stalls(rng) | (gaps @ [8, 16]).astype(np.uint8)):
+    for pattern in (None, stalls(rng) | (gaps @ [8, 240]).astype(np.uint8)):
         panels, answers = hardware.run_beside(commands, told, pattern)
         for file, of in zip(files, panels, strict=True):
             np.testing.assert_array_equal(of.d, file.run()[0], err_msg=str(file.instruction))
