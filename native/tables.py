@@ -78,7 +78,7 @@ def _fragment_places(fragment: Fragment) -> str:
 
 
 def _unit(instruction: Instruction, fmt: Format) -> int:
-    """Return the number of elements per 16-byte unit of shared memory."""
+    """Return the number of elements of a format that 16 bytes of shared memory hold."""
     return instruction.padded_unit(fmt) or 8 * UNIT_BYTES // fmt.container_bits
 
 
@@ -104,7 +104,7 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return indices in PLACES of A, B, D, metadata and both block scales. -1: not in registers."""
+        """Return the indices in PLACES of A, B, D, metadata, scales of A and scales of B; -1 for none in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
         # The fragment with the largest N serves every N, since the placement of a column does not depend on N.

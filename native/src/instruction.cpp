@@ -85,7 +85,8 @@ void take_word(Words &words, const std::string &word, const std::string &text) {
 Words described_words(const std::string &text) {
     const std::string whole = trimmed(text);
     const size_t open = whole.find('(');
-    if (whole.back() != ')') refuse_instruction("the shape and types in ", quoted(text), " must end in a bracket.");
+    if (whole.back() != ')')
+        refuse_instruction("the shape and types in ", quoted(text), " must end in a closing parenthesis.");
     const Opcode opcode = parse_opcode(statement(whole.substr(0, open)), text, false);
     Words words;
     words.family = Family::TCGEN05;

@@ -54,7 +54,9 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
 }
 
 const Instruction &opened(const sptc_instruction *handle) {
-    if (handle->opcode) refuse_instruction(handle->text, " has the shape and types of its instruction descriptor.");
+    if (handle->opcode)
+        refuse_instruction(handle->text,
+                           " is an opcode without shape and types, which only an instruction descriptor states.");
     if (!handle->instruction) refuse_instruction("this handle has no instruction, since sptc_open() failed.");
     return *handle->instruction;
 }

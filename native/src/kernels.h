@@ -29,7 +29,8 @@ struct RowOfA {
     bool special;  // whether any element is Inf or NaN
 };
 
-// Decoded elements of a block of columns of B, `stride` elements per row; the last row is zero.
+// Decoded elements of a block of columns of B, `stride` elements per row. A row of zeros follows the rows of B, and may
+// be followed by rows that are spliced from halves of two elements of B.
 struct BlockOfB {
     const int32_t *significands, *exponents;
     const int32_t *scale_significands, *scale_exponents;  // one row of scales of B for each scale of A

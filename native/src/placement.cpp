@@ -110,7 +110,8 @@ void place_images(const sptc_tcgen05_operands &arguments, TensorInstruction &pla
     placed.smem_stride = arguments.smem_stride;
     const size_t image = image_bytes(arguments.smem, arguments.smem_stride, arguments.images);
     if (image % size_t(ctas))
-        refuse_value("an image in smem must hold the same for each of ", ctas, " CTAs, not ", image, " bytes.");
+        refuse_value("an image in smem must be a multiple of ", ctas, " bytes, an equal share for each CTA, not ",
+                     image, ".");
     placed.smem_bytes = image / size_t(ctas);
 }
 

@@ -42,8 +42,7 @@ Descriptor decode_descriptor(uint64_t value, Family family, const std::string &n
         refuse_value(subject, " must hold ", generation.fixed_value, " in the ", generation.fixed_bits,
                      " bits from bit ", generation.fixed_bit, " on.");
     const int swizzle = generation.swizzles[value >> generation.swizzle_bit];
-    if (swizzle < 0)
-        refuse_value(subject, " has the swizzle mode ", value >> generation.swizzle_bit, ", which there is not.");
+    if (swizzle < 0) refuse_value(subject, " has the undefined swizzle mode ", value >> generation.swizzle_bit, ".");
     return {field(value, 0), field(value, 16), field(value, 32), int(value >> BASE_OFFSET_BIT & 7), &SWIZZLES[swizzle]};
 }
 

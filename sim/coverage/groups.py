@@ -132,7 +132,7 @@ class Group:
 
 
 class Coverage:
-    """Functional coverage of one or more datapath configurations: covergroups sorted by configuration and name."""
+    """Functional coverage of one or more datapath configurations: covergroups by configuration and name."""
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}

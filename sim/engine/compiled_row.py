@@ -19,7 +19,7 @@ __all__ = ["CompiledRow", "RowModel", "row_driver"]
 
 #: Name of the top module in Verilog.
 TOP = "row"
-#: Minimum number of outputs that are divided among several threads.
+#: Minimum number of outputs in a batch that several threads compute.
 _SHARED_OUTPUTS = 1 << 12
 
 
@@ -34,7 +34,7 @@ class _Batch(ctypes.Structure):
 
 
 def _constants(config: CoreConfig) -> dict[str, int]:
-    """Return the positions of the fields that ``drivers/batch.h`` writes."""
+    """Return the constants of ``drivers/batch.h``: number of words of a step, and positions of fields and flags."""
     words = step_words(config)
     return {
         "step_words": words.total,

@@ -108,9 +108,9 @@ def _models_of_pair(library: ctypes.CDLL, units: Path) -> list[CtaModel]:
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
-    """Tensor cores of two CTAs; each array has 16 rows and is half of a tensor core of sm_100.
+    """Tensor cores of a pair of CTAs; each array of dot-product units is half of a tensor core of sm_100.
 
-    Each array has 16 lanes of tensor memory.
+    An array has 16 rows, whose results are written to 16 lanes of tensor memory.
     """
 
     top, title = "tcgen05", "tensor cores of a CTA"

@@ -76,7 +76,7 @@ class WarpRun:
 
 
 class CompiledWarp(CompiledTop[StreamModel]):
-    """Warp compiled by Verilator; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
+    """Warp with the datapath `config`, compiled by Verilator."""
 
     top = title = "warp"
 

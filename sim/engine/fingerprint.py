@@ -28,8 +28,8 @@ def _hash_sources() -> str:
 
 #: Hash of the hardware's sources at import time: elaboration uses the imported code, even if a file changes later.
 _SOURCES = _hash_sources()
-#: Whether the hardware is not yet imported when this module is imported; a process that only runs cached models never
-#: imports it.
+#: Whether the hardware was not yet imported when this module was imported. A process that only runs cached models never
+#: imports the hardware.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 

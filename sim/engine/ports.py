@@ -84,7 +84,7 @@ def port_dtype(ports: list[Port]) -> np.dtype:
 
 
 def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") -> NDArray:
-    """Return integer port values of any width as one structured array; ports without given values are zero."""
+    """Return integer port values of any width as one structured array; ports that are missing in `values` are zero."""
     count = len(next(iter(values.values())))
     vectors = np.zeros(count, port_dtype(ports))
     for port in ports:
@@ -136,10 +136,10 @@ class _Vectors(ctypes.Structure):
 
 
 class ComponentLibrary(CompiledModel):
-    """Combinational components in one compiled library, each computed on its own.
+    """Model that contains combinational components; each run drives and reads the ports of one of them.
 
-    The library is built with ``drivers/components.cpp``; `ports` are those of the model, in the order of its
-    configuration.
+    The library is built with ``drivers/components.cpp``; `ports` are all ports of the model, in the order in which they
+    were passed to :func:`~sptc.sim.engine.driver.driver`.
     """
 
     prefix, checks = "components", False

@@ -23,7 +23,7 @@ PERIOD = 1e-9
 
 
 class SimulatedRow:
-    """Row of dot-product units in Amaranth's simulator; one simulation runs all batches until :meth:`waves`.
+    """Row of dot-product units in Amaranth's simulator; :meth:`waves` starts a new simulation.
 
     `entered` has, for each step, the number of the clock period in which the step was at the inputs, counted from the
     start of the simulation.

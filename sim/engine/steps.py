@@ -28,9 +28,9 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StepWords:
-    """Positions of the fields of a step, as slices of the step's 32-bit words."""
+    """Positions of the fields in the 32-bit words of a step, and of the overflow bit in a result word."""
 
-    #: Slices of a step's 32-bit words, one slice per field of the step.
+    #: Words of each field, as a slice of the step's 32-bit words.
     a: slice
     b: slice
     metadata: slice
@@ -164,7 +164,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return the block scale index of each group of 16 products in a step; one index unless elements have 4 bits."""
+    """Return the index of the block scale of each group of 16 products in a step; of 8-bit elements, a single index."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
@@ -180,7 +180,7 @@ def _in_order(values: NDArray[np.uint8], order: Sequence[int | None]) -> NDArray
 
 
 def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
-    """Write bytes to the start of a step's field, for all outputs, and zeros to the rest of the last word."""
+    """Write `octets` to the first of the `words` of a field, with zeros in the rest of the last written word."""
     size = -(-octets.shape[-1] // 4) * 4
     padded = np.zeros((*octets.shape[:-1], size), np.uint8)
     padded[..., : octets.shape[-1]] = octets

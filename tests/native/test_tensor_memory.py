@@ -285,7 +285,7 @@ def test_misuse_of_opcodes() -> None:
         for name in ("multiply", "mma", "wgmma", "tcgen05"):
             with refuses("must not be NULL."):
                 instruction.call(name, None, 1)
-        with refuses("has the shape and types of its instruction descriptor"):
+        with refuses("is an opcode without shape and types"):
             instruction.call("metadata", 1, Input(), 0, Output(), Output())
     with opened(shaped, "sm_100") as instruction:
         assert instruction.text == "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)"
@@ -295,7 +295,7 @@ def test_misuse_of_opcodes() -> None:
         (shaped.replace("m128", "m256"), "sm_100", "no instruction has this combination"),
         (F16, "sm_90", f"sm_90 does not have '{F16}'; these have it: sm_100"),
         (shaped.replace(" (", " (sync."), "sm_100", "is no part of tcgen05"),
-        (shaped[:-1], "sm_100", "must end in a bracket"),
+        (shaped[:-1], "sm_100", "must end in a closing parenthesis"),
     ):
         with refuses(sentence), opened(text, arch):
             pass
