@@ -64,14 +64,10 @@ class StandIn:
     library: Path  #: Path of the shared library with the functions of ``Library`` in ``drivers/units.h``
 
 
-def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the C++ of two libraries of dot-product units: one runs Verilator's model, the other a generated function.
-
-    The units of all `arrays` arrays get a step in the same clock cycle.
-    """
+def unit_drivers(config: CoreConfig) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the C++ of two libraries of dot-product units: of Verilator's model, and of a generated function."""
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
-    units = arrays * config.rows * config.columns
-    constants = {"step_words": step, "result_words": result, "latency": config.latency, "batch": units}
+    constants = {"step_words": step, "result_words": result, "latency": config.latency}
     return driver("clocked_units.cpp", {}, top=_UNIT), driver("computed_units.cpp", constants)
 
 
@@ -99,8 +95,8 @@ class CompiledTop(Generic[_Model]):
 
     Parameters
     ----------
-    config, arrays : CoreConfig, int
-        Datapath of an array, and the number of arrays.
+    config : CoreConfig
+        Datapath of an array of dot-product units.
     component : callable
         Function that creates the top module. With a stand-in, it is called with the argument `warp_class`.
     sources_of : callable
@@ -121,7 +117,6 @@ class CompiledTop(Generic[_Model]):
         component: Callable[..., Any],
         sources_of: Callable[[list[str], str], Sources],
         create: Callable[[ctypes.CDLL, Path], _Model],
-        arrays: int,
         stand_in: StandIn | None = None,
     ) -> None:
         self.config, self._component, self._create, self._stand_in = config, component, create, stand_in
@@ -129,7 +124,7 @@ class CompiledTop(Generic[_Model]):
         others = () if stand_in is None else (stand_in.module, *_STAND_IN_OPTIMISATION)
         name = f"{self.top}-{fingerprint(config, self._sources, *others)}.so"
         self._library = load_library(built(name, self._build))
-        self._units = Libraries(config, "unit", _UNIT, *unit_drivers(config, arrays))
+        self._units = Libraries(config, "unit", _UNIT, *unit_drivers(config))
         self._models: dict[Path, _Model] = {}
         if stand_in is None:
             self._units.of_every_instruction()

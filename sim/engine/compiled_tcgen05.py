@@ -117,7 +117,7 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
 
     def __init__(self) -> None:
         component, driver = partial(Tcgen05, TCGEN05_ARRAY, ARRAYS), partial(cta_driver, lanes=ROWS * ARRAYS)
-        super().__init__(TCGEN05_ARRAY, component, driver, _models_of_pair, ARRAYS)
+        super().__init__(TCGEN05_ARRAY, component, driver, _models_of_pair)
 
     def run(
         self,

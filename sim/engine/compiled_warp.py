@@ -81,7 +81,7 @@ class CompiledWarp(CompiledTop[StreamModel]):
     top = title = "warp"
 
     def __init__(self, config: CoreConfig) -> None:
-        super().__init__(config, partial(Warp, config), stream_driver, StreamModel, arrays=1)
+        super().__init__(config, partial(Warp, config), stream_driver, StreamModel)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Reset the warp and execute an instruction on each case of its operands, in order.

@@ -97,14 +97,13 @@ def group_driver(ports: Sequence[str], top: str) -> dict[str, str]:
 class GroupModel(CompiledModel):
     """Model of one warpgroup, in a library built from ``drivers/warpgroup.cpp``.
 
-    The dot-product units are in the separate library `units`, unless `library` contains them, and are computed by
-    `threads` threads.
+    The dot-product units are in the separate library `units`, unless `library` contains them.
     """
 
     prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
 
-    def __init__(self, library: ctypes.CDLL, units: Path | None = None, threads: int = 1) -> None:
-        super().__init__(library, unit_functions(units), threads)
+    def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
+        super().__init__(library, unit_functions(units))
 
     def run(self, work: CWork) -> tuple[str, int]:
         """Run `work` on the model; return the violated rule (or "") and the number of accepted accumulator panels."""
@@ -113,16 +112,12 @@ class GroupModel(CompiledModel):
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):
-    """Warpgroup compiled by Verilator, with four tensor cores of sm_90.
-
-    With two `threads`, the second one computes batches of unit steps (``drivers/computed_units.cpp``).
-    """
+    """Warpgroup compiled by Verilator, with four tensor cores of sm_90."""
 
     top = title = "warpgroup"
 
-    def __init__(self, threads: int = 1, stand_in: StandIn | None = None) -> None:
-        component, create = partial(Warpgroup, TENSOR_CORE), partial(GroupModel, threads=threads)
-        super().__init__(TENSOR_CORE, component, group_driver, create, WARPS, stand_in)
+    def __init__(self, stand_in: StandIn | None = None) -> None:
+        super().__init__(TENSOR_CORE, partial(Warpgroup, TENSOR_CORE), group_driver, GroupModel, stand_in)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.integer] | None = None) -> list[Completion]:
         """Reset the warpgroup and run commands until all results are delivered; see :meth:`run_beside`."""

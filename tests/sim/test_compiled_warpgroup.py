@@ -108,16 +108,16 @@ def test_every_instruction(rng: Random) -> None:
 
 @needs_yosys
 def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units whose steps are computed in batches, by one or two threads, give the same results, also with stalls."""
+    """Units whose steps are computed in batches, give the same results, also with stalls."""
     types = str(rng.choice(["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"]))
     (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
     file, pattern = drawn(i, rng, MANY), stalls(rng)
     results = {}
-    for worth, threads in ((libraries.WORTH, 1), (1, 1), (1, 2)):
+    for worth in (libraries.WORTH, 1):
         monkeypatch.setattr(libraries, "WORTH", worth)
-        hardware = CompiledWarpgroup(threads=threads)
+        hardware = CompiledWarpgroup()
         commands = [multiplication(hardware.config, i, held(file), case) for case in range(MANY)]
-        results[worth, threads] = hardware.run(commands, pattern)
+        results[worth] = hardware.run(commands, pattern)
     one, *others = results.values()
     for other in others:
         for of_one, of_other, expected in zip(one, other, file.run("golden"), strict=True):

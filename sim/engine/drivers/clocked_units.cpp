@@ -4,7 +4,7 @@
 
 #include "model.h"
 
-extern "C" void *units_create(int) { return new std::deque<Model>; }
+extern "C" void *units_create() { return new std::deque<Model>; }
 extern "C" void units_destroy(void *units) { delete static_cast<std::deque<Model> *>(units); }
 extern "C" void *units_add(void *units) {
     Model &unit = static_cast<std::deque<Model> *>(units)->emplace_back();

@@ -114,7 +114,7 @@ struct Array {
 
 }  // namespace
 
-extern "C" void *units_create(int) { return new std::deque<Array>; }
+extern "C" void *units_create() { return new std::deque<Array>; }
 extern "C" void units_destroy(void *arrays) { delete static_cast<std::deque<Array> *>(arrays); }
 extern "C" void *units_add(void *arrays) { return &static_cast<std::deque<Array> *>(arrays)->emplace_back(); }
 extern "C" void units_clock(void *, void *array, const uint32_t *step, uint32_t *result) {

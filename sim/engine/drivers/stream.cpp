@@ -8,7 +8,7 @@ namespace {
 
 struct Stream : Driven {
     UnitsOfModel units;
-    explicit Stream(const Library &library) : units(library, 1) {}
+    explicit Stream(const Library &library) : units(library) {}
 };
 
 }  // namespace

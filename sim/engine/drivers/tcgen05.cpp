@@ -32,7 +32,7 @@ struct Work {
 struct Cta : Driven {
     UnitsOfModel units;
     uint32_t memory[memory_units][4], tensor[lanes][width];
-    explicit Cta(const Library &library) : units(library, 1) {}
+    explicit Cta(const Library &library) : units(library) {}
 
     void begin(const Work &work, int number);
     void evaluate() {

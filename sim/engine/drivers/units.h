@@ -8,7 +8,7 @@
 
 // Functions of a library of dot-product units.
 struct Library {
-    void *(*create)(int);
+    void *(*create)();
     void (*destroy)(void *);
     void *(*add)(void *);
     void (*clock)(void *, void *, const uint32_t *, uint32_t *);
@@ -18,7 +18,7 @@ struct Library {
 struct UnitsOfModel {
     Library library;
     void *units;
-    UnitsOfModel(const Library &of, int threads) : library(of), units(of.create ? of.create(threads) : nullptr) {}
+    explicit UnitsOfModel(const Library &of) : library(of), units(of.create ? of.create() : nullptr) {}
     ~UnitsOfModel() {
         if (units) library.destroy(units);
     }

@@ -347,12 +347,12 @@ const char *Run::all_cycles() {
 struct Group : Driven {
     UnitsOfModel units;
     uint32_t memory[memory_units][4];
-    Group(const Library &library, int threads) : units(library, threads) {}
+    explicit Group(const Library &library) : units(library) {}
 };
 
 }  // namespace
 
-extern "C" void *group_create(const Library *library, int threads) { return new Group(*library, threads); }
+extern "C" void *group_create(const Library *library) { return new Group(*library); }
 extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
 
 // Run the commands and instructions of `work` from reset. Return the violated rule, or null. `taken` is the number of
