@@ -94,12 +94,9 @@ def multiply(
 
 
 class NativeBackend:
-    """Back end ``native``. It uses a single thread, since the commands already run one process per core.
+    """Back end ``native``, with the numerics of the architecture, or with `numerics` in their place.
 
-    Parameters
-    ----------
-    numerics : Numerics, optional
-        Other numerics than those of the architecture.
+    It uses a single thread, since the commands already run one process per core.
     """
 
     def __init__(self, numerics: Numerics | None = None) -> None:
@@ -110,13 +107,7 @@ class NativeBackend:
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:
-        """Compile libsptc if it is not yet compiled. One library serves all architectures.
-
-        Raises
-        ------
-        BackendError
-            There is no compiler, or it fails.
-        """
+        """Compile libsptc, which serves all architectures, on first use; raise a BackendError if this fails."""
         library()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:

@@ -33,12 +33,10 @@ _FULL = "If every pipeline stage contains a step, the last stage offers a result
 
 
 class _Sample(NamedTuple):
-    """States of the input and output streams in one cycle, and the number of items in flight before this cycle."""
+    """Handshakes of one cycle, and the items and steps in flight before this cycle."""
 
-    reset: bool
-    under_way: int
-    input: int
-    output: int
+    cycle: Cycle
+    under_way: int  # number of items in flight
     waited: Sequence[int]  # waiting times of the transferred item and result, in cycles; 0 without a transfer
     formats: tuple[int, int] | None  # element formats of A of two items accepted directly one after the other
     stages: Sequence[int]  # indices of the pipeline stages that contain a step
@@ -70,10 +68,8 @@ class StreamCoverage(Sampler):
             formats = None if self._last is None else (self._last, element)
         self.sample(
             _Sample(
-                reset=cycle.reset,
+                cycle=cycle,
                 under_way=self._under_way,
-                input=cycle.states[0],
-                output=cycle.states[1],
                 waited=[count if done else 0 for done, count in zip((taken, delivered), self._waiting, strict=True)],
                 formats=formats,
                 stages=np.flatnonzero(self._occupied).tolist(),
@@ -105,15 +101,15 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
         name=f"{top} handshakes",
         meaning="A cycle with this number of items in flight and with these states of the input and output streams.",
         axes=(items, Axis("input", ("nothing offered", *_STATES[1:])), Axis("output", ("no result", *_STATES[1:]))),
-        iff=lambda s: not s.reset,
-        sample=lambda s: (s.under_way, s.input, s.output),
+        iff=lambda s: not s.cycle.reset,
+        sample=lambda s: (s.under_way, *s.cycle.states),
         illegal=_illegal_handshakes(top, most),
     )
     yield Covergroup(
         name=f"{top} waits",
         meaning="An item or a result waited for this number of cycles until it was accepted.",
         axes=(Axis("what", ("item", "result")), Axis("cycles", _LABELS[top])),
-        iff=lambda s: not s.reset and any(s.waited),
+        iff=lambda s: not s.cycle.reset and any(s.waited),
         sample=lambda s: (np.arange(2), np.searchsorted(_LENGTHS[top], s.waited, "right") - 1),
         where=lambda s: np.array(s.waited) > 0,
     )
@@ -121,8 +117,8 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
         name=f"{top} resets",
         meaning="A reset occurred with this number of items in flight, and with or without a valid result.",
         axes=(items, Axis("result", ("none", "there"))),
-        iff=lambda s: s.reset,
-        sample=lambda s: (s.under_way, s.output > 0),
+        iff=lambda s: s.cycle.reset,
+        sample=lambda s: (s.under_way, s.cycle.states[1] > 0),
         illegal=(
             (_NO_ITEM, (count == 0) & (output_there == 1)),
             *([(_FULL, (count == most) & (output_there == 0))] if top == "core" else []),

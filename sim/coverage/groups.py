@@ -40,16 +40,16 @@ class Group:
     meaning: str  #: Condition under which a bin of the covergroup is hit, in one or two sentences
     axes: tuple[Axis, ...]
     #: Hit count of each bin, as an array with one dimension per axis of the covergroup.
-    hits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    reasons: list[str] = field(default_factory=list)  #: Reasons why bins are declared unreachable, one sentence each
+    hits: NDArray[np.int64] = field(init=False)
+    reasons: list[str] = field(
+        init=False, default_factory=list
+    )  #: Reasons why bins are declared unreachable, one sentence each
     #: For each bin, 0 if it is reachable, otherwise 1 + the index into `reasons`.
-    reason: NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
+    reason: NDArray[np.int16] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.hits.size:
-            self.hits = np.zeros(self.shape, np.int64)
-        if not self.reason.size:
-            self.reason = np.zeros(self.shape, np.int16)
+        self.hits = np.zeros(self.shape, np.int64)
+        self.reason = np.zeros(self.shape, np.int16)
 
     @property
     def key(self) -> tuple[str, str]:
