@@ -81,7 +81,9 @@ class Bench:
     """Compiled cocotb bench."""
 
     settings: Settings  #: Settings from which the bench was built
-    folder: Path  #: Folder with the bench's build files and results
+    #: Folder with the build files, and after a run with its log and results. A bench that was built with code coverage
+    #: writes Verilator's line and toggle coverage to the file ``coverage.dat``.
+    folder: Path
     runner: Runner  #: cocotb's runner object that built the bench and runs it
     writes_waves: bool
 
@@ -90,16 +92,6 @@ class Bench:
         """Path of the JUnit XML file with the results of the bench's last run."""
         return self.folder / "results.xml"
 
-    @property
-    def log(self) -> Path:
-        """Path of the simulator's log of the bench's last run."""
-        return self.folder / "run.log"
-
-    @property
-    def code_coverage(self) -> Path:
-        """Path of the file with Verilator's line and toggle coverage of the bench's last run."""
-        return self.folder / "coverage.dat"
-
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
         """Run the cocotb tests of the compiled bench and return the tests that failed.
 
@@ -107,7 +99,7 @@ class Bench:
         matches the regular expression `test` are run. Raise a `BackendError` if the simulator ended without results, or
         no test name matches.
         """
-        settings = settings or self.settings
+        settings, log = settings or self.settings, self.folder / "run.log"
         self.results.unlink(missing_ok=True)
         with suppress(SystemExit, RuntimeError):  # cocotb raises either exception when a test or the simulator fails
             self.runner.test(
@@ -121,10 +113,10 @@ class Bench:
                 test_dir=self.folder,
                 results_xml=str(self.results),
                 waves=self.writes_waves,
-                log_file=self.log,
+                log_file=log,
             )
         if not self.results.exists():
-            raise BackendError(f"the simulator ended without results; see {self.log}")
+            raise BackendError(f"the simulator ended without results; see {log}")
         cases = list(ElementTree.parse(self.results).iter("testcase"))
         if not cases:
             raise BackendError(f"no test of the bench of {settings.top} matches {test!r}")

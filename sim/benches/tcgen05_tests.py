@@ -94,7 +94,8 @@ class _Instructions:
         half, column = bool(int(top.accumulators__write_half.value)), int(top.accumulators__write_column.value)
         if (half, column) != (panel.half, panel.column):
             raise ViolationError(
-                f"{name}: column {column}, half {half}, is written; expected column {panel.column}, half {panel.half}"
+                f"{name}: columns from {column} on (lower halves only: {half}) are written, "
+                f"not those from {panel.column} on (lower halves only: {panel.half})"
             )
         written = int(top.accumulators__write_data.value) & (_LOWER_HALVES if half else -1)
         if wrong := written ^ panel.words:

@@ -88,12 +88,13 @@ def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pyte
     assert {group.key for group in coverage} == {group.key for group in StepCoverage(PRESETS["tiny"]).coverage}
     assert coverage["tiny", "selection of 16 bits"].percentage == 100
     assert not any(group.contradictions for group in coverage)
-    report = CodeCoverage.read(built.code_coverage).report()
+    lines = built.folder / "coverage.dat"
+    report = CodeCoverage.read(lines).report()
     assert report["line"]["percentage"] == 100
     assert 80 < report["branch"]["percentage"] < 100
     assert 80 < report["toggle"]["percentage"] < 100
     # The exit status is 1, because a short run does not reach every bin.
-    assert main(["coverage", str(path), str(built.code_coverage)]) == 1
+    assert main(["coverage", str(path), str(lines)]) == 1
     shown = capsys.readouterr().out
     assert "tiny: selection of 16 bits" in shown
     assert f"line: {report['line']['hit']} of {report['line']['points']} blocks of statements that ran" in shown
