@@ -161,11 +161,6 @@ class Operation:
         return self.accumulator.minimum_exponent - self.accumulator.fraction_bits
 
     @property
-    def result_fraction_bits(self) -> int:
-        """Number of fraction bits in the float result format."""
-        return _FRACTION_BITS[self.result]
-
-    @property
     def last_sum_bit(self) -> int:
         """Exponent of the lowest possible bit of the exact sum, relative to the smallest nonzero result."""
         return min(self.last_aligned_bit, self.last_aligned_accumulator_bit) - self.last_result_bit
@@ -173,7 +168,7 @@ class Operation:
     @property
     def last_result_bit(self) -> int:
         """Exponent of the smallest nonzero number (subnormal) in the result format."""
-        return self.accumulator.minimum_exponent - self.result_fraction_bits
+        return self.accumulator.minimum_exponent - _FRACTION_BITS[self.result]
 
     @property
     def can_overflow(self) -> bool:
