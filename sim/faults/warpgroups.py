@@ -71,14 +71,30 @@ class WarpgroupRegression:
         self._work.cycles = self._work.patience = cycles
         self._work.longest_wait, self._work.longest_silence = 8 * pace + 64, 1_000 * pace
         self._work.ends_with_commands = True
+        #: Records to which the C++ driver writes cycle numbers: of all commands and of all ``mma`` instructions.
+        self._timed: list[CCommand | CInstruction] = [*self._commands]
+        self._timed += [array.instructions[place] for array in self._arrays for place in range(array.count)]
+        self._model.select_fault(0)
+        *_, self._right = self._run()
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the commands; return the number of accumulator panels accepted before a violation, None without one."""
+        """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
+
+        A fault also shows in a command or an ``mma`` that is accepted, or ends, in another cycle than without the
+        fault.
+        """
         self._model.select_fault(fault.number if fault else 0)
+        broken, taken, cycles = self._run()
+        return taken if broken or cycles != self._right else None
+
+    def _run(self) -> tuple[str, int, list[tuple[int, int]]]:
+        """Run the commands; return the violated rule, the number of panels, and the cycles of all instructions."""
         for array in self._arrays:
             array.issued = array.answered = 0
+        for timed in self._timed:
+            timed.taken = timed.done = -1
         broken, taken = self._model.run(self._work)
-        return taken if broken else None
+        return broken, taken, [(timed.taken, timed.done) for timed in self._timed]
 
     def _address(self, array: NDArray) -> int:
         """Return the memory address of an array for the C++ driver, and keep the array alive."""
