@@ -234,7 +234,7 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     "halves exchanged": (halves_exchanged, {}),
     "wrong swizzle": (wrong_swizzle, {}),
     "offsets exchanged": (offsets_exchanged, {}),
-    "core matrices exchanged with rows": (core_for_linear, {}),
+    "B in core matrices read row by row, or the reverse": (core_for_linear, {}),
     "K-major read as MN-major": (major_exchanged, {}),
     "B transposed": (b_transposed, {}),
     "K tiles in another order": (k_tiles_in_other_order, {}),

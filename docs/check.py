@@ -81,7 +81,7 @@ def findings(site: Path) -> Iterator[str]:
         if not page.language:
             yield f"{name}: does not state its language"
         if page.words < 20:
-            yield f"{name}: has {page.words} words without scripts"
+            yield f"{name}: has only {page.words} words outside of scripts"
         yield from (f"{name}: picture {picture} has no alternative text" for picture in page.nameless)
         yield from (f"{name}: fetches {address}" for address in page.fetched if urlsplit(address).netloc)
         if page.headings.count(1) != 1:

@@ -112,7 +112,7 @@ class _MarkedMemory:
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the marked word is element `word` of a core matrix's row, in the request's major dimension."""
+        """Return whether the word that the proof follows is word `word` of row `row` of the request's core matrix."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 

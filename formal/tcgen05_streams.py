@@ -88,7 +88,7 @@ class _Shown(EchoEverywhere):
     """Stand-in for an array of dot-product units. It outputs the lowest bit of C and the array number of each item."""
 
     def shown(self) -> Value:
-        """Return the bits of an item that the stand-in outputs."""
+        """Return those bits of an input item that the stand-in array copies to its output."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.c[0][1][:3])
 
 

@@ -37,7 +37,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
 # Number of cycles within which every cover is reached: a warp accepts an instruction and delivers its result.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
-    """A result flags exactly the chunks whose nibble in the metadata registers the metadata rule does not define.
+    """A result flags exactly the chunks with an undefined nibble in the metadata registers, by the metadata rule.
 
     This covers every metadata word, sparsity selector, rule and width, and one step or two. A dense instruction has no
     flags.

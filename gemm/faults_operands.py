@@ -252,8 +252,8 @@ def _tables() -> Iterator[tuple[str, NDArray]]:
     yield "with every index complemented", every ^ 15
     yield "with the bits of a nibble reversed", np.array([int(f"{n:04b}"[::-1], 2) for n in range(16)], np.uint8)
     yield "with the bits of each index exchanged", (every & 5) << 1 | (every & 10) >> 1
-    yield "with i1 taken for both indices", every >> 2 | every & 12
-    yield "with i0 taken for both indices", every & 3 | (every & 3) << 2
+    yield "with the upper index of each nibble used for both elements", every >> 2 | every & 12
+    yield "with the lower index of each nibble used for both elements", every & 3 | (every & 3) << 2
 
 
 def _orders(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:

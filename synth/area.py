@@ -99,7 +99,7 @@ class Survey:
 
     @property
     def array_overhead(self) -> Amounts | None:
-        """Overhead of sparsity in the array, in per cent. It includes metadata decoders, but not the longest path."""
+        """Area that sparsity adds to the array, in per cent, with metadata decoders. Delay is not compared."""
         if not self.array or not self.twin or not self.core_twin:
             return None
         return _per_cent(self.array, summed([self._units_of(self.twin), self.core_twin.amounts]))

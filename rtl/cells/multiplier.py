@@ -114,7 +114,8 @@ class Multiplier(wiring.Component):
     def _recoded_row(self, m: Module, digit: Value) -> tuple[Value, Value]:
         """Return the multiple of `a` that a Booth digit of `b` selects, and a bit that corrects negative multiples.
 
-        A negative multiple is the one's complement plus one; that one is already added to the lowest bit.
+        A negative multiple is the one's complement plus one. This one is already added to the lowest bit; the returned
+        bit is the carry of that addition, one place further up.
         """
         negative = digit[2]
         single = Signal()

@@ -172,7 +172,7 @@ class _Command(NamedTuple):
     instructions: int  # state of the command stream: 0 not valid, 1 transfer, 2 waiting
     operation: int | None  # operation of the command accepted in this cycle, or None
     waited: int  # cycles that the offered command has waited so far
-    others: tuple[int, ...]  # states of the other streams, or flags of memory accesses
+    others: tuple[int, ...]  # states of the streams other than commands, or flags of memory accesses
 
 
 class Mma(NamedTuple):

@@ -65,7 +65,7 @@ class StandIn:
 
 
 def unit_drivers(config: CoreConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the C++ of two libraries of dot-product units: of Verilator's model, and of a generated function."""
+    """Return the C++ drivers of two unit libraries: one contains Verilator's model, the other a generated function."""
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     constants = {"step_words": step, "result_words": result, "latency": config.latency}
     return driver("clocked_units.cpp", {}, top=_UNIT), driver("computed_units.cpp", constants)

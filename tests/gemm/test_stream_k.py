@@ -163,7 +163,7 @@ def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatc
 
 
 def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No stream-K candidate has the sums of a way with slices of the whole product. The number is limited."""
+    """Every stream-K candidate forms sums that no candidate without stream-K forms; there are at most _MOST_STREAMS."""
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 4_000)
     monkeypatch.setattr("sptc.gemm.candidates._MOST_STREAMS", 600)
     expressions = Expressions(lambda _: 64, (512, 640))
