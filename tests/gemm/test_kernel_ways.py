@@ -198,7 +198,7 @@ def test_mixed_formats(rng: Random) -> None:
 
 
 def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
-    """A dense kernel, such as `torch._scaled_mm`, may multiply a sparse matrix. Other sums with equal bits are listed."""
+    """A dense kernel, such as `torch._scaled_mm`, may multiply a sparse matrix. Equal sums are listed."""
     a, b = fp8(rng)
     a[:, ::2] = 0
     for result, promote in (("f32", 4), ("bf16", 0)):
