@@ -254,7 +254,10 @@ def test_operands(rng: Random) -> None:
     images = (one.arguments["tmem"][None], one.arguments["smem"][None])
     operands = tensor_operands(images[0], *images, **numbers_of(one))
     operands.smem.bytes -= 1
-    with opened(F16_2, "sm_100") as instruction, refuses("the same for each of 2 CTAs, not 262143"):
+    with (
+        opened(F16_2, "sm_100") as instruction,
+        refuses("a multiple of 2 bytes, an equal share for each CTA, not 262143"),
+    ):
         instruction.call("tcgen05", ctypes.byref(operands), 1)
 
 

@@ -59,7 +59,7 @@ def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, list[int]]:
     """Return the values of each port as signed or unsigned integers, the inverse of `split`."""
     values = {}
     for port in ports:
-        sign = 1 << port.bits - 1 if port.signed else 0
+        sign = 1 << port.bits - 1 if port.value.shape().signed else 0
         values[port.name] = [(value ^ sign) - sign for value in joined(vectors[port.name])]
     return values
 
@@ -73,9 +73,11 @@ def test_a_component(tmp_path: Path, rng: np.random.Generator) -> None:
     assert {"i__bit", "i_words__0", "i_words__1", "i_s130"} <= ports.keys()
     assert "nothing" not in ports
     assert len(outputs) == len(ports) == 2 * len(WIDTHS) + 3
-    numbers = {name: drawn(rng, port.bits, port.signed) for name, port in ports.items() if name != "i_words__0"}
+    numbers = {
+        name: drawn(rng, port.bits, port.value.shape().signed) for name, port in ports.items() if name != "i_words__0"
+    }
     result = integers(library.run(split(numbers, inputs), port_dtype(outputs)), outputs)
     for name, values in numbers.items():
-        ones = -1 if ports[name].signed else (1 << ports[name].bits) - 1
+        ones = -1 if ports[name].value.shape().signed else (1 << ports[name].bits) - 1
         assert result[name.replace("i", "o", 1)] == [value ^ ones for value in values.tolist()], name
     assert set(result["o_words__0"]) == {511}
