@@ -31,7 +31,9 @@ def _contents(h: Harness) -> None:
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes of memory suffice, because all lanes have the same wiring
+    store = h.add(
+        "store", Accumulators(1, _DUE - _KEPT)
+    )  # 16 lanes of memory suffice, because all lanes have the same wiring
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
@@ -54,7 +56,7 @@ def _order(h: Harness) -> None:
     Results are accepted in every cycle, and every read has the column number of its request.
     """
     reset = h.clocked()
-    store = h.add("store", opened(Accumulators(1, _DUE)))
+    store = h.add("store", opened(Accumulators(1, _DUE - _KEPT)))
     memory, entries = store.memory, store.parts.due
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += [

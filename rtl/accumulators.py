@@ -8,7 +8,6 @@ from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedLayout, DescribedSignature
 from .due import DueList
-from .tensor_core import IN_FLIGHT
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES
 from .warp import COLUMNS, FRAGMENT, LANES, REGISTERS, ROWS, WORD_BITS
 
@@ -65,12 +64,12 @@ class Accumulators(wiring.Component):
     ----------
     arrays : int
         Arrays of 16 rows, with 16 lanes each.
-    most : int
-        Maximum number of panels with a pending result.
+    in_flight : int
+        Maximum number of panels in an array.
     """
 
-    def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
-        self.arrays, self.most = arrays, most
+    def __init__(self, arrays: int, in_flight: int) -> None:
+        self.arrays, self.most = arrays, in_flight + _BUFFERS
         registers = stream.Signature(data.ArrayLayout(FRAGMENT, arrays))
         i = "Requests for panels (eight columns) of accumulators, in the order in which the panels are multiplied."
         ports = {

@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedSignature
 from .operand_slots import SLOTS
-from .tensor_core import IN_FLIGHT
 
 __all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
@@ -24,7 +23,7 @@ class Commits(wiring.Component):
         Maximum number of panels that are multiplied and not yet delivered.
     """
 
-    def __init__(self, in_flight: int = IN_FLIGHT) -> None:
+    def __init__(self, in_flight: int) -> None:
         self.in_flight = in_flight
         self.most = SLOTS + in_flight
         commit = (

@@ -226,6 +226,15 @@ class CoreConfig:
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
+    def warp_items(self) -> int:
+        """Maximum number of ``mma`` instructions in a warp, which the proof ``warp.order`` shows is reached.
+
+        One issues its blocks, one has results that wait at the output, and the pipeline stages between them hold as
+        many as have all their blocks there.
+        """
+        return 2 + self.latency // self.warp_blocks
+
+    @property
     def interleaved(self) -> bool:
         """Whether pairs of 8-bit chunks of B are interleaved byte by byte, so that one mux serves 8 and 16 bits."""
         return self.sparse and len({element.wide for element in self.elements}) > 1

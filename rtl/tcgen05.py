@@ -162,7 +162,7 @@ class Tcgen05(wiring.Component):
         m = Module()
         m.submodules.fetch = fetch = OperandFetch(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = TensorOperands(ROWS * self.arrays)
-        m.submodules.accumulators = store = Accumulators(self.arrays)
+        m.submodules.accumulators = store = Accumulators(self.arrays, self.config.warp_items)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
@@ -183,7 +183,7 @@ class Tcgen05(wiring.Component):
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
         """Accept multiplications into the instruction slots. Accept commits while one more group can be pending."""
-        m.submodules.commits = commits = Commits()
+        m.submodules.commits = commits = Commits(self.config.warp_items)
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
         with m.Switch(payload.operation):

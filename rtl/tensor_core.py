@@ -12,14 +12,11 @@ from .config import PRESETS, CoreConfig
 from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 
-__all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
+__all__ = ["TENSOR_CORE", "TensorCore"]
 
 #: Array of a tensor core of sm_90. It computes 16 rows x 8 columns in four cycles, the throughput of ``wgmma`` on an
 #: H200.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
-#: Upper limit of the number of instructions and panels in a tensor core, which has at most one of them in each pipeline
-#: stage, one at its input and one at its output.
-IN_FLIGHT = 8
 
 
 class TensorCore(wiring.Component):
@@ -62,7 +59,8 @@ class TensorCore(wiring.Component):
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
         # One bit for each instruction or panel in the array. Bit 0 belongs to the oldest. The bit of an `mma` is set.
-        sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
+        most = self.config.warp_items
+        sources, inside = Signal(most), Signal(range(most + 1))
         taken, delivered = Signal(), Signal()
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
         # array takes four cycles for an `mma` or a panel:

@@ -11,7 +11,6 @@ from .config import CoreConfig
 from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_slots import SLOTS
-from .tensor_core import IN_FLIGHT
 from .tensor_cores import WARPS, TensorCores, multiplication_layout, shared_members
 from .unit import Unit
 from .warp import FRAGMENT, Warp, warp_result_layout
@@ -78,7 +77,7 @@ class Commands(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the ready signal of each operation, the tracking of commit groups, and the flags."""
         m = Module()
-        m.submodules.commits = commits = Commits()
+        m.submodules.commits = commits = Commits(self.config.warp_items)
         m.submodules.life_cycle = life_cycle = LifeCycle(self.config)
         payload, taken = self.i.payload, Signal()
         with m.Switch(payload.operation):
@@ -135,10 +134,13 @@ class Arbiter(wiring.Component):
 
 
 class Owners(wiring.Component):
-    """Record, in order, to which of `count` warpgroups each multiplication and each panel of results belongs."""
+    """Record, in order, to which of `count` warpgroups each multiplication and each panel of results belongs.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    At most `in_flight` panels are multiplied and not yet delivered.
+    """
+
+    def __init__(self, count: int, in_flight: int) -> None:
+        self.count, self.in_flight = count, in_flight
         multiplies = "Bit n is 1 if the oldest instruction with panels to multiply belongs to warpgroup n."
         ports = {
             "issued": (In(1), "A multiplication is accepted in this cycle."),
@@ -155,7 +157,7 @@ class Owners(wiring.Component):
         """Build the two FIFOs of warpgroup numbers: one for instructions, one for panels of results."""
         m = Module()
         m.submodules.instructions = instructions = DueList(range(self.count), SLOTS)
-        m.submodules.panels = panels = DueList(range(self.count), IN_FLIGHT)
+        m.submodules.panels = panels = DueList(range(self.count), self.in_flight)
         # Two FIFOs are necessary, because panels of results are delivered cycles after their multiplication. Example
         # with two instructions of three panels each, of warpgroups 0 and 1, and one panel per turn of the arrays:
         #
@@ -238,7 +240,7 @@ class Warpgroup(wiring.Component):
         chosen, multiplies, delivers = Const(0), Const(1), Const(0)
         if self.count > 1:
             m.submodules.arbiter = arbiter = Arbiter(self.count)
-            m.submodules.owners = owners = Owners(self.count)
+            m.submodules.owners = owners = Owners(self.count, self.config.warp_items)
             m.d.comb += [
                 arbiter.requests.eq(Cat(commands.multiplies for commands in commands_of)),
                 arbiter.accepted.eq(issued),

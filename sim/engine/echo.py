@@ -18,7 +18,6 @@ from ...isa.operands import MatrixOperands, Product
 from ...rtl.config import CoreConfig
 from ...rtl.round import ResultCode
 from ...rtl.step import control_layout
-from ...rtl.tensor_core import IN_FLIGHT
 from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from .array_units import StandIn
 from .driver import driver
@@ -29,8 +28,6 @@ __all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 #: Constants of the hash function, equal to the constants in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: Maximum number of results in flight in an array.
-_IN_FLIGHT = 3
 #: Verilog of the hashing array. Argument `step` of unit_clock packs operands, valid, result_ready and rst, lowest bits
 #: first; argument `result` packs result, ready and result_valid.
 ECHOING_MODULE = f"""
@@ -90,12 +87,8 @@ class EchoingArray(Warp):
         return m
 
 
-def echoing_arrays(config: CoreConfig, *, slow: bool = False) -> StandIn:
-    """Return replacements for a configuration's arrays, whose results are hashes of the operands.
-
-    The timing is that of the arrays. Slow replacements instead have as many results in flight as a tensor core allows.
-    """
-    most = IN_FLIGHT if slow else _IN_FLIGHT
+def echoing_arrays(config: CoreConfig) -> StandIn:
+    """Return replacements for a configuration's arrays, with equal timing, whose results are hashes of the operands."""
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
     constants = offsets | {
@@ -106,8 +99,8 @@ def echoing_arrays(config: CoreConfig, *, slow: bool = False) -> StandIn:
         "at_scale": control["scale"].offset,
         "result_words": _RESULT // 32,
         "interval": config.warp_blocks,
-        "latency": config.warp_latency(1) + (most * config.warp_blocks if slow else 0),
-        "most": most,
+        "latency": config.warp_latency(1),
+        "most": config.warp_items,
         "wide_codes": sum(element.wide << code for code, element in enumerate(config.elements)),
         "control_bits": control.size,
         "result_code_bits": control["result"].width,

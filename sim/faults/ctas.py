@@ -47,13 +47,12 @@ class CtaRegression:
         rng = np.random.default_rng(seed)
         config = replace(settings.config, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
         stand_in = echoing_arrays(config)
-        slow = echoing_arrays(config, slow=True)
         design = AssumedStream(Tcgen05(config, _ARRAYS, warp_class=stand_in.warp_class))
         ports, lanes = clocked_ports(design), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
         library = compile_faulty(faulty, cta_driver(ports, TOP, lanes=lanes), folder)
-        models, slow_models = ([CtaModel(library, arrays.library) for _ in range(2)] for arrays in (stand_in, slow))
+        self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         program = CtaProgram.read(Path(settings.jobs))
         self._program = replace(
             program,
@@ -62,32 +61,27 @@ class CtaRegression:
             flags=program.flags[:, :, :lanes],
         )
         # Three runs: one with random gaps, ended early by a reset; one with a command offered in every cycle; one with
-        # other random gaps and slow arrays.
+        # other random gaps.
         gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
-        self._runs = [
-            (models, gaps[0], _CUT_SHORT),
-            (models, np.full(1, 3, np.uint8), None),
-            (slow_models, gaps[1], None),
-        ]
+        self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
         self._right = [self._run(number) for number in range(len(self._runs))]
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the program; return the number of commands accepted before the first error, None without an error."""
-        for models, _, _ in self._runs:
-            models[0].select_fault(fault.number if fault else 0)
+        self._models[0].select_fault(fault.number if fault else 0)
         taken = 0
         for number, right in enumerate(self._right):
             run = self._run(number)
             taken += int(np.count_nonzero(run.taken[:, 0] >= 0))
-            is_complete = self._runs[number][2] is None
+            is_complete = self._runs[number][1] is None
             if run.broken or (is_complete and not self._is_right(run, right)):
                 return taken
         return None
 
     def _run(self, number: int) -> CtaRun:
-        program, (models, pattern, cycles) = self._program, self._runs[number]
+        program, (pattern, cycles) = self._program, self._runs[number]
         limit = {} if cycles is None else {"cycles": cycles}
-        return run_ctas(models, program.commands, program.tmem, program.smem, pattern, **limit)
+        return run_ctas(self._models, program.commands, program.tmem, program.smem, pattern, **limit)
 
     def _is_right(self, run: CtaRun, right: CtaRun) -> bool:
         """Return whether a run has the expected results, and the reads and cycles of the design without faults."""
