@@ -162,13 +162,14 @@ def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
     if not lines:
         path.write_text(json.dumps(parameters) + "\n", encoding="utf-8")
     for line in lines[1:]:
-        if line.endswith("]"):  # the last line may be incomplete after an interruption
+        if line.endswith("]"):  # a line may be empty, or incomplete after an interruption
             yield from (Outcome(**fields) for fields in json.loads(line))
 
 
 def append(store: TextIO, outcomes: list[Outcome]) -> None:
     """Append outcomes to a file that :func:`stored` reads."""
-    store.write(json.dumps([asdict(outcome) for outcome in outcomes]) + "\n")
+    # The first line break ends a line that an interruption left incomplete.
+    store.write(f"\n{json.dumps([asdict(outcome) for outcome in outcomes])}\n")
     store.flush()
 
 

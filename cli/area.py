@@ -48,12 +48,13 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: write the report of nextpnr")
     switch(parser, "--unit-only", "measure only the unit, neither the dense unit of the same size nor the array")
     switch(parser, "--by-stage", "also measure each stage of the unit", dest="stage")
-    parser.add_argument(
+    top = parser.add_mutually_exclusive_group()
+    top.add_argument(
         "--top",
         choices=("warp", "warpgroup", "tcgen05"),
         help="also measure the parts of this top module: its arrays, operand fetch and control",
     )
-    parser.add_argument(
+    top.add_argument(
         "--warpgroup", dest="top", action="store_const", const="warpgroup", help="the same as --top warpgroup"
     )
     switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")

@@ -31,9 +31,8 @@ def _contents(h: Harness) -> None:
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add(
-        "store", Accumulators(1, _DUE - _KEPT)
-    )  # 16 lanes of memory suffice, because all lanes have the same wiring
+    # 16 lanes of memory suffice, because all lanes have the same wiring.
+    store = h.add("store", Accumulators(1, _DUE - _KEPT))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)

@@ -44,7 +44,7 @@ class Box:
     fill: int = 0  #: value of each byte outside the tensor
 
     @classmethod
-    def of_tile(cls, tile: MapRecord, corner: list[int]) -> "Box":
+    def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map whose first element has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
         fill = 0xFF if tile.fill == "nan" else 0
@@ -110,7 +110,7 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
 
         def tile(thread: int) -> Box:
             record = tensor_map(machine, ins, machine.value(read, thread) + offset, thread)
-            return Box.of_tile(record, [machine.value(coordinate, thread) for coordinate in coordinates])
+            return Box.from_map(record, [machine.value(coordinate, thread) for coordinate in coordinates])
 
         return tile
     read_size = machine.reader(rest.pop(0), "u32")

@@ -1,6 +1,7 @@
 """Fault regression of the tensor cores of a CTA, alone and in a pair, with arrays that return hashes of operands.
 
-The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of either CTA.
+The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of
+either CTA, in the number of their reads, or in the cycles in which commands are accepted and end.
 """
 
 from dataclasses import replace

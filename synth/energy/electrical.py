@@ -20,6 +20,8 @@ _SLEWS = ("input_net_transition", "input_transition_time")
 _PICO = {"pf": 1.0, "ff": 1e-3}
 _EDGES = ("rise", "fall")
 _PIN = re.compile(r"[A-Za-z_]\w*")
+#: Next state of a register that stores its data inverted: ``!D`` or ``D'``.
+_INVERTED = re.compile(r"\(?\s*(?:!\s*(\w+)|(\w+)\s*')\s*\)?")
 #: Maximum number of pins on which the condition of an energy depends. Cells of real libraries have fewer.
 _MOST_PINS = 12
 
@@ -90,8 +92,8 @@ class ElectricalCell:
     #: Names of a register's data pin and clock pin. Both are empty for other cells.
     data: str = ""
     clock: str = ""
-    #: Names of a register's stored bit and of the inverted bit, as used in the functions of its outputs. Both are empty
-    #: for other cells.
+    #: Names of the bit that equals a register's data and of the inverted bit, as used in the functions of its outputs.
+    #: Empty for other cells.
     states: tuple[str, ...] = ()
 
 
@@ -182,6 +184,8 @@ class _Reader:
         register = next(group.all("ff"), None)
         data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
         states = tuple(register.words) if register else ()
+        if inverted := _INVERTED.fullmatch(data):
+            data, states = inverted[1] or inverted[2], (*states, "")[1::-1]
         pins = {pin.name: self._pin(pin, functions, grounds) for pin in group.all("pin")}
         return ElectricalCell(pins, _leakage(group, grounds), data, clock, states)
 

@@ -85,7 +85,7 @@ def test_global_offset_of_each_word_of_a_tile(element: str, size: int, rng: np.r
     """Check the offset in global memory of each word of a TMA tile that starts inside a larger tensor."""
     memory = GlobalMemory([rng.integers(0, 256, 4096, np.uint8)], {})
     tile = MapRecord(GLOBAL_BASE + 512, (64 // size, 20), (64,), (48 // size, 8), element)
-    box = Box.of_tile(tile, [16 // size, 5])
+    box = Box.from_map(tile, [16 // size, 5])
     assert box.words()[:13].tolist() == [*range(848, 896, 4), 912]
     np.testing.assert_array_equal(memory.views[4][box.words() // 4], box.read(memory).view("<u4"))
 

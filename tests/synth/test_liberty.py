@@ -115,6 +115,10 @@ def test_energy_tables_and_libraries_without_them() -> None:
         assert (arc.tables["rise"].at(0.0, 0.0), arc.tables["rise"].at(1.0, 0.0)) == RISE
         assert arc.tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
     assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
+    for state in ("!D", "D'", "( !D )"):
+        text = TEXT.replace('next_state : "D"', f'next_state : "{state}"')
+        inverted = ElectricalLibrary.of(Library("power.lib", text)).cells["FLOP"]
+        assert (inverted.data, inverted.states) == ("D", ("IQN", "IQ"))
     assert flop.pins["K"].energies[0].tables["rise"].at(0.3, 0.1) == OF_CLOCK
     table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
     assert table.at(1.0, 0.5) == 2.5
