@@ -108,7 +108,7 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
         ]
     prefix, size = ("diagnose", LARGEST) if group == "faults" else ("diagnose.large", LARGE)
     return [
-        Row(f"{prefix}.faults", "faults", len(done), f"planted in products of up to {' x '.join(map(str, size))}"),
+        Row(f"{prefix}.faults", "faults", len(done), f"planted in products of matrices, {' x '.join(map(str, size))}"),
         Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "at least 95 % of the planted faults"),
         Row(f"{prefix}.median", "s", statistics.median(seconds), "under 10"),
         Row(f"{prefix}.worst", "s", max(seconds), "under 60"),

@@ -12,10 +12,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
 from math import sqrt
 from pathlib import Path
 from typing import TextIO
@@ -24,17 +24,19 @@ import numpy as np
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
+from sptc.rtl.emit import unit_of
 from sptc.rtl.step import row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.echo import ECHOING_ARRAY
+from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
 from sptc.sim.faults.regressions import regression
-from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
+from sptc.verify.bench_jobs import echoing_programs, random_warpgroup_jobs
 from tqdm import tqdm
 
 #: Share of the faults of a datapath that each top module gets.
@@ -43,6 +45,10 @@ SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
 #: Datapaths with faults only in the top modules of `SINGLE`. Their other top modules are tested on another datapath.
 ALONE = ("blackwell",)
+#: Module that is left out of the proofs of a top module, whose faults are all outside it.
+BOXES = {"warpgroup": unit_of(TOP), "tcgen05": ECHOING_ARRAY}
+#: Maximum number of proofs after which the outcomes are stored.
+BATCH = 25
 #: Number of vectors in the testbenches of the quick tests, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
@@ -56,7 +62,7 @@ def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
     if settings.top == "warpgroup":
         write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
     else:
-        echoing_program(TCGEN05_ARRAY, settings.items, rng).write(path)
+        write_programs(path, echoing_programs(TCGEN05_ARRAY, settings.items, rng))
 
 
 #: Quantile of the normal distribution for a confidence interval of 95 %.
@@ -141,17 +147,17 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
     return [*outcomes.values()], time.perf_counter() - start
 
 
-def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
-    """Try to prove a surviving fault equivalent, and return the outcome with the verdict."""
-    fault = Fault(outcome.number, outcome.component, outcome.command)
-    settings = Settings(outcome.preset, outcome.top, 1)
+def prove(survivors: Sequence[Outcome], folder: Path, timeout: float) -> list[Outcome]:
+    """Try to prove surviving faults of one top module equivalent, and return the outcomes with the verdicts."""
+    faults = {Fault(one.number, one.component, one.command): one for one in survivors}
+    settings = Settings(survivors[0].preset, survivors[0].top, 1)
     pipeline = (
         step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))
-        if outcome.top == "row"
+        if settings.top == "row"
         else None
     )
-    box = ECHOING_ARRAY if outcome.top == "tcgen05" else ""
-    return replace(outcome, verdict=settled(TOP, fault, folder, timeout, pipeline, box).value)
+    verdicts = settled(TOP, [*faults], folder, timeout, pipeline, BOXES.get(settings.top, ""))
+    return [replace(outcome, verdict=verdicts[fault].value) for fault, outcome in faults.items()]
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
@@ -266,10 +272,15 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
             seconds += taken
             keep(outcomes)
         pending = [o for o in found.values() if o.verdict == "survived"]
-        pending.sort(key=lambda outcome: outcome.top != "components")  # start with components, whose proofs are easier
-        proofs = [pool.submit(prove, o, folders[o.preset, o.top], size.timeout) for o in pending]
-        for proof in tqdm(as_completed(proofs), total=len(proofs), unit="proof", disable=None):
-            keep([proof.result()])
+        pending.sort(key=lambda outcome: (outcome.top != "components", outcome.preset, outcome.top))
+        batches = [
+            of_top[start : start + BATCH]
+            for of_top in ([*group] for _, group in groupby(pending, lambda outcome: (outcome.preset, outcome.top)))
+            for start in range(0, len(of_top), BATCH)
+        ]
+        proofs = [pool.submit(prove, batch, folders[batch[0].preset, batch[0].top], size.timeout) for batch in batches]
+        for proof in tqdm(as_completed(proofs), total=len(proofs), unit="batch", disable=None):
+            keep(proof.result())
     return [*found.values()], seconds if injections else None
 
 

@@ -3,7 +3,8 @@
     python benchmarks/launch_kernels.py KERNELS.npz RECORD.npz [--results]
 
 ``KERNELS.npz`` holds the PTX and the launch of each kernel, as ``compile_tilelang.py`` writes them. ``RECORD.npz`` gets
-a digest of each result in addition. The script needs numpy and the CUDA driver, but not the package ``sptc``.
+the same, and a digest of each result; with ``--results``, also the results. The script needs numpy and the CUDA driver,
+but not the package ``sptc``.
 """
 
 import argparse

@@ -118,7 +118,7 @@ def once(config: CoreConfig) -> list[Parameters]:
 
 
 def anonymous(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with a fixed name and array size. No unit depends on these: equal ones are proved once."""
+    """Return a configuration with a fixed name and array size, so that equal units have equal configurations."""
     return replace(config, name="unit", rows=1, columns=1)
 
 

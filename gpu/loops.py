@@ -44,8 +44,8 @@ class Loop:
     swizzle: str = "128B"
     #: ``wgmma``: whether A, and whether B, is MN-major in shared memory.
     transposed: tuple[int, int] = (0, 0)
-    #: ``mma``: whether an addition recomputes each operand before an instruction. Otherwise the assembler would convert
-    #: the operands of an emulated instruction only once for all iterations.
+    #: ``mma``: whether each operand is computed again, with an add instruction, before each ``mma``. Otherwise the
+    #: assembler would convert the operands of an emulated instruction only once for all iterations.
     fresh: bool = False
     given: bool = False  #: Whether operands are inputs of the kernel, in the layout of :func:`given_words`
     negated: bool = False  #: ``wgmma``: whether every second instruction negates A

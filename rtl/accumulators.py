@@ -93,8 +93,10 @@ class Accumulators(wiring.Component):
         # Number of panels whose accumulators were requested and that are not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
+        # The last entry is not compared: no request is accepted while all entries are in use.
         overlaps = [
-            (place < due.count) & _overlap(entry.column, request.column) for place, entry in enumerate(due.entries)
+            (place < due.count) & _overlap(entry.column, request.column)
+            for place, entry in enumerate(due.entries[: self.most - 1])
         ]
         taken = self.c.valid & self.c.ready
         m.d.comb += [

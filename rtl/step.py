@@ -130,7 +130,7 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
             "a": (8 * config.step_bytes, a),
             "b": (16 * config.step_bytes, b),
             **selection,
-            "c": (32, f"Accumulator of the output. {ACCUMULATOR}"),
+            "c": (32, f"Accumulator to which the products of this step are added. {ACCUMULATOR}"),
             "scale_a": (32, block_scales(config, "the row of A")),
             "scale_b": (32, block_scales(config, "the column of B")),
             "control": (control_layout(), "Control word of the step."),

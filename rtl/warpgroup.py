@@ -41,7 +41,7 @@ def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
         "Accumulators of one panel (eight columns) [warp][lane][register] in the fragment layout of mma, panels in "
         "ascending order. Every multiplication takes N / 8 transfers, also if its field add is 0."
     )
-    accessed = "1: threads access registers of accumulators or A in this cycle. Only output undefined depends on it."
+    accessed = "1: threads access registers of accumulators or A in this cycle. It affects no output except undefined."
     undefined = "Flags of usage that PTX leaves undefined, each valid for one cycle. The results do not depend on them."
     results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
     return {

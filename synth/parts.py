@@ -62,7 +62,7 @@ class Part:
 
 
 def names_of(top: str) -> dict[str, str]:
-    """Return the names of a top module's parts, by hierarchical module name without numbers."""
+    """Return the part's name for each module of a top module; the keys are hierarchical names without numbers."""
     array, names = TOPS[top]
     return names | {f"{array}{module}": name for module, name in _OF_ARRAY.items()}
 

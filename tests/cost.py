@@ -111,7 +111,8 @@ def report(cost: Cost, *, is_quick: bool) -> Iterable[str]:
     folders: Counter[str] = Counter()
     for name, seconds in names.items():
         folders["/".join(name.partition("::")[0].split("/")[:2])] += seconds
-    yield f"{cost.processes:8.1f} in all processes, of which {sum(cost.tests.values()):.1f} in {len(cost.tests)} tests"
+    tests = sum(cost.tests.values())
+    yield f"{cost.processes:8.1f} CPU seconds in all processes, of which {tests:.1f} in {len(cost.tests)} tests"
     yield from (f"{seconds:8.1f} {name}" for name, seconds in folders.most_common() if seconds >= 0.05)
     yield f"the {LISTED} most expensive tests"
     yield from (f"{seconds:8.1f} {name}" for name, seconds in Counter(cost.tests).most_common(LISTED))

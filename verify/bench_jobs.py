@@ -11,7 +11,7 @@ from ..api.backends import Backend
 from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.instructions import every_instruction
-from ..isa.memory import ADDRESS_SPACE, UNIT_BYTES, encode_descriptor
+from ..isa.memory import ADDRESS_SPACE, UNIT_BYTES, SharedMap, encode_descriptor
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
 from ..operands.registers import unpack_nibbles
@@ -38,7 +38,8 @@ from .stimulus import random_register_file
 
 __all__ = [
     "CtaInstruction",
-    "echoing_program",
+    "Limits",
+    "echoing_programs",
     "random_instruction",
     "random_memories",
     "random_warpgroup_jobs",
@@ -154,10 +155,13 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
     return list(panels)
 
 
-#: Number of tensor memory columns for D (lower columns) and for the other operands (upper columns).
-_D_COLUMNS, _OPERAND_COLUMNS = 256, 256
+#: Number of tensor memory columns for D; the other half of the columns is for the other operands.
+_D_COLUMNS = COLUMNS // 2
 #: Number of columns for D of instructions whose D often overlaps the D of previous instructions.
 _OVERLAPPING_D_COLUMNS = 72
+#: Upper bound, in units of 16 bytes, of start addresses and offsets in most random matrix descriptors. All operands
+#: with these addresses fit into shared memory.
+_NEAR_UNITS = 512
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
 #: Number of panels of A, number of shared-memory reads per panel of A, and numbers of tensor memory columns that A and
@@ -190,23 +194,42 @@ class CtaInstruction:
         return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, backend=backend, metadata="silicon")
 
 
-def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Return random tensor memory, shape (CTAs, 128, 512), and shared memory, shape (CTAs, 2**18)."""
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the operands of random instructions of a CTA."""
+
+    narrowest: int = 8  #: Minimum number of columns of D
+    widest: int = 128  #: Maximum number of columns of D
+    d_first: int = 0  #: First column of the half of tensor memory for D, 0 or 256; other operands are in the other half
+    d_columns: int = _D_COLUMNS  #: Number of columns of that half in which D may be
+    #: Whether start addresses and offsets in matrix descriptors may have any size. Otherwise they are below 8 KiB, and
+    #: all operands fit into shared memory.
+    far: bool = False
+
+
+def random_memories(
+    ctas: int, rng: np.random.Generator, d_first: int = 0
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+    """Return random tensor memory, shape (CTAs, 128, 512), and shared memory, shape (CTAs, 2**18).
+
+    `d_first` is the first column of the half of tensor memory for D. The other half has the same contents in each
+    group of 32 lanes, as scales and metadata must.
+    """
     tensor = rng.integers(0, 1 << 32, (ctas, LANES, COLUMNS), dtype=np.uint32)
-    tensor[:, :, _OPERAND_COLUMNS:] = np.tile(tensor[:, :32, _OPERAND_COLUMNS:], (1, 4, 1))
+    others = slice(_D_COLUMNS - d_first, COLUMNS - d_first)
+    tensor[:, :, others] = np.tile(tensor[:, :32, others], (1, 4, 1))
     return tensor, rng.integers(0, 256, (ctas, ADDRESS_SPACE), dtype=np.uint8)
 
 
 def random_instruction(
-    config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128, d_columns: int = _D_COLUMNS
+    config: CoreConfig, opcode: Opcode, rng: np.random.Generator, limits: Limits = Limits()
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
-    `opcode` must not have ``.ws``. D has at most `widest` columns, which are among the first `d_columns` columns of
-    tensor memory. Types, shape, addresses and flags are random.
+    `opcode` must not have ``.ws``. Types, shape, addresses and flags are random.
     """
     rows = LANES * opcode.cta_group
-    fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
+    fitting = [i for i in instructions_of(opcode) if i.m == rows and limits.narrowest <= i.n <= limits.widest]
     i = fitting[int(rng.integers(len(fitting)))]
     in_tensor = bool(rng.integers(2)) and not i.a.bits < i.container_bits == 8
     flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
@@ -219,15 +242,17 @@ def random_instruction(
     )
 
     def in_shared() -> int:
-        start, leading, stride = (16 * int(value) for value in rng.integers(0, 512, 3))
+        bounds = 1 << rng.integers(1, ADDRESS_BITS + 1, 3) if limits.far else np.full(3, _NEAR_UNITS)
+        units = rng.integers(0, bounds)
+        start, leading, stride = (UNIT_BYTES * int(value) for value in units)
         swizzle, base_offset = str(rng.choice(_SWIZZLES)), int(rng.integers(8))
         return encode_descriptor(start, leading, stride, swizzle, base_offset=base_offset, family="tcgen05")
 
-    columns = (_OPERAND_COLUMNS + 2 * rng.integers(0, 120, 4)).tolist()
+    columns = (_D_COLUMNS - limits.d_first + 2 * rng.integers(0, 120, 4)).tolist()
     arguments: dict[str, Any] = {
         "instruction": str(opcode),
         "idesc": encode_instruction_descriptor(opcode, descriptor),
-        "d": int(rng.integers(0, d_columns - i.n + 1)),
+        "d": limits.d_first + int(rng.integers(0, limits.d_columns - i.n + 1)),
         "a": columns[0] if in_tensor else in_shared(),
         "b": in_shared(),
         "enable_input_d": bool(rng.integers(4)),
@@ -252,7 +277,7 @@ def random_work(
     (before, shared), cta = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []
     for _ in range(instructions):
-        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
+        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, Limits(widest=widest))
         after = tensor.copy()
         if instruction.opcode.cta_group == 2:
             after[:] = instruction.run(tensor, shared)
@@ -264,19 +289,41 @@ def random_work(
     return CtaWork(before[cta], units_of(shared[cta].tobytes()), [*tasks, commit])
 
 
-def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator) -> CtaProgram:
-    """Return random instructions of a CTA pair, for a test whose unit arrays output hashes of operands instead of sums.
+def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Generator) -> Iterator[CtaProgram]:
+    """Yield test programs of a CTA pair, for tests whose unit arrays output hashes of operands instead of sums.
 
-    The D of an instruction has at most 32 columns, and often overlaps the D of previous ones. Commits follow some
-    instructions, as in :func:`random_work`.
+    Four programs share the given number of instructions. Their D has at most 32 columns, and in half of the
+    instructions it is among the first 72 columns, where it often overlaps the D of previous instructions. Six programs
+    with a tenth of the instructions each follow: four with block scales and more than 128 columns of D, and two with
+    any addresses in their matrix descriptors. Some programs have D in the lower half of tensor memory, and others in
+    the upper half.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
-    tmem, smem = random_memories(2, rng)
+    scaled = [opcode for opcode in opcodes if opcode.scale_size]
+    few = -(-instructions // 10)
+    for number in range(4):
+        d_first, count = _D_COLUMNS * (number % 2), instructions * (number + 1) // 4 - instructions * number // 4
+        near = [
+            Limits(widest=32, d_first=d_first, d_columns=columns) for columns in (_OVERLAPPING_D_COLUMNS, _D_COLUMNS)
+        ]
+        yield _echoing_program(config, opcodes, count, rng, near)
+    for _ in range(2):
+        for d_first in (0, _D_COLUMNS):
+            yield _echoing_program(config, scaled, few, rng, [Limits(136, _D_COLUMNS, d_first)])
+        yield _echoing_program(config, opcodes, few, rng, [Limits(widest=_D_COLUMNS, d_first=_D_COLUMNS, far=True)])
+
+
+def _echoing_program(
+    config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, limits: list[Limits]
+) -> CtaProgram:
+    """Return a random program. Each instruction has one of the limits; commits as in :func:`random_work`."""
+    tmem, smem = random_memories(2, rng, limits[0].d_first)
     expected, commands, flags = tmem, [], []
     for _ in range(instructions):
-        opcode = opcodes[int(rng.integers(len(opcodes)))]
-        d_columns = int(rng.choice((_OVERLAPPING_D_COLUMNS, _D_COLUMNS)))
-        instruction = random_instruction(config, opcode, rng, 32, d_columns)
+        opcode, drawn = opcodes[int(rng.integers(len(opcodes)))], limits[int(rng.integers(len(limits)))]
+        instruction = random_instruction(config, opcode, rng, drawn)
+        while not _fits(instruction):
+            instruction = random_instruction(config, opcode, rng, drawn)
         pair, echo = instruction.opcode.cta_group == 2, EchoBackend(config)
         if pair:
             expected = instruction.run(expected, smem, echo)
@@ -286,6 +333,12 @@ def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Genera
         flags.append(raised[:, _panel_order(raised.shape[1], pair)])
         commands += [instruction.command, *[COMMIT] * _commits(rng)]
     return CtaProgram([*commands, COMMIT], tmem, smem, expected, np.concatenate(flags, axis=1))
+
+
+def _fits(instruction: CtaInstruction) -> bool:
+    """Return whether all operands in shared memory fit into it."""
+    maps = [where for where in (instruction.placement.a, instruction.placement.b) if isinstance(where, SharedMap)]
+    return all(where.first_beyond(ADDRESS_SPACE) is None for where in maps)
 
 
 def _commits(rng: np.random.Generator) -> int:

@@ -313,7 +313,7 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
         if d.dtype != np.uint32 or d.shape != shape:
             raise archive.refuse("D", f"a uint32 array of shape {shape}, as D in the pack")
         return d
-    text = read_text(path, "is no .npz, no JSON and no hexadecimal words").strip()
+    text = read_text(path, "is neither .npz nor JSON nor hexadecimal words").strip()
     words = _listed(path, text) if text.startswith("[") else _hexadecimal(path, text.splitlines(), "line")
     if words.shape not in (shape, (int(np.prod(shape)),)):
         raise FileError(f"{path} must hold {int(np.prod(shape))} words of shape {shape}, as D in the pack, "

@@ -203,7 +203,7 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why a sum has only one step with either step length; empty if the steps differ."""
+    """Return why two step lengths cannot be told apart: the sum fits into one step of either. Empty if it does not."""
     # Emulation sums the even and the odd pairs of elements separately; each sum has half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:

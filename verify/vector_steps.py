@@ -33,7 +33,7 @@ _BITS = 32
 _RULE = 7
 #: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
-#: Number of alignment bits beyond the largest F of all architectures up to which the golden model is exact.
+#: The golden model is exact for up to this many alignment bits more than the largest F of all architectures.
 _MORE_ALIGNMENT = 1
 _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
@@ -75,7 +75,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 
 
 def numerics_text(config: CoreConfig | None, instruction: Instruction, arch: str) -> str:
-    """Return, as text, whether vectors have the numerics of the architecture or different ones of the datapath.
+    """Return a text that says whether vectors have the numerics of the architecture or of a datapath with others.
 
     `config` is the datapath of the vectors, or None at level ``registers``.
     """

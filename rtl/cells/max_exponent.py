@@ -30,7 +30,9 @@ class MaxExponent(wiring.Component):
     def __init__(self, count: int, shape: ShapeLike) -> None:
         self.count = count
         self.shape = shape
-        exponents = "Exponents of the terms; a term that does not participate has the smallest exponent of the shape."
+        exponents = (
+            "Exponents of the terms; the smallest number that a port can hold for a term that does not participate."
+        )
         finalists = "Last two candidates for the maximum, for logic that cannot wait for e_max."
         ports = {
             "exponents": (In(shape).array(count), exponents),

@@ -26,7 +26,8 @@ class Settings:
     items: int  #: Number of random vectors, steps, tiles or instructions per test, depending on the top module
     coverage: str = ""  #: Path of the file that collects functional coverage; empty for none
     #: Path of the file with the test program. For a warpgroup, :func:`~.warpgroup_items.write_jobs` writes the file;
-    #: for a CTA, :meth:`.tcgen05_items.CtaWork.write`.
+    #: for a CTA, :meth:`.tcgen05_items.CtaWork.write`. For the fault regression of a CTA, path of the folder that
+    #: :func:`~sptc.sim.engine.tcgen05_commands.write_programs` wrote.
     jobs: str = ""
     #: Rows and columns of the array of dot-product units. The default is one row of two units, which contains every
     #: kind of unit.

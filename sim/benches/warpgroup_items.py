@@ -62,8 +62,12 @@ class Command:
     pending: int = 0  #: Number of commit groups that a wait command may leave pending
 
 
-def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
-    """Yield multiplications with random fences, commits and waits; the last command waits for all commit groups."""
+def commands(jobs: Iterator[Job], rng: np.random.Generator, *, many_groups: bool = False) -> Iterator[Command]:
+    """Yield multiplications with random fences, commits and waits; the last command waits for all commit groups.
+
+    With `many_groups`, up to four commits follow half of the multiplications, and few commands wait for commit groups.
+    """
+    commits, waits = (0.5, 0.05) if many_groups else (0.6, 0.4)
 
     def other(operation: Operation, pending: int = 0) -> Command:
         payload = payload_bits(warpgroup_layout(), {"operation": operation, "pending": pending})
@@ -73,10 +77,11 @@ def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]
         if rng.random() < 0.3:
             yield other(Operation.FENCE)
         yield Command(Operation.MULTIPLY, job.instruction, job)
-        if rng.random() < 0.6:
-            commits = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else 1
-            yield from [other(Operation.COMMIT)] * commits
-        if rng.random() < 0.4:
+        if rng.random() < commits:
+            count = int(rng.integers(1, 5)) if many_groups else 1
+            count = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else count
+            yield from [other(Operation.COMMIT)] * count
+        if rng.random() < waits:
             yield other(Operation.WAIT, int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
     yield other(Operation.COMMIT)
     yield other(Operation.WAIT)

@@ -23,7 +23,7 @@ __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
 _FOREVER = np.iinfo(np.int64).max
 #: Names of the result fields that the C++ driver writes once per command, and once per run.
-_OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
+_OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns", "panels")
 
 
 class _CCommand(ctypes.Structure):

@@ -23,7 +23,7 @@ from .array_units import StandIn
 from .driver import driver
 from .steps import step_words, steps_of
 
-__all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
+__all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "EchoingArray", "echoing_arrays"]
 
 #: Constants of the hash function, equal to the constants in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED

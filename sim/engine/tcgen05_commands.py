@@ -1,5 +1,6 @@
 """Commands for the compiled tensor cores of a CTA or a CTA pair, results of a run, and files of test programs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ...rtl.warp import ScaleSizeCode
 from .ports import payload_words
 from .steps import control_word
 
-__all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
+__all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command", "read_programs", "write_programs"]
 
 #: Descriptor bits for features of shared memory that the RTL lacks: 32-byte atoms and absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
@@ -53,11 +54,12 @@ class CtaRun:
     #: For each command, undefined-nibble flags of its panels (eight columns) of D, in order, shape (CTAs, panels, 128,
     #: 16); no panels for a commit.
     illegal: list[NDArray[np.bool_]]
-    #: For each CTA: number of arrived commits, number of cycles with reads of shared memory, and number of
-    #: tensor-memory columns read for operands other than D.
+    #: For each CTA: number of arrived commits, number of cycles with reads of shared memory, number of tensor-memory
+    #: columns read for operands other than D, and number of panels (eight columns) of D that are read.
     arrivals: NDArray[np.int64]
     reads: NDArray[np.int64]
     columns: NDArray[np.int64]
+    panels: NDArray[np.int64]
     #: Flags of undefined operand placement, :func:`~sptc.rtl.placement.placement_layout`, shape (commands, CTAs).
     undefined: NDArray[np.int64]
     broken: str  #: Interface rule that the hardware violated during the run, as text; empty for none
@@ -98,6 +100,18 @@ class CtaProgram:
                 view = layout.from_bits(int.from_bytes(payload.tobytes(), "little"))
                 commands.append(CtaCommand({str(name): view[name] for name, _ in layout if name != "odd"}, n))
             return cls(commands, *(arrays[name] for name in ("tmem", "smem", "expected", "flags")))
+
+
+def write_programs(folder: Path, programs: Iterable[CtaProgram]) -> None:
+    """Write test programs to a new folder, one file each."""
+    folder.mkdir(parents=True)
+    for number, program in enumerate(programs):
+        program.write(folder / f"{number}.npz")
+
+
+def read_programs(folder: Path) -> list[CtaProgram]:
+    """Return the test programs that :func:`write_programs` wrote to a folder."""
+    return [CtaProgram.read(path) for path in sorted(folder.iterdir())]
 
 
 COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})

@@ -1,4 +1,4 @@
-"""Commands for a compiled warpgroup (multiplications, commits, waits), ``mma`` of single warps, and all results."""
+"""Commands for the compiled model of a warpgroup, with ``mma`` of single warps beside them, and the results of both."""
 
 from dataclasses import dataclass, field
 from typing import Any

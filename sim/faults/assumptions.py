@@ -15,10 +15,11 @@ from ...rtl.unit import Unit
 from ..benches.bench import ComponentBench
 from ..benches.blocks import native
 from ..benches.components import Harness
+from ..engine.echo import EchoingArray
 from ..engine.steps import control_word
 from .equivalence import Pipeline
 
-__all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_control", "step_pipeline"]
+__all__ = ["AssumedArray", "AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_control", "step_pipeline"]
 
 
 class AssumedComponents(Harness):
@@ -102,6 +103,24 @@ class AssumedSteps(Elaboratable):
         m.submodules[type(design).__name__.lower()] = design
         m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
         m.submodules.assumption = assumed_control(design.step.control, design.config, self._arch)
+        return m
+
+
+class AssumedArray(EchoingArray):
+    """Replacement array that states, for proofs in which its Verilog module is left out, what the module guarantees.
+
+    It accepts no more items than it can hold, and returns no result without an item.
+    """
+
+    def elaborate(self, platform: object) -> Module:
+        """Count the items in the array, and add the assumption."""
+        m = super().elaborate(platform)
+        m.submodules.assumption = assumption = Module()
+        most = self.config.warp_items
+        inside = Signal(range(most + 1))
+        enters, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        assumption.d.sync += inside.eq(inside + enters - leaves)
+        assumption.d.comb += Assume((~self.i.ready | (inside != most)) & (~self.o.valid | (inside != 0)))
         return m
 
 

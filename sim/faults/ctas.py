@@ -6,8 +6,10 @@ either CTA, in the number of their reads, or in the cycles in which commands are
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...rtl.convert import to_rtlil
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
@@ -16,8 +18,8 @@ from ..benches.settings import Settings
 from ..engine.compiled_tcgen05 import CtaModel, cta_driver, run_ctas
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
-from ..engine.tcgen05_commands import CtaProgram, CtaRun
-from .assumptions import AssumedStream
+from ..engine.tcgen05_commands import CtaProgram, CtaRun, read_programs
+from .assumptions import AssumedArray, AssumedStream
 from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
 
@@ -28,7 +30,7 @@ __all__ = ["CtaRegression"]
 _ARRAYS = 2
 _COMPONENTS = {
     # No faults are injected into the placement checker, which only raises flags and has its own tests.
-    UNTOUCHED: ("design.placement",),
+    UNTOUCHED: ("design.placement", *(f"design.array_{array}.assumption" for array in range(_ARRAYS))),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
     "tensor_operands": ("design.tensor_operands",),
@@ -37,64 +39,79 @@ _COMPONENTS = {
     "commits": ("design.commits",),
     "tcgen05": REST,
 }
-#: Period of the random gap patterns, in cycles, and length of the first run in cycles, which ends with a reset.
-_PATTERN_CYCLES, _CUT_SHORT = 997, 300
+#: Period of the random gap patterns, in cycles, and maximum number of cycles of the runs that end early, with a reset.
+_PATTERN_CYCLES, _CUT_SHORT = 997, 400
+
+
+class _Run(NamedTuple):
+    """Run of a program. In each cycle, bit c of the pattern offers the next command to CTA c."""
+
+    program: CtaProgram
+    pattern: NDArray[np.uint8]
+    cycles: int | None  #: Maximum number of cycles; None for the whole program
 
 
 class CtaRegression:
-    """Fault regression of a CTA's tensor cores; runs a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
+    """Fault regression of a CTA's tensor cores; runs :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram` objects."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
         config = replace(settings.config, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
         stand_in = echoing_arrays(config)
-        design = AssumedStream(Tcgen05(config, _ARRAYS, warp_class=stand_in.warp_class))
+        design = AssumedStream(Tcgen05(config, _ARRAYS, warp_class=AssumedArray))
         ports, lanes = clocked_ports(design), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
         library = compile_faulty(faulty, cta_driver(ports, TOP, lanes=lanes), folder)
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
-        program = CtaProgram.read(Path(settings.jobs))
-        self._program = replace(
-            program,
-            tmem=np.ascontiguousarray(program.tmem[:, :lanes]),
-            expected=program.expected[:, :lanes],
-            flags=program.flags[:, :, :lanes],
-        )
-        # Three runs: one with random gaps, ended early by a reset; one with a command offered in every cycle; one with
-        # other random gaps.
-        gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
-        self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
-        self._right = [self._run(number) for number in range(len(self._runs))]
+        gaps, always = rng.integers(0, 4, _PATTERN_CYCLES, np.uint8), np.full(1, 3, np.uint8)
+        #: Each program runs twice: with a command offered in every cycle, and with random gaps. A run that a reset ends
+        #: early precedes each of the two.
+        self._runs = [
+            _Run(program, pattern, cycles)
+            for program in (_of_lanes(program, lanes) for program in read_programs(Path(settings.jobs)))
+            for pattern in (always, gaps)
+            for cycles in (int(rng.integers(_CUT_SHORT)), None)
+        ]
+        self._right = [self._run(run) for run in self._runs]
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the program; return the number of commands accepted before the first error, None without an error."""
+        """Run the programs; return the number of commands accepted before the first error, None without an error."""
         self._models[0].select_fault(fault.number if fault else 0)
         taken = 0
-        for number, right in enumerate(self._right):
-            run = self._run(number)
-            taken += int(np.count_nonzero(run.taken[:, 0] >= 0))
-            is_complete = self._runs[number][1] is None
-            if run.broken or (is_complete and not self._is_right(run, right)):
+        for run, right in zip(self._runs, self._right, strict=True):
+            actual = self._run(run)
+            taken += int(np.count_nonzero(actual.taken[:, 0] >= 0))
+            if actual.broken or (run.cycles is None and not _is_right(actual, right, run.program)):
                 return taken
         return None
 
-    def _run(self, number: int) -> CtaRun:
-        program, (pattern, cycles) = self._program, self._runs[number]
-        limit = {} if cycles is None else {"cycles": cycles}
-        return run_ctas(self._models, program.commands, program.tmem, program.smem, pattern, **limit)
+    def _run(self, run: _Run) -> CtaRun:
+        program = run.program
+        limit = {} if run.cycles is None else {"cycles": run.cycles}
+        return run_ctas(self._models, program.commands, program.tmem, program.smem, run.pattern, **limit)
 
-    def _is_right(self, run: CtaRun, right: CtaRun) -> bool:
-        """Return whether a run has the expected results, and the reads and cycles of the design without faults."""
-        program = self._program
-        commits = sum(not command.n for command in program.commands)
-        return (
-            bool((run.tmem == program.expected).all())
-            and bool((np.concatenate(run.illegal, axis=1) == program.flags).all())
-            and not run.undefined.any()
-            and bool((run.arrivals == commits).all())
-            and all(
-                bool((getattr(run, name) == getattr(right, name)).all())
-                for name in ("reads", "columns", "taken", "done")
-            )
+
+def _of_lanes(program: CtaProgram, lanes: int) -> CtaProgram:
+    """Return a program with only the first lanes of tensor memory."""
+    return replace(
+        program,
+        tmem=np.ascontiguousarray(program.tmem[:, :lanes]),
+        expected=program.expected[:, :lanes],
+        flags=program.flags[:, :, :lanes],
+    )
+
+
+def _is_right(actual: CtaRun, right: CtaRun, program: CtaProgram) -> bool:
+    """Return whether a run has the expected results, and the reads and cycles of the design without faults."""
+    commits = sum(not command.n for command in program.commands)
+    return (
+        bool((actual.tmem == program.expected).all())
+        and bool((np.concatenate(actual.illegal, axis=1) == program.flags).all())
+        and not actual.undefined.any()
+        and bool((actual.arrivals == commits).all())
+        and all(
+            bool((getattr(actual, name) == getattr(right, name)).all())
+            for name in ("reads", "columns", "panels", "taken", "done")
         )
+    )

@@ -60,22 +60,16 @@ class WarpgroupRegression:
         self._model = GroupModel(compile_faulty(self.netlist, group_driver(ports, TOP), folder))
         self._buffers: list[object] = []  # keeps the data alive to which C structures point
         issued = [*commands(iter(jobs), rng)]
-        self._commands = (CCommand * len(issued))()
-        for command, described in zip(issued, self._commands, strict=True):
-            self._describe(command, described, registers)
         beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))
         cycles = 6 * panels * pace
         pattern = stream_pattern(rng, pace, cycles) | _pattern_beside(rng, pace, cycles)
-        self._arrays = self._instructions(beside, registers, pattern)
-        self._work = CWork(self._commands, self._arrays, self._address(pattern), len(issued), cycles)
-        self._work.cycles = self._work.patience = cycles
-        self._work.longest_wait, self._work.longest_silence = 8 * pace + 64, 1_000 * pace
-        self._work.ends_with_commands = True
-        #: Records to which the C++ driver writes cycle numbers: of all commands and of all ``mma`` instructions.
-        self._timed: list[CCommand | CInstruction] = [*self._commands]
-        self._timed += [array.instructions[place] for array in self._arrays for place in range(array.count)]
+        busy = _busy_pattern(rng, pattern, pace)
+        self._arrays = self._instructions(beside, registers, busy)
+        many_groups = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
+        #: Work of two runs. In the second, many instructions and commit groups are in flight.
+        self._works = [self._work(issued, pattern, registers, pace), self._work(many_groups, busy, registers, pace)]
         self._model.select_fault(0)
-        *_, self._right = self._run()
+        self._right = [self._run(work)[2] for work in self._works]
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
@@ -84,17 +78,36 @@ class WarpgroupRegression:
         fault.
         """
         self._model.select_fault(fault.number if fault else 0)
-        broken, taken, cycles = self._run()
-        return taken if broken or cycles != self._right else None
+        before = 0
+        for work, right in zip(self._works, self._right, strict=True):
+            broken, taken, cycles = self._run(work)
+            if broken or cycles != right:
+                return before + taken
+            before += taken
+        return None
 
-    def _run(self) -> tuple[str, int, list[tuple[int, int]]]:
+    def _run(self, work: CWork) -> tuple[str, int, list[tuple[int, int]]]:
         """Run the commands; return the violated rule, the number of panels, and the cycles of all instructions."""
+        # Records to which the C++ driver writes cycle numbers.
+        timed: list[CCommand | CInstruction] = [*work.commands[: work.count]]
         for array in self._arrays:
             array.issued = array.answered = 0
-        for timed in self._timed:
-            timed.taken = timed.done = -1
-        broken, taken = self._model.run(self._work)
-        return broken, taken, [(timed.taken, timed.done) for timed in self._timed]
+            timed += array.instructions[: array.count]
+        for record in timed:
+            record.taken = record.done = -1
+        broken, taken = self._model.run(work)
+        return broken, taken, [(record.taken, record.done) for record in timed]
+
+    def _work(self, issued: list[Command], pattern: NDArray[np.uint16], registers: RegisterCycles, pace: int) -> CWork:
+        """Return the work of a run: commands, a pattern of events, and time limits."""
+        described = (CCommand * len(issued))()
+        for command, record in zip(issued, described, strict=True):
+            self._describe(command, record, registers)
+        work = CWork(described, self._arrays, self._address(pattern), len(issued), len(pattern))
+        work.cycles = work.patience = len(pattern)
+        work.longest_wait, work.longest_silence = 8 * pace + 64, 1_000 * pace
+        work.ends_with_commands = True
+        return work
 
     def _address(self, array: NDArray) -> int:
         """Return the memory address of an array for the C++ driver, and keep the array alive."""
@@ -155,6 +168,25 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
     for core in range(WARPS):
         bits |= np.where(rng.random(cycles) < 0.75, CycleBits.TAKE_MMA << core, 0).astype(np.uint16)
     return bits.astype(np.uint16)
+
+
+def _shortest_first(jobs: list[Job]) -> list[Job]:
+    """Return the jobs sorted by their number of panels, still with alternating halves of shared memory."""
+    halves = [sorted(jobs[half::2], key=lambda job: len(job.panels)) for half in range(2)]
+    return [job for pair in zip(*halves, strict=False) for job in pair]
+
+
+def _busy_pattern(rng: np.random.Generator, pattern: NDArray[np.uint16], pace: int) -> NDArray[np.uint16]:
+    """Return a pattern with more offers, in which results of panels and of each core's ``mma`` wait for many cycles.
+
+    Many instructions are then in flight, and results of a panel wait behind those of an ``mma`` on one tensor core.
+    """
+    result = pattern | np.uint16(CycleBits.OFFER | CycleBits.OFFER_C)
+    result[rng.random(len(pattern)) < 0.25] |= np.uint16(CycleBits.OFFER_MMA)
+    for bit in (CycleBits.TAKE, *(CycleBits.TAKE_MMA << core for core in range(WARPS))):
+        is_stalled = np.repeat(rng.random(len(pattern)) < 0.2, 2 * pace)[: len(pattern)]
+        result[is_stalled] &= np.uint16(0xFFFF ^ bit)
+    return result
 
 
 def _registers(blocks: int) -> RegisterCycles:

@@ -1,4 +1,4 @@
-"""Back ends that simulate top-level modules: results of the golden model, flags, cycles, and rejected instructions."""
+"""Back ends that simulate top-level modules have the golden model's results; flags, cycles, refused instructions."""
 
 from dataclasses import replace
 from typing import Any

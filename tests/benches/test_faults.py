@@ -18,6 +18,7 @@ from sptc.sim.benches.components import Harness
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.echo import ECHOING_ARRAY
+from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
@@ -25,7 +26,7 @@ from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
 from sptc.tests.benches.conftest import fault_at
-from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
+from sptc.verify.bench_jobs import echoing_programs, random_warpgroup_jobs
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000}
 FAULTS = {"components": 60, "row": 16, "core": 16}
@@ -77,8 +78,8 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     assert {fault.component for fault in faults} == of_top.netlist.areas.keys()
     settings = Settings("tiny", top, 1)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config)) if top == "row" else None
-    verdicts = {str(fault): settled(TOP, fault, folder, 300, pipeline) for fault in survivors(of_top)}
-    left = [fault for fault, verdict in verdicts.items() if verdict is not Verdict.EQUIVALENT]
+    verdicts = settled(TOP, survivors(of_top), folder, 300, pipeline)
+    left = [str(fault) for fault, verdict in verdicts.items() if verdict is not Verdict.EQUIVALENT]
     assert len(left) <= LEFT, left
 
 
@@ -142,7 +143,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     of_top = regression(settings, 12, seed, tmp_path)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
-    verdicts = {fault: settled(TOP, fault, tmp_path, 60) for fault in left}
+    verdicts = settled(TOP, left, tmp_path, 60)
     assert [fault for fault in left if verdicts[fault] is Verdict.TOLD_APART] == []
     undecided = [fault for fault in left if verdicts[fault] is Verdict.UNDECIDED]
     assert len(undecided) <= LEFT, [str(fault) for fault in undecided]
@@ -156,12 +157,12 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
     """The fault-free design passes. Most faults are detected, and a detected fault is not proved to change nothing."""
     settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))
-    echoing_program(TCGEN05_ARRAY, 24, np.random.default_rng(seed)).write(tmp_path / "jobs")
+    write_programs(tmp_path / "jobs", echoing_programs(TCGEN05_ARRAY, 24, np.random.default_rng(seed)))
     of_top = regression(settings, 24, seed, tmp_path)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     (seen,) = islice((fault for fault in faults if fault not in left), 1)
-    assert settled(TOP, seen, tmp_path, 5, box=ECHOING_ARRAY) is not Verdict.EQUIVALENT
+    assert settled(TOP, [seen], tmp_path, 5, box=ECHOING_ARRAY) != {seen: Verdict.EQUIVALENT}
 
 
 def test_draws(tmp_path: Path) -> None:
@@ -188,7 +189,8 @@ def test_draws(tmp_path: Path) -> None:
 )
 def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
     mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
-    assert settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, PATIENCE) is VERDICTS[same]
+    fault = Fault(1, "whole", f"mutate -mode {command}")
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: VERDICTS[same]}
 
 
 @pytest.mark.regression
@@ -209,7 +211,7 @@ def test_proofs_around_a_multiplier(tmp_path: Path, command: str, same: bool) ->
     whole.submodules.part = Instance("bench_unit", i_x=a | (a & b), o_product=result)
     text = to_rtlil(whole, "bench", ports=[a, b, result]) + "\n" + to_rtlil(part, "bench_unit", ports=[x, product])
     mutated(text, "bench", {"whole": REST}, 1, 0, tmp_path, whole="bench_unit")
-    verdict = settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, PATIENCE)
+    (verdict,) = settled("bench", [Fault(1, "whole", f"mutate -mode {command}")], tmp_path, PATIENCE).values()
     assert (verdict is Verdict.EQUIVALENT) == same
 
 
@@ -230,9 +232,10 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Mux(held == 5, held, 9))
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_LEVELS", ((6, None),))
+    monkeypatch.setattr(equivalence, "_DEPTHS", ((3, None),))
     fault = fault_at(tmp_path, "eq", command)
-    assert settled("bench", fault, tmp_path, PATIENCE) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
+    expected = Verdict.EQUIVALENT if same else Verdict.UNDECIDED
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: expected}
 
 
 def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,12 +244,12 @@ def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path, monke
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Const(2, 2) << held)
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_LEVELS", ((8, 24),))
+    monkeypatch.setattr(equivalence, "_DEPTHS", ((4, 12),))
     fault = fault_at(tmp_path, "shl", "cnot1 -port Y -portbit 2 -ctrlbit 0")
-    assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.EQUIVALENT
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: Verdict.EQUIVALENT}
 
 
-@pytest.mark.parametrize(("before", "verdict"), [(1, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
+@pytest.mark.parametrize(("before", "verdict"), [(0, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
 def test_a_proof_of_a_cone_leaves_its_inputs_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, verdict: Verdict
 ) -> None:
@@ -255,9 +258,9 @@ def test_a_proof_of_a_cone_leaves_its_inputs_free(
     m.d.sync += held.eq(Mux(code == 7, 0, code))
     m.d.comb += result.eq(held == 5)
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_LEVELS", ((6, before),))
+    monkeypatch.setattr(equivalence, "_DEPTHS", ((3, before),))
     fault = fault_at(tmp_path, "eq", "const0 -port A -portbit 1", "3'101")
-    assert settled("bench", fault, tmp_path, PATIENCE) is verdict
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: verdict}
 
 
 @pytest.mark.regression
@@ -266,7 +269,7 @@ def test_a_detected_fault_is_not_equivalent(injected: Callable, top: str) -> Non
     """The first proof of a detected fault that ends in time gives a counterexample. For rows, see test_pipelines.py."""
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
-    verdicts = (settled(TOP, fault, folder, 60) for fault in killed[:: max(1, len(killed) // 8)])
+    verdicts = (settled(TOP, [fault], folder, 60)[fault] for fault in killed[:: max(1, len(killed) // 8)])
     result = next(verdict for verdict in verdicts if verdict is not Verdict.UNDECIDED)
     assert result is Verdict.TOLD_APART
 
@@ -276,13 +279,13 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
     mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
     monkeypatch.setattr(equivalence, "run_abc", lambda *_: "Networks are UNDECIDED.")
     fault = Fault(1, "whole", "mutate -mode inv -module bench -cell $3 -port A -portbit 3")
-    assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.UNDECIDED
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: Verdict.UNDECIDED}
 
     def late(*_: object) -> str:
         raise TimeoutError
 
     monkeypatch.setattr(equivalence, "run_abc", late)
-    assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.UNDECIDED
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: Verdict.UNDECIDED}
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:

@@ -99,16 +99,16 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, verdict: Verdict) -> None:
-    monkeypatch.setattr(equivalence, "_LEVELS", ())
+    monkeypatch.setattr(equivalence, "_DEPTHS", ())
     kind, text = {0: ("logic_not", "A_WIDTH 2"), 1: ("eq", "2'01"), 2: ("eq", "2'10")}[code]
     fault = fault_at(multiplier, kind, f"{mode} -port Y -portbit 0", text)
-    assert settled("bench", fault, multiplier, 60.0, PIPELINE) is verdict
+    assert settled("bench", [fault], multiplier, 60.0, PIPELINE) == {fault: verdict}
 
 
 @pytest.mark.regression
 def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
     fault = fault_at(multiplier, "dffe", "const0 -port EN -portbit 0")
-    assert settled("bench", fault, multiplier, 60.0, PIPELINE) is Verdict.TOLD_APART
+    assert settled("bench", [fault], multiplier, 60.0, PIPELINE) == {fault: Verdict.TOLD_APART}
 
 
 def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
 
     mutated(design(rising), "bench", {"whole": REST}, 1, 0, tmp_path)
     fault = fault_at(tmp_path, "and", "const0 -port Y -portbit 1")
-    assert settled("bench", fault, tmp_path, 60.0, Pipeline("enable", "x", ({},))) is Verdict.TOLD_APART
+    assert settled("bench", [fault], tmp_path, 60.0, Pipeline("enable", "x", ({},))) == {fault: Verdict.TOLD_APART}
 
 
 @pytest.mark.regression
@@ -130,6 +130,6 @@ def test_every_fault_of_a_row_is_decided(tmp_path: Path, seed: int) -> None:
     settings = Settings("tiny", "row", 1)
     netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))
-    actual = {fault: settled("bench", fault, tmp_path, 120, pipeline) for fault in netlist.faults}
+    actual = settled("bench", netlist.faults, tmp_path, 120, pipeline)
     assert Verdict.UNDECIDED not in actual.values()
     assert Verdict.TOLD_APART in actual.values()

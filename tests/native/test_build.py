@@ -182,7 +182,7 @@ def test_texts_without_the_number_of_block_scales() -> None:
 
 
 def test_targets_of_the_assembler() -> None:
-    """Each target has the instructions of its architecture, except the kinds that the target lacks."""
+    """The assembler accepts the instruction kinds that a target has, and refuses all other kinds."""
     for name, target in TARGETS.items():
         for words in ("kind::f16", "kind::i8", "kind::mxf4.block_scale", "kind::mxf8f6f4.block_scale.scale_vec::1X"):
             for opcode in (parse_opcode(f"tcgen05.mma.{sp}cta_group::1.{words}") for sp in ("", "sp.")):

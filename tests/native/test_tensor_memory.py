@@ -103,7 +103,7 @@ def numbers_of(one: Case) -> dict[str, int]:
 
 
 def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
-    """Compare the library with the golden model. Return whether the instruction was computed."""
+    """Assert that the library and the golden model agree. Return False if both refuse the instruction."""
     expected = outcome(one.run, **arguments)
     result = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
     if isinstance(expected, str) or isinstance(result, str):

@@ -162,14 +162,14 @@ def _(engine: Any, right: Any, *arguments: Any) -> Any:
     return replace(product, flags=product.flags[-1:])
 
 
-@instead("sim.equivalence.undecided", "sim.faults.equivalence", "settled")
+@instead("sim.equivalence.undecided", "sim.faults.equivalence", "_Proofs.verdict")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A surviving fault whose proof is undecided counts as proved to change nothing."""
     result = right(*arguments)
     return equivalence.Verdict.EQUIVALENT if result is equivalence.Verdict.UNDECIDED else result
 
 
-@instead("sim.equivalence.part", "sim.faults.equivalence", "_of_cone")
+@instead("sim.equivalence.part", "sim.faults.equivalence", "_Proofs._of_cone")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A difference at the cut of a partial cone counts as a difference of the design."""
     behind = arguments[-2]
@@ -177,7 +177,7 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     return equivalence.Verdict.TOLD_APART if behind and result is equivalence.Verdict.UNDECIDED else result
 
 
-@instead("sim.equivalence.cases", "sim.faults.equivalence", "_by_cases")
+@instead("sim.equivalence.cases", "sim.faults.equivalence", "_Proofs._by_cases")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """Of the cases into which the proof of a pipeline is divided, only the first is proved."""
     *others, pipeline = arguments
@@ -262,9 +262,12 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.row_interface.another", "sim.engine.row_interface", "hardware_fingerprint",
      "The cached interface of one datapath is used for all datapaths.",
      lambda row_interface, right, config, *others: "one"),
-    ("sim.equivalence.cone", "sim.faults.equivalence", "_both",
+    ("sim.miter.cone", "sim.faults.miter", "FlatDesign._top_module",
      "The cone with the fault contains no fault, so a proof finds no difference.",
-     lambda equivalence, right, ports: (line.replace("1'1", "1'0", "EN" not in line) for line in right(ports))),
+     lambda miter, right, *a: (line if "EN" in line else line.replace("1'1", "1'0") for line in right(*a))),
+    ("sim.miter.front", "sim.faults.miter", "FlatDesign._front",
+     "Assumptions about inputs are left out of a miter.",
+     lambda miter, right, self, *a: {n for n in right(self, *a) if not self._cells[n].is_assumption}),
     ("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced",
      "Every design is treated as a pipeline, without a check.", lambda equivalence, right, *_: True),
     ("sim.streams.selected", "sim.faults.streams", "StreamRegression.first_failure",

@@ -196,7 +196,7 @@ def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
         ("[1, -2]", "must be a JSON list of integers"), ("[4294967296]", "must be a JSON list of integers"),
         ('["12", "x"]', "word 2 must be a hexadecimal word"), ("[[1, 2], [3]]", "must be a JSON list of integers"),
         ("[true]", "must be a JSON list of integers"), ("[1, 2", "is not JSON"), ("PK", "not a readable .npz"),
-        ("\ud800", "is no .npz, no JSON and no hexadecimal words"),
+        ("\ud800", "is neither .npz nor JSON nor hexadecimal words"),
     ):  # fmt: skip
         path.write_text(text, errors="surrogatepass")
         with pytest.raises(FileError, match=message):

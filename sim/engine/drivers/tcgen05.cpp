@@ -24,9 +24,10 @@ struct Work {
     uint32_t *tensors[2];
     const uint8_t *pattern;  // for each cycle, bit c: offer the next command to CTA c; the pattern repeats
     int64_t ctas, count, image_bytes, pattern_cycles;
-    int64_t cycles;                             // maximum number of cycles of the run
-    int64_t patience;                           // maximum number of cycles without a transfer
-    int64_t arrivals[2], reads[2], columns[2];  // numbers of arrived commits, shared-memory reads and column reads
+    int64_t cycles;    // maximum number of cycles of the run
+    int64_t patience;  // maximum number of cycles without a transfer
+    // Numbers of arrived commits, of reads of shared memory, and of columns and panels read from tensor memory.
+    int64_t arrivals[2], reads[2], columns[2], panels[2];
 };
 
 struct Cta : Driven {
@@ -105,6 +106,7 @@ void Cta::read(Work &work) {
                 accumulators[lane * panel + place] = tensor[lane][(ports.accumulators_read_column + place) % width];
     work.reads[which] += reads;
     work.columns[which] += reads_operands;
+    work.panels[which] += reads_accumulators;
 }
 
 // Write eight columns of tensor memory. Reads in the same cycle return the old data.
