@@ -1,9 +1,9 @@
 """Test cases of ``tcgen05.mma`` with random operands, whose addresses come from formulas of the PTX manual, not from
 the package's maps.
 
-Sections are of PTX ISA 9.7.16: shared-memory descriptor 4.1, instruction descriptor 4.2, packing 10.4, data path
-layouts 10.5, block scales 10.7, sparse matrices 10.8. Of the metadata, the copies of A, and the scales in layout B,
-the manual has only figures; their addresses here follow CUTLASS's fragments.
+Section numbers are within section 9.7.16 of the PTX ISA: 4.1 shared-memory descriptor, 4.2 instruction descriptor,
+10.4 packing, 10.5 data path layouts, 10.7 block scales, 10.8 sparse matrices. For the metadata, the copies of A, and
+the scales in layout B, the manual has only figures; their addresses here follow CUTLASS's fragments.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ PATTERNS = {
     "none": (16, 16, 0), "32B": (32, 16, 6), "64B": (64, 16, 4), "128B": (128, 16, 2),
     "128B with 32B atoms": (128, 32, 1),
 }  # fmt: skip
-#: Codes of types in the instruction descriptor (tables 42 to 44). Kinds of packed e2m1 use another code for e2m1.
+#: Codes of element types in the instruction descriptor (tables 42 to 44). Kinds mxf4 and mxf4nvf4 encode e2m1 as 1.
 TYPE_CODES = {"tf32": 2, "f16": 0, "bf16": 1, "u8": 0, "s8": 1, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 
 
@@ -90,14 +90,14 @@ def fill_tensor(tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> N
 def place_shared(
     smem: NDArray[np.uint8], start: int, matrix: NDArray, fmt: Format, padded: bool, transposed: bool, swizzle: str
 ) -> tuple[int, int]:
-    """Write codes of shape (mn, k) to shared memory; return their descriptor and the next free multiple of 1024."""
+    """Write codes, shape (M or N, K), to shared memory. Return the descriptor and the next free multiple of 1024."""
     width, atom, code = PATTERNS[swizzle]
     bits = fmt.container_bits
     per_unit = 16 if padded else 128 // bits
     period = 4 if atom == 32 else 8
     mn, k = np.indices(matrix.shape)
     inner, outer = (mn, k) if transposed else (k, mn)
-    rows_step = period * width + 16 * (swizzle == "none")  # unswizzled groups of rows need no alignment: leave a gap
+    rows_step = period * width + 16 * (swizzle == "none")  # without swizzle, groups of rows may have gaps
     units_step = (outer.max() // period + 1) * rows_step
     unit = inner // per_unit
     addresses = start + outer % period * width + outer // period * rows_step
@@ -116,7 +116,10 @@ def place_shared(
 
 
 class Manual:
-    """Addresses of operands in a CTA's tensor memory, from the PTX manual. Half-lane operands start at `lane`."""
+    """Addresses of operands in a CTA's tensor memory, from the PTX manual.
+
+    An operand that uses half of the lanes of each warp starts at `lane`.
+    """
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -146,8 +149,8 @@ class Manual:
         return TensorMap(lanes, base + column % width, np.zeros_like(row), i.d.bits)
 
     def metadata(self, base: int) -> TensorMap:
-        """Return the addresses of the metadata (10.8): a nibble for two tf32, eight packed 4-bit or four other logical
-        elements of A. Each part of N has a copy of all nibbles.
+        """Return the addresses of the metadata (10.8). A nibble describes two tf32, eight packed 4-bit, or four other
+        elements of the uncompressed A. For each part of the columns of D, there is a copy of all nibbles.
         """
         i = self.instruction
         row, chunk = np.indices((self.rows, i.k // {"tf32": 2, "mxf4": 8, "mxf4nvf4": 8}.get(i.kind, 4)))
@@ -193,7 +196,7 @@ def cut(rows: NDArray, ctas: int) -> NDArray:
 
 
 def is_padded(i: Instruction, fmt: Format) -> bool:
-    """Return whether elements are padded in shared memory, independently of :meth:`Instruction.padded_unit`."""
+    """Return whether elements are padded in shared memory. Does not use :meth:`Instruction.padded_unit`."""
     return fmt.bits < 8 and "mxf4" not in i.kind
 
 
@@ -207,7 +210,9 @@ def instruction_for(opcode: Opcode, attributes: dict[str, object]) -> Instructio
 
 
 def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> InstructionDescriptor:
-    """Return a descriptor with the given options; others are random, with two scale IDs if there are several."""
+    """Return a descriptor with the given options. Other selectors and scale IDs are random; A and B get two different
+    scale IDs if there are several.
+    """
     ids = rng.permutation(range(0, 4, i.scale_size or 4))
     drawn = {"sparsity_selector": int(rng.integers(i.sparsity_selectors))}
     drawn |= {"scale_id_a": int(ids[0]), "scale_id_b": int(ids[-1])}

@@ -1,4 +1,4 @@
-"""``ldmatrix`` and ``stmatrix`` on memory images: random row addresses, rejected operands, and results of a GPU."""
+"""``ldmatrix`` and ``stmatrix`` on memory images agree with their map and with a GPU, and reject wrong operands."""
 
 from importlib import resources
 

@@ -17,14 +17,14 @@ OUTPUTS = 1_000_000
 
 
 def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> int:
-    """Compare all of tensor memory after a random instruction. Return its outputs, or 0 if A has no public layout."""
+    """Compare tensor memory after a random instruction. Return the number of outputs, 0 if A has no public layout."""
     kind, packed = KINDS[opcode.kind], "mxf4" in opcode.kind
     # In layout B, block scales require an N that is a multiple of 64.
     columns = [n for n in opcode.columns if not kind.scales or m > 64 * opcode.cta_group or n % 64 == 0]
     n = columns[-1] if largest else int(rng.choice(columns))
     instructions = [i for i in instructions_of(opcode) if (i.m, i.n) == (m, n)]
     if a_in == "tensor":
-        # No public source states the layout of A for elements below one byte, and for most '.ws' forms with M < 128.
+        # No public source states the layout of A for unpacked elements below one byte, or for most '.ws' with M < 128.
         placed = not opcode.weight_stationary or m == 128
         instructions = [i for i in instructions if packed or (i.a.bits >= 8 and (placed or (m, i.a.bits) == (64, 16)))]
         if not instructions:
@@ -55,7 +55,7 @@ def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_shape(kind: str, rng: Random) -> None:
-    """Test every opcode and M, with the largest N and a random N, and with A in shared memory and in tensor memory."""
+    """D is right for every opcode and M, with the largest and a random N, and with A in shared or tensor memory."""
     for opcode in (opcode for opcode in every_opcode() if opcode.kind == kind):
         for m in opcode.rows:
             for a_in in ("shared", "tensor"):
@@ -77,7 +77,7 @@ def test_a_million_outputs(kind: str, rng: Random) -> None:
 @pytest.mark.parametrize("head", [WS, DENSE_WS])
 def test_zero_columns(head: str, m: int, rng: Random) -> None:
     given = case(f"{head}.kind::f16", rng, m=m, n=128)
-    # A mask that, if bit 39 is set, sets 3 columns of B to zero and keeps 4, in turn.
+    # If bit 39 is set, this mask sets 3 columns of B to zero, keeps the next 4 columns, and so on.
     mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48
     np.testing.assert_array_equal(given.run(zero_column_mask=mask), given.expected())
     zero = decode_column_mask(mask | 1 << 39, m, 128, 0, "the mask").zero
@@ -105,7 +105,7 @@ def test_columns_are_shifted(rng: Random) -> None:
 
 
 def test_negation_of_spliced_halves(rng: Random) -> None:
-    """Negation inverts the product's sign, as measured for ``wgmma``, even if a nibble joins halves of two tf32."""
+    """Negation inverts the product's sign (measured for ``wgmma``), even if a nibble joins halves of two tf32."""
     given = case(f"{SP}.kind::tf32", rng, n=64, any_nibble=True, options={"negate_b": True})
     np.testing.assert_array_equal(given.run(metadata="silicon"), given.expected())
     flipped = given.b ^ np.uint32(1 << 31)
@@ -116,7 +116,7 @@ def test_negation_of_spliced_halves(rng: Random) -> None:
 @pytest.mark.parametrize("head", [SP, SP2, DENSE, DENSE2])
 @pytest.mark.parametrize("kind", ["tf32", "f16", "f8f6f4", "i8"])
 def test_a_is_shifted(head: str, kind: str, rng: Random) -> None:
-    """D is computed from A before the shift. After it, each lane but every 32nd holds A of the next lane."""
+    """D is computed from the unshifted A. Then each lane, except every 32nd lane, gets the A of the next lane."""
     m = 128 if head == DENSE2 else 128 * int(head[-1])
     given = case(f"{head}.kind::{kind}.ashift", rng, m=m, n=64, a_in="tensor")
     expected = given.expected()

@@ -1,4 +1,4 @@
-"""``tcgen05.mma``: metadata that each policy accepts, and messages for rejected operands."""
+"""``tcgen05.mma`` accepts only the metadata that the policy permits, and rejects wrong operands with a message."""
 
 import contextlib
 import re
@@ -24,7 +24,7 @@ Random = np.random.Generator
 
 @pytest.mark.parametrize(("head", "kind"), [*product((SP, SP2), ("tf32", "f16", "i8", "mxf4.block_scale"))])
 def test_strict_takes_the_defined_nibbles_alone(head: str, kind: str, rng: Random) -> None:
-    """The strict policy accepts only defined nibbles. All 16 are tried in the first, a middle and the last chunk."""
+    """The strict policy accepts a nibble only if it is defined, in the first, a middle and the last chunk."""
     given = case(f"{head}.kind::{kind}", rng, n=32)
     i, opcode = given.instruction, parse_opcode(given.text)
     selector = given.arguments["idesc"] & 1 if i.sparsity_selectors > 1 else 0
@@ -114,7 +114,7 @@ def test_refused(rng: Random) -> None:
         with pytest.raises(sptc.Error) as caught:
             given.run(**changes)
         assert re.search(message, str(caught.value)), str(caught.value)
-    for text, flipped, message in (  # descriptors whose meaning no public source defines
+    for text, flipped, message in (  # instruction descriptors that are not modelled
         (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source .* columns selector [23] selects$"),
         (f"{DENSE}.kind::mxf4.block_scale", 1 << 31, r"sets K = 96, which is not modelled; bit 31 must be 0$"),
         (f"{DENSE2}.kind::mxf4.block_scale", 24 << 24, r"^scale_b must have a multiple of 64 columns, not 16"),

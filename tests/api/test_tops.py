@@ -1,4 +1,4 @@
-"""Back ends that simulate top-level modules have the golden model's results; flags, cycles, refused instructions."""
+"""Back ends that simulate top-level modules have the golden model's results, and reject other instructions."""
 
 from dataclasses import replace
 from typing import Any
@@ -61,7 +61,7 @@ def test_every_mma_of_a_warp(arch: str, rng: Random) -> None:
 
 @pytest.mark.regression
 def test_wgmma_on_images_of_any_size(rng: Random) -> None:
-    """Images may have an odd size or exceed the reach of descriptors. One tile takes the modelled latency."""
+    """Shared memory may have an odd size, or more bytes than descriptors address. A tile takes the modelled latency."""
     i = parse(WGMMA)
     file = file_of(i, "sm_90", 2, rng)
     words = 1 << 16
@@ -81,7 +81,7 @@ def test_wgmma_on_images_of_any_size(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [F16, F16_2, NVF4, f"{DENSE}.kind::i8"])
 def test_tensor_memory(text: str, rng: Random) -> None:
-    """All of tensor memory and the flags of each panel of 8 columns are compared, with the old D added and without."""
+    """Tensor memory and the metadata flags of each 8 columns of D are right, whether or not the old D is added."""
     for add in (True, False):
         made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
         options: dict[str, Any] = {"enable_input_d": add, "metadata": "silicon"}
@@ -96,7 +96,7 @@ def test_tensor_memory(text: str, rng: Random) -> None:
 
 
 class GoldenCores:
-    """Stand-in for the compiled tensor cores of a CTA: computes by the golden model, and takes 50 cycles per CTA."""
+    """Stand-in for the compiled tensor cores of a CTA. It runs the golden model, and reports 50 cycles per CTA."""
 
     def __init__(self, made: Case) -> None:
         self.made = made
@@ -117,7 +117,7 @@ class GoldenCores:
 
 @pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])
 def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensor memory, D, metadata flags and cycles of a batch of two are compared, with the old D added and without."""
+    """A batch of two has the right tensor memory, D, flags and cycles, whether or not the old D is added."""
     made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
     monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
     pair = made.ctas == 2
@@ -177,7 +177,7 @@ def test_what_a_top_does_not_execute(rng: Random) -> None:
 
 
 def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
-    """Stand-in for a top-level module: the golden model, with a cycle per tile, and flags for nibbles of odd value."""
+    """Stand-in for a top-level module. It runs the golden model, reports one cycle per tile, and flags odd nibbles."""
     gathered = gather_warp(instruction, operands)
     flags: tuple[StepFlags, ...] = ()
     if gathered.nibbles is not None:
@@ -187,7 +187,7 @@ def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) ->
 
 @pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_90"), (SHORT, "sm_90"), (SCALED, "sm_120")])
 def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
-    """Test products that end in partial tiles and take two instructions along K: sparse, dense and block-scaled."""
+    """A product with partial tiles and two instructions along K has the right D, and cycles and flags of all tiles."""
     i = parse(text)
     operands = matrices(i, (2, 2 * i.m - 3, i.n + 5), "mid", rng, steps=2)
     product = multiply_held(on_registers, i, arch, operands)

@@ -1,4 +1,4 @@
-"""``sptc.mma`` and ``sptc.wgmma``: messages for rejected operands, checks of metadata, and batch axes."""
+"""``sptc.mma`` and ``sptc.wgmma`` reject wrong operands and metadata with a message, and broadcast batch axes."""
 
 import contextlib
 import re
@@ -169,7 +169,7 @@ def test_an_instruction_that_does_not_fit(rng: Random) -> None:
         (f"{OPCODE}::f16", "^'tcgen05.* has other"),
     ):
         assert re.search(words, refusal(sptc.InstructionError, sptc.numerics, {"arch": "sm_100", "instruction": text}))
-    assert sptc.numerics("sm_100", f"{OPCODE}::tf32").alignment_bits == 25  # all types have these numerics
+    assert sptc.numerics("sm_100", f"{OPCODE}::tf32").alignment_bits == 25  # the same for all types of this kind
 
 
 def with_nibble(e: np.ndarray, batch: tuple[int, ...], lane: int, low_bit: int, nibble: int) -> np.ndarray:
@@ -187,7 +187,7 @@ def with_nibble(e: np.ndarray, batch: tuple[int, ...], lane: int, low_bit: int, 
     ],
 )
 def test_strict_takes_the_defined_nibbles_alone(text: str, rule: str, rng: Random) -> None:
-    """The strict policy accepts only defined nibbles. All 16 are tried in the first, a middle and the last chunk."""
+    """The strict policy accepts a nibble only if it is defined, in the first, a middle and the last chunk."""
     function, operands = prepared(text, 1, rng)
     i = parse(text)
     where = metadata_map(i, 0)
@@ -204,7 +204,8 @@ def test_strict_takes_the_defined_nibbles_alone(text: str, rule: str, rng: Rando
         assert taken == LEGAL[rule], place
 
 
-# Metadata of row 9, the second row of group 1: lanes 4 to 7; 16-bit types: bits 31:16; 8-bit, 4-bit types: odd lanes.
+# Row 9 is the second row of group 1. Its metadata is in lanes 4 to 7: for 16-bit types in bits 31:16, for 8-bit and
+# 4-bit types in the odd lanes.
 PLACES = [
     (PLAIN, 1, (5, 7, 20, 0b0101), "plain", "two different indices"),
     (ORDERED, 0, (5, 5, 20, 0b0001), "ordered", "increasing indices"),
@@ -212,7 +213,7 @@ PLACES = [
     (FP8, 0, (10, 7, 8, 0b0000), "plain", "two different indices"),
     (SCALED, 0, (3, 5, 12, 0b0110), "ordered", "increasing indices"),
 ]
-# How messages name the last tile of a batch of each shape. Batches are checked in blocks of 1024 tiles.
+# For each batch shape: how messages name the last tile. Batches are checked in blocks of 1024 tiles.
 BATCHES = {(): "", (3,): "batch 2, ", (2, 3): "batch (1, 2), ", (2100,): "batch 2099, ", (3, 700): "batch (2, 699), "}
 
 
@@ -239,7 +240,7 @@ def test_metadata_error_says_where(shape: tuple[int, ...], rng: Random) -> None:
 
 
 def test_which_metadata_is_checked(rng: Random) -> None:
-    """The first undefined nibble of the broadcast batch is named. Lanes that the selector skips are ignored."""
+    """Messages name the first undefined nibble of the broadcast batch. Lanes that the selector skips are ignored."""
     _, operands = prepared(WGMMA, 3, rng, selector=1)
     operands["e"] = with_nibble(operands["e"], (2,), 96 + 7, 20, 0b1111)
     message = refusal(sptc.MetadataError, sptc.wgmma, operands)
@@ -280,7 +281,7 @@ NOT_TAKEN = [
     (TF32, [0x00002000], 0),
     (CONTAINERS, [0b00000000, 0b00000100], 0),
     (SCALED, [0x0, 0x8, 0x8, 0x9], 0),
-    (PLAIN, [0, 0], 0b0101),  # a nibble other than 0x0 with zeros
+    (PLAIN, [0, 0], 0b0101),  # the elements are zero, but the nibble is not 0x0
     (ORDERED, [0, 0], 0b0001),
     (TF32, [0], 0b1000),
     (SCALED, [0, 0, 0, 0], 0b0110),
@@ -288,7 +289,7 @@ NOT_TAKEN = [
 
 
 def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[str, Any]:
-    """Return two tiles with `codes` and `nibble` in chunk 3 of row 9; other chunks are positive, with nibble 0b0100."""
+    """Return two tiles. Chunk 3 of row 9 has `codes` and `nibble`; all others have positive codes and nibble 0b0100."""
     parsed = parse(text)
     one = 1 << parsed.low_bit(parsed.a) + max(parsed.a.fraction_bits - 1, 0)
     matrix = np.full((2, parsed.m, parsed.stored_k), one)
@@ -302,7 +303,7 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
 def test_software_takes_0x0_over_zeros_and_nothing_else(rng: Random) -> None:
     for text, codes in ZEROS:
         operands = with_chunk(text, codes, 0, rng)
-        if "tf32" in text:  # nibble 0x0 joins two low halves of B; zero times Inf or NaN would be NaN
+        if "tf32" in text:  # nibble 0x0 joins two low halves of B, which must not be Inf or NaN
             operands["b"] = operands["b"] & np.uint32(0xFFFF0000)
         legal = with_chunk(text, codes, 0b0100, rng)["e"]
         result = sptc.mma(**operands, metadata="software")
@@ -328,7 +329,7 @@ def test_software_for_wgmma(rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [*SPARSE, DENSE, WGMMA])
 def test_leading_axes_broadcast(text: str, rng: Random) -> None:
-    """Batch axes of all operands broadcast as in numpy. Each tile equals a separate call."""
+    """Batch axes of all operands broadcast as in numpy. Each tile equals the result of a separate call."""
     shapes = {"a": (2, 1), "b": (3,), "c": (2, 3), "d": (), "e": (), "scale_a": (1, 3), "scale_b": (2, 1), "smem": (3,)}
 
     def shaped(name: str, value: np.ndarray) -> np.ndarray:
@@ -367,7 +368,7 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [DENSE, PLAIN, HALF_BYTES, SCALED, MXF8])
 def test_tiles_are_what_a_chain_of_instructions_gives(text: str, rng: Random) -> None:
-    """Back ends `golden` and `native` compute 2 x 3 tiles as one product, equal to instructions executed one by one."""
+    """Back ends `golden` and `native` compute 2 x 3 tiles as one product, which equals single instructions."""
     batch, rows, columns, steps = 2, 2, 3, 2
     _, drawn = prepared(text, batch * rows * columns * steps, rng)
     selector, options = drawn.pop("selector"), {"arch": drawn.pop("arch")}

@@ -1,4 +1,4 @@
-"""``sptc.wgmma``: rejected operands, and permitted locations of operands."""
+"""``sptc.wgmma`` rejects wrong operands with a message, and accepts operands at every permitted location."""
 
 import re
 from typing import Any
@@ -53,7 +53,7 @@ REFUSALS = [
 
 
 def test_an_operand_that_does_not_fit(rng: Random) -> None:
-    """Rejected operands also include those that do not belong to a dense, sparse, integer or 8-bit instruction."""
+    """Operands of a wrong type, size or value are rejected, as are missing operands and operands that have no use."""
     for name, change, words in REFUSALS:
         operands = prepared(WGMMA, 3, rng)
         message = refusal(operands | {name: change(operands.get(name))})
@@ -75,7 +75,7 @@ def test_an_operand_that_does_not_fit(rng: Random) -> None:
 
 @pytest.mark.parametrize("backend", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
 def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
-    """-1 in `imm_scale_a` or `imm_scale_b` acts as inverted signs of A or B, and `scale_d` False as an old D of 0."""
+    """`imm_scale_a` or `imm_scale_b` of -1 inverts all signs of A or B. `scale_d` False acts like an old D of 0."""
     operands = prepared(WGMMA, 3, rng)
     minus_a = operands | {"a": operands["a"] ^ np.uint32(0x80008000)}
     minus_b = operands | {"smem": operands["smem"] ^ np.tile(np.array([0, 0x80], np.uint8), 256)}
@@ -107,7 +107,7 @@ def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int)
     [TF32, FP8, BYTES, DENSE_BYTES, *[str(i) for i in every_instruction("wgmma") if i.a.bits == 16 and i.n % 5 == 1]],
 )
 def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None:
-    """Operands in swizzled shared memory, K-major or MN-major, give the result of A in registers and B unswizzled."""
+    """Operands in swizzled shared memory, K-major or MN-major, give the same D as A in registers and B unswizzled."""
     i = parse(text)
     operands = prepared(text, 2, rng)
     stored = {
@@ -130,7 +130,7 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
 
 
 def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
-    """Also for A in shared memory, the software policy accepts nibble 0x0 only if its chunk has only zeros."""
+    """Also for A in shared memory, the software policy accepts nibble 0x0 only if its chunk is all zeros."""
     operands = prepared(WGMMA, 2, rng)
     operands["smem"] = rng.integers(1, 256, (2, 4096), dtype=np.uint8)
     operands |= {"a": encode_descriptor(2048, 128, 256), "e": operands["e"] & ~np.uint32(0xF0)}
@@ -146,7 +146,7 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 @pytest.mark.parametrize("in_registers", [True, False])
 @pytest.mark.parametrize("scale_d", [True, False])
 def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d: bool, rng: Random) -> None:
-    """Back ends `golden` and `native` compute a chain along K as one product, equal to separate instructions."""
+    """Back ends `golden` and `native` compute a chain along K as one product, which equals single instructions."""
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
     sizes = (8, 4, 4, 4)
