@@ -1,4 +1,4 @@
-"""Fixture that builds each bench once per test file, in a folder of its own, and faults of small designs."""
+"""A fixture that builds each bench once per test file, and a function that returns a fault of a small design."""
 
 import gc
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def collect() -> Iterator[None]:
-    """Free components that were never elaborated, while a filter of the test ignores Amaranth's warnings of them."""
+    """Free components that were never elaborated while the test's filter ignores Amaranth's warnings about them."""
     yield
     gc.collect()
 
@@ -41,7 +41,7 @@ def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
 
 
 def fault_at(folder: Path, kind: str, command: str, with_text: str = "") -> Fault:
-    """Return the fault that a `mutate` command makes at the first cell of a kind with some text in its connections."""
+    """Return the fault of a Yosys `mutate` command at the first cell of a type whose connections contain the text."""
     text = (folder / FLAT).read_text(encoding="utf-8")
     cells = re.findall(rf"cell \${kind} (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
     cell = next(name for name, connections in cells if with_text in connections)

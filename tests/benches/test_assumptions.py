@@ -1,4 +1,4 @@
-"""Assumptions about the inputs of a design with injected faults: they must permit everything that benches drive."""
+"""The assumptions about inputs, for designs with injected faults, permit every input that the benches drive."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_every_instruction_may_come_and_nothing_else(rng: Random) -> None:
 
 @pytest.mark.regression
 def test_vectors_of_components_may_come(rng: Random) -> None:
-    """The vectors of all component benches satisfy the assumptions. An unused code at a port violates them."""
+    """The vectors of all component benches satisfy the assumptions. An undefined code at a port does not."""
     benches = component_benches(TINY)
     design = AssumedComponents(TINY, benches)
     inputs = [port for port in design.ports if port.is_input]
@@ -81,7 +81,7 @@ def test_vectors_of_components_may_come(rng: Random) -> None:
     vectors = [[int(columns[port.name][number]) for port in inputs] for number in range(100)]
     assert kept(design, [port.value for port in inputs], vectors)
     names = [port.name for port in inputs]
-    codes = {}  # by index of a port that takes codes of element formats or of results: a code without a meaning
+    codes = {}  # for each port of element or result formats, by index: a code that is not defined
     for name, bench in benches.items():
         codes |= {names.index(f"{name}__{port}"): len(TINY.elements) for port in bench.codes}
         if isinstance(bench.component, RoundStage):
@@ -136,7 +136,7 @@ def test_further_assumptions() -> None:
 
 
 def test_unused_outputs_are_forced_to_zero() -> None:
-    """A payload that is not valid, and the ready of an input during reset, are forced to zero."""
+    """The payload of an output is forced to zero without valid, and the ready of an input during reset."""
     design = AssumedStream(Wire())
     m = Module()
     m.domains.sync = domain = ClockDomain()

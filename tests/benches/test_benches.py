@@ -1,4 +1,4 @@
-"""Benches in cocotb: components, row, core and warp are compared with the golden model.
+"""The cocotb benches of components, row, core and warp find no difference from the golden model.
 
 These tests run only in the regression. In the quick tier, ``rtl/test_components.py`` compares the components.
 """
@@ -36,7 +36,7 @@ FEW = 200
 
 @pytest.mark.regression
 def test_on_verilator_whole_and_one_test(bench: Callable, seed: int) -> None:
-    """The JUnit XML has one test case for each component, which a continuous-integration server can read."""
+    """The JUnit XML of a run has one test case for each component, or only the test case that was selected."""
     built = bench("tiny", "components", FEW)
     assert built.run(seed) == []
     names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
@@ -58,8 +58,8 @@ def test_on_icarus(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: str) -> None:
-    """Half of the datapaths, drawn at random, are tested: of all for components and rows, of two presets for cores and
-    warps. The other presets differ from these two mostly in the bytes per step.
+    """Components and rows are tested on a random half of all datapaths; cores and warps on one of only two presets,
+    because the other presets differ from these two mostly in the bytes per step.
     """
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
@@ -80,7 +80,7 @@ def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, 
 
 @pytest.mark.regression
 def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One report shows the coverage of steps, from both tests of the bench, and the line coverage of Verilator."""
+    """One report shows the step coverage of both tests of the bench, and the line coverage of Verilator."""
     built = bench("tiny", "row", 1500, code_coverage=True)
     path = tmp_path / "coverage.json"
     assert built.run(COVERAGE_SEED, settings=Settings("tiny", "row", 1500, str(path))) == []

@@ -1,4 +1,4 @@
-"""Stored vectors come first, and random ones follow: in benches of components, blocks of steps, directed tiles."""
+"""Directed vectors come before random vectors in component benches, in blocks of steps, and in tiles."""
 
 from functools import cache
 from itertools import islice
@@ -50,7 +50,7 @@ def test_a_datapath_carries_each_vector() -> None:
 
 
 def test_metadata_selects_the_partner_of_each_element() -> None:
-    """The nibbles of a tile select, for each stored element, the element of B that the stored vector pairs with it."""
+    """The nibbles of a tile select, for each element of A, the element of B that the directed vector pairs with it."""
     for one in dot_products():
         chosen = instructions(one)
         assert chosen, f"no datapath has an instruction for {one}"

@@ -1,4 +1,4 @@
-"""Checker of streams: violations of each rule, patterns, and counts of stream coverage."""
+"""The checker of streams detects each broken rule, and stream coverage counts every cycle in the right bin."""
 
 from itertools import islice
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_what_is_counted_of_a_core() -> None:
 
 
 def test_what_is_counted_of_a_warp() -> None:
-    """A warp has at most two instructions: one whose results wait, and one that is issued. Other bins are illegal."""
+    """A warp has at most two instructions: one is issued, and the results of one wait. Other states are illegal bins."""
     coverage = StreamCoverage(PRESETS["tiny"], "warp")
     waits = cycle(waits=True)
     run = [RESET, cycle(taken=True), cycle(taken=True), waits, waits, cycle(result=0x100, waits=True), RESET]

@@ -38,7 +38,7 @@ def cycle(ready: bool, reset: bool = False, valid: bool = True) -> Cycle:
 
 
 def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence[bool]) -> list[tuple[Inputs, int]]:
-    """Return the inputs and payload that the driver sets in each cycle. `ready` is the ready of stream `i` by cycle."""
+    """Return the inputs and payload that the driver sets in each cycle. `ready` is the ready of stream `i`."""
     driver = StreamDriver(top, items(), chain(pattern, repeat(GAP)), lambda _: None)
     results = []
     for is_ready in ready:
@@ -49,7 +49,7 @@ def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence
 
 
 def test_a_driver_follows_its_pattern(top: Any) -> None:
-    """The driver makes gaps and stalls by its pattern, and offers the next item once an item is accepted."""
+    """Gaps and stalls follow the driver's pattern. An item is offered after the previous item has been accepted."""
     result = driven(top, [GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7)
     assert [of_cycle for of_cycle, _ in result] == [
         (0, 1, 0), (1, 1, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 0), (1, 1, 0),
@@ -122,7 +122,8 @@ def test_a_monitor_sees_what_is_there(top: Any, source: str) -> None:
         assert monitor.sample() == Cycle(*map(bool, bits), 77 if bits[3] else 0)
 
 
-#: Number of cycles without a read. In each, a memory model drives random data on some ports, so all ports get some.
+#: Number of cycles without a read. In each cycle, the memory model drives random data on some of its ports; over all
+#: cycles, every port gets random data.
 MANY = 300
 
 

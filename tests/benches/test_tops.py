@@ -1,4 +1,4 @@
-"""Benches of the two top-level modules with memories: random instructions in sequence, with stalls at all ports."""
+"""Benches run random instructions, with stalls at all ports, on the two top-level modules that have memories."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from sptc.sim.coverage.groups import Coverage
 from sptc.verify.bench_jobs import random_warpgroup_jobs, random_work
 
 pytestmark = pytest.mark.regression
-#: Maximum number of columns of a CTA's instruction.
+#: Maximum N of the random instructions for ``tcgen05``.
 WIDEST = 32
 OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
 
@@ -84,7 +84,7 @@ def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path)
 
 
 class NeighbouringUnit(CoreMatrixAddress):
-    """Address generator with a fault: the lowest bit of the start address is inverted, a difference of 16 bytes."""
+    """Faulty address generator: the lowest bit of the start address is inverted, which is an error of 16 bytes."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
