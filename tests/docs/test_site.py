@@ -1,4 +1,4 @@
-"""The site: generated pages, problems that the check of the site finds, the glossary, and the page on kernels."""
+"""Pages of the site list every public name and match the code, and the check of the site finds planted problems."""
 
 import re
 import sys
@@ -67,7 +67,7 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     for group in layouts.values():
         instructions = [subject.instruction for subject in group]
         assert len({(i.m, i.k, i.granularity, i.container_bits) for i in instructions}) == 1
-        assert {i.a for i in instructions} == {i.b for i in instructions}  # titles name only the types of A
+        assert {i.a for i in instructions} == {i.b for i in instructions}  # page titles name only the types of A
     page = instruction_pages.page_of("mma-2-4-m16n8k32-16bit-d32", layouts["mma-2-4-m16n8k32-16bit-d32"])
     assert page.startswith("# `mma.sp` m16n8k32 f16/bf16 to f32, 2:4\n")
     assert "| instruction | sm_90 | sm_80 | sm_86 | sm_89 | sm_100 | sm_120 |" in page
@@ -148,7 +148,7 @@ def test_problems_that_the_check_finds(tmp_path: Path) -> None:
     right = PAGE.format('<a href="#top">x</a><a href="right.html#top">y</a>')
     (tmp_path / "right.html").write_text(right, encoding="utf-8")
     assert [*check.findings(tmp_path)] == []
-    for name, content, problem in (  # each page has another name, because the check caches pages
+    for name, content, problem in (  # each page has a different name, because the check caches pages
         ("page", '<a href="nowhere.html">x</a>', "link nowhere.html has no target"),
         ("anchor", '<a href="#nowhere">x</a>', "link #nowhere has no target"),
         ("picture", '<img src="picture.svg">', "picture picture.svg has no alternative text"),
