@@ -35,7 +35,7 @@ def terms(tree: CarrySaveTree) -> tuple[object, ...]:
     return tuple(f"{count}x{bits}" for count, bits in runs), tree.total_bits
 
 
-#: For each property of a cell: the class of the cell, and a function that returns the parameters under proof.
+#: For each property of a cell: the class of the cell, and a function that returns its parameters as in the proofs.
 CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
     "alignment.maximum": (MaxExponent, lambda cell: (cell.count, len(cell.e_max),
                                                      "signed" if cell.e_max.shape().signed else "unsigned")),
@@ -73,7 +73,7 @@ CONFIGS = [replace(PRESETS[name], rows=4, columns=4) for name in ("tiny", "rtx-b
 
 
 def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type]:
-    """Yield the classes of a component and of all its submodules, but of a class in `seen` only the class itself."""
+    """Yield the classes of a component and of all its submodules. Submodules of classes in `seen` are skipped."""
     kind = type(component)
     yield kind
     if kind in seen:
@@ -104,7 +104,7 @@ def shipped() -> Iterator[set[type]]:
 
 
 def subjects(case: Case) -> Iterator[type]:
-    """Yield the hardware classes in the harness of a case, for OrderedSelect the classes of its submodules instead."""
+    """Yield the hardware classes in the harness of a case. Replace OrderedSelect by the classes of its submodules."""
     for component, _ in case.harness().m._named_submodules.values():
         if isinstance(component, OrderedSelect):
             yield from {*parts_of(component, "formal", set())} - {OrderedSelect}

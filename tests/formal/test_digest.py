@@ -38,7 +38,7 @@ def digest(build: Build) -> str:
 def lanes(
     prefix="lane", *, crossed=False, backwards=False, any_state=False, limit=9, assumed=True, register="sum", **options
 ) -> Build:
-    """Build two equal adders, with claims that each holds the sum of its own steps or, if `crossed`, of the other's."""
+    """Claim that each of two equal adders holds the sum of its steps or, if `crossed`, of the other adder's steps."""
 
     def build(h: Harness) -> None:
         h.clocked(any_state=any_state)

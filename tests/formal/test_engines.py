@@ -1,4 +1,4 @@
-"""Proof engines on designs with known answers: proofs, counterexamples, covers and time limits."""
+"""Proof engines find the known results of small designs: proofs, counterexamples, covers, and time limits."""
 
 import re
 from collections.abc import Callable
@@ -149,7 +149,7 @@ def test_assumptions_hold_in_every_cycle() -> None:
 
 
 def hard(h: Harness) -> None:
-    """A hard problem: find two primes of 32 bits for a given product."""
+    """Claim that no two 32-bit numbers have this product, which has two large prime factors. This is hard to decide."""
     a, b = h.free("a", 32), h.free("b", 32)
     h.claim("prime", a * b != 3037000493 * 2654435761)
 
@@ -195,7 +195,7 @@ def counting(limit: int) -> Build:
 
 
 def test_reachability(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims are proved for any number of cycles and covers are reached, or a counterexample breaks a claim."""
+    """ABC proves claims for any number of cycles and reaches covers, or finds a counterexample to a claim."""
     outcome = settled(counting(9), cycles=9)
     assert (outcome.result, outcome.engine, outcome.depth) == ("proved", "ABC pdr", "no bound")
     assert outcome.covers == {"cover_six": 7, "cover_reset": 4}

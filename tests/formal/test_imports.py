@@ -26,7 +26,7 @@ OWN_WIDTHS = "widths"
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Return whether a name of ``rtl`` is a component, a layout or signature of ports, or an enumeration in one."""
+    """Return whether proofs may import a name of ``rtl``: a configuration, component, enumeration or port layout."""
     if module == CONFIGURATION or name == WRITER:
         return True
     thing = getattr(import_module(module), name)
@@ -69,7 +69,7 @@ def test_imports_of_hardware_functions_are_detected() -> None:
 
 
 def test_a_wrong_width_of_the_hardware_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the hardware keeps one bit less than F, its widths fit each other, but a proof against the numerics fails."""
+    """If the hardware keeps one bit less than F, its widths still match, but a proof against the numerics fails."""
     right = slots.kept_bits
     for module in (slots, widths, multiply, unpack):
         monkeypatch.setattr(module, "kept_bits", lambda config, element: right(config, element) - 1)

@@ -1,4 +1,4 @@
-"""Each property detects the faults planted in the design, and `sptc prove` prints a counterexample.
+"""If a fault is planted in the design, a proof of the property for it fails, and `sptc prove` prints a counterexample.
 
 ``broken.json`` records the digests of the proof problems that each fault broke. The regression repeats a proof only if
 the fault now leads to another problem, or if ``--again`` is given.
@@ -46,7 +46,7 @@ def test_a_planted_fault_is_seen(
     fault.plant(import_module(fault.module), monkeypatch.setattr)
     record = None if name in QUICK or request.config.getoption("--again") else BROKEN.get(fault.name)
     if record and record["digests"] == digests(fault, record["case"]):
-        return  # the fault leads to the recorded problem, which is broken
+        return  # this proof is recorded as failed
     words = ["prove", fault.property, "--preset", fault.preset, "--jobs", "1", "--first", "--seconds", "3600"]
     status = main([*words, "--json", "--trace", str(waves)])
     output = capsys.readouterr()
@@ -66,6 +66,6 @@ def test_a_planted_fault_is_seen(
 
 
 def digests(fault: Fault, described: str) -> list[str]:
-    """Return digests of the proof problems of one case of a property, with the fault planted."""
+    """Return digests of the proof problems with this description, of the property that a planted fault breaks."""
     selected = cases(chosen([fault.property]), [PRESETS[fault.preset]])
     return [problem_digest(case.harness()) for case in selected if case.described == described]

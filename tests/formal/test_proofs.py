@@ -1,4 +1,4 @@
-"""Proofs of the smallest datapath. The regression proves all datapaths first, by `sptc prove --record`."""
+"""Proofs of the smallest datapath succeed. The regression first proves all datapaths with `sptc prove --record`."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 
 ALL = cases(PROPERTIES, PRESETS.values())
-#: Limits in recorded processor seconds for quick proofs: those that always run, and those of changed problems.
+#: Maximum recorded CPU seconds of proofs that always run, and of proofs that run only if the problem changed.
 ALWAYS, IF_CHANGED = 1.0, 15.0
 OF_TINY = sorted(
     ((expected_seconds(case), case) for case in ALL if "tiny" in case.presets and expected_seconds(case) <= IF_CHANGED),
@@ -31,14 +31,14 @@ def assert_proved(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("topic", sorted({case.subject.name.partition(".")[0] for _, case in OF_TINY}))
 def test_proofs_of_a_second_or_less(topic: str) -> None:
-    """Proofs recorded with at most a second run without a time limit, because a slow machine may take longer."""
+    """Proofs that took at most a second when recorded have no time limit here, because this machine may be slower."""
     for seconds, case in OF_TINY:
         if case.subject.name.startswith(f"{topic}.") and seconds <= ALWAYS:
             assert_proved(settle(case, None))
 
 
 def test_problems_that_changed_are_proved() -> None:
-    """Proofs recorded with more than a second are repeated only if their netlist or claims have changed."""
+    """Proofs that took more than a second when recorded are repeated only if their netlist or claims have changed."""
     record = read_record(RECORD)
     if record.sources == source_digest() and not os.environ.get("SPTC_PLANT"):
         return
@@ -52,14 +52,14 @@ def test_problems_that_changed_are_proved() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("formats", [("s4", "u4"), ("s8", "u8")], ids="-".join)
 def test_units_of_integers_alone(formats: tuple[str, ...]) -> None:
-    """No preset has only integers. Such a unit has no special values, and does not decode the element format."""
+    """A unit with only integer formats, which no preset has, handles no special values. Its stages are proved, too."""
     config = CoreConfig(name="integers", formats=formats, step_bytes=8)
     (case,) = cases([item for item in PROPERTIES if item.name == "unit.stages"], [config])
     assert settle(case, None).result == "proved"
 
 
-#: By key of an open numerics rule (:data:`sptc.isa.numerics.OPEN_RULES`): a datapath with the rule's alternative value,
-#: and the properties that this value affects.
+#: For each key of an open numerics rule (:data:`sptc.isa.numerics.OPEN_RULES`): a datapath with the rule's alternative
+#: value, and the properties that this value affects.
 OPEN = {
     "group": (
         CoreConfig(name="group", formats=("e2m1/4",), scales=("ue8m0", "ue4m3"), step_bytes=16, group=4),
@@ -81,7 +81,7 @@ def test_alternatives_of_open_rules(rule: str) -> None:
 
 
 EXPONENTS = (PRODUCT_EXPONENT_BITS, "unsigned"), (ALIGNED_EXPONENT_BITS, "signed")
-#: Parameters of cells that no preset has, by property: all small ones, neighbours of presets' ones, unusual ones.
+#: For each property of a cell, parameters that no preset has: small, unusual, or next to those of a preset.
 CELLS: dict[str, list[tuple[object, ...]]] = {
     "reduction.adder": [(bits,) for bits in (*range(1, 18), 22, 26, 31, 32, 33, 40, 49, 60)],
     "reduction.tree": [

@@ -1,4 +1,4 @@
-"""The record of proofs is complete, and replaces only proofs of equal problems. Totals and waveforms are right."""
+"""The record of proofs is complete. Only a proof of a recorded problem is skipped. Reports and waveforms are right."""
 
 import gc
 import re
