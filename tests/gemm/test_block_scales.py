@@ -1,4 +1,4 @@
-"""Block scales in ``sptc.gemm`` and ``sptc.identify``, compared with the golden model, and rejected arguments."""
+"""``sptc.gemm`` and ``sptc.identify`` apply block scales like the golden model, and reject wrong arguments."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ KINDS = [
 
 
 class Drawn:
-    """Random factors with block scales. K has the length of three and a half instructions."""
+    """Random factors with block scales. K is three and a half times the K of an instruction."""
 
     def __init__(self, rng: Random, fmt: str, scale: str, dense: bool, span: int, shape: tuple[int, int]) -> None:
         every = instructions_for(fmt, "sm_120", dense=dense, scales=scale)
@@ -56,7 +56,7 @@ class Drawn:
 
 
 def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
-    """Return the sums over the instructions `first` to `last` - 1 along K, computed by the golden model."""
+    """Return the golden model's D of a chain of the instructions with numbers `first` to `last` - 1 along K."""
     i, size = drawn.i, drawn.i.scale_size or 0
 
     def part(array: np.ndarray, unit: int) -> np.ndarray:

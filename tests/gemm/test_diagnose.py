@@ -1,4 +1,4 @@
-"""``sptc.diagnose`` names planted faults, and does not explain a correct product or a flipped bit by a fault."""
+"""``sptc.diagnose`` names planted faults, and names no fault for a correct product or a flipped bit."""
 
 import sys
 from dataclasses import replace
@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import random_products
 from planted_products import PLANTED, planted
 
-#: Planted faults of the quick tier.
+#: Planted faults that the quick tier tests.
 QUICK = ("lanes permuted", "metadata of zeros", "metadata with single wrong nibbles")
-#: Values of a wrong output in the regression. The quick tier uses zero.
+#: The regression replaces one output by each of these wrong values. The quick tier uses zero.
 OTHERS = ("another", "negated", "NaN")
 REGRESSION = pytest.mark.regression
 
@@ -93,7 +93,7 @@ def test_wrong_nibbles_beside_an_infinity(rng: Random, swapped: bool) -> None:
 
 
 def test_a_last_chunk_that_extends_beyond_k(rng: Random) -> None:
-    """A missing slice of K is found, although K is no multiple of the four columns of a metadata nibble."""
+    """A missing slice of K is found, although K is no multiple of the four columns that a nibble describes."""
     a, b = drawn(rng, (32, 24, 70))
     y = sptc.gemm(np.where(np.arange(70) // 32 == 1, 0, a).astype(a.dtype), b, format="f16", backend="native")
     diagnosis = sptc.diagnose(a, b, y, format="f16", result="f32")
@@ -101,7 +101,7 @@ def test_a_last_chunk_that_extends_beyond_k(rng: Random) -> None:
 
 
 def test_faults_with_the_sparse_factor_on_the_right(rng: Random) -> None:
-    """A diagnosis names rows, columns and scales as the caller does, although the product is computed transposed."""
+    """A diagnosis names rows, columns and scales of the caller's product, although its transpose is computed."""
     a, b = drawn(rng, (64, 48, 64))
     y = sptc.gemm(a, b, format="f16", backend="native")
     y[16:32], y[48:64] = y[48:64].copy(), y[16:32].copy()
@@ -141,7 +141,7 @@ def test_group_scales_of_other_places(rng: Random, change: dict[str, Any], words
 
 
 def test_accumulators_that_are_not_cleared(rng: Random) -> None:
-    """An accumulator that is not cleared adds earlier partial sums to each promoted one: the first counts 4 times."""
+    """An accumulator that is not cleared keeps earlier partial sums, so the first of four is added four times."""
     a = rng.standard_normal((16, 256)).astype(ml_dtypes.float8_e4m3fn)
     b = rng.standard_normal((256, 16)).astype(ml_dtypes.float8_e4m3fn)
     i = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
@@ -176,7 +176,7 @@ def test_maps_of_indices_are_described() -> None:
 
 
 def test_a_misread_tile_is_what_memory_holds(rng: Random) -> None:
-    """Misreadings known to `diagnose` include that of a memory written with one swizzle and read with another."""
+    """`diagnose` knows the matrix that results if memory is written with one swizzle and read with another."""
     matrix = rng.integers(0, 1 << 16, (64, 64)).astype(np.uint16)
     known = {diagnosis.text: diagnosis for diagnosis in misreadings(64, 64, 16)}
     octets, addresses = matrix.view(np.uint8).ravel(), np.arange(64 * 128)

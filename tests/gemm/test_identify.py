@@ -1,4 +1,4 @@
-"""``sptc.identify`` finds the method of summation that gives every bit, and calls no other method exact."""
+"""``sptc.identify`` finds the method of summation that gives all bits of a result, and accepts no other."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def test_what_cusparselt_computed(name: str, result: str, split: int) -> None:
     assert found.compared == y.size
     assert found.way == Way(instruction=found.way.instruction, split_k=split, result=result)
     assert found.way.instruction.startswith("wgmma.mma_async.sp.")
-    # The two f16 products have 2 and 13 outputs that distinguish the way from the next best.
+    # In the two f16 products, only 2 and 13 outputs distinguish the found way from the next best way.
     assert found.weak_evidence == found.record()["weak_evidence"] == (name == "f16.128x64x256")
     assert ("weak evidence: only 2 of 8192 outputs distinguish this way from" in str(found)) == found.weak_evidence
     if result == "f16":
@@ -67,7 +67,7 @@ def test_what_cusparselt_computed(name: str, result: str, split: int) -> None:
     [(1, 1, True), (4, 1, False), (13, 17, False), (5, 1253, True), (14, 1253, True), (15, 1253, False)],
 )
 def test_evidence_is_weak_if_few_outputs_distinguish_many_ways(differing: int, tried: int, weak: bool) -> None:
-    """The more ways are tried, the more outputs must distinguish the exact way from the next best one."""
+    """The more ways are tried, the more outputs must distinguish the exact way from the next best way."""
     way = Way(instruction=FIRST, result="f16")
     near = Miss(way, differing, 0, 0, 0, 1, None)
     assert Identification(True, way, 2048, near, tried=tried).weak_evidence == weak
@@ -92,7 +92,7 @@ def words_of(rng: Random, result: str) -> dict[str, Any]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", range(40))
 def test_random_ways_are_found_and_flipped_bits_are_not_explained(rng: Random, number: int) -> None:
-    """The planted way, or a way with the same bits, is found. For a result with a flipped bit, no way is found."""
+    """The planted way, or a way with the same bits, is found. A flipped bit leaves only ways that give this bit."""
     fmt = str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "tf32"]))
     result = str(rng.choice(["f32", "f16", "bf16", "e4m3"]))
     instructions = instructions_for(fmt, "sm_90", accumulate="f32")
@@ -112,7 +112,7 @@ def test_random_ways_are_found_and_flipped_bits_are_not_explained(rng: Random, n
     wrong = codes(y).copy()
     wrong[place] ^= wrong.dtype.type(1 << int(rng.integers(0, 8 * y.dtype.itemsize)))
     missed = sptc.identify(a, b, wrong, format=fmt, result=result, **named)
-    if missed.exact:  # allowed if the flipped bit is the one that distinguishes two ways
+    if missed.exact:  # possible if another way gives the flipped bit
         np.testing.assert_array_equal(codes(sptc.gemm(a, b, way=missed.way)), wrong)
     else:
         near = missed.nearest
@@ -136,7 +136,7 @@ def test_a_flipped_bit_is_seen_wherever_it_is(rng: Random) -> None:
 
 
 def test_slices_in_any_order(rng: Random) -> None:
-    """A way with any order is possible if the order of slices differs between outputs, unless an output has none."""
+    """If each output has its own order of slices, order "any" is named as possible, but not if an output is wrong."""
     a, b = drawn(rng, "f16", (20, 30, 256))
     parts = np.stack([sptc.gemm(a[:, k : k + 64], b[k : k + 64]) for k in range(0, 256, 64)], -1)
     order = rng.permuted(np.broadcast_to(np.arange(4), parts.shape), axis=2)
@@ -177,7 +177,7 @@ def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
 
 
 def test_dense_factors_and_unequal_slices(rng: Random) -> None:
-    """Identify a dense fp8 product with partial sums promoted as by cuBLAS on Hopper, and one with uneven K slices."""
+    """`identify` finds promoted partial sums of dense fp8, as in cuBLAS on Hopper, and K slices of unequal lengths."""
     a, b = (rng.standard_normal(shape).astype(DTYPES["e4m3"]) for shape in ((16, 1024), (1024, 24)))
     dense = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
     y = sptc.gemm(a, b, instruction=dense, promote=4, result="bf16")
@@ -207,7 +207,7 @@ def test_each_candidate_forms_another_sum() -> None:
 
 
 def test_a_probe_tells_ways_apart(tmp_path: Path) -> None:
-    """With the factors of a probe, several bf16 outputs distinguish two ways. With normal factors, hardly any output
+    """With the factors of a probe, several bf16 outputs distinguish two ways. With Gaussian factors, hardly any output
     does.
     """
     drawn_probe = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
@@ -263,7 +263,7 @@ RECORDED = {
     for name, said in json.loads((LIBRARIES / f"{file}.json").read_text(encoding="utf-8"))["products"].items()
     if "refused" not in said
 }
-#: Recorded products of the quick tier, in addition to those of cuSPARSELt.
+#: Recorded products that the quick tier tests, in addition to those of cuSPARSELt.
 QUICK = ("cublas.e4m3.256x128x2048.use_fast_accumFalse", "deepgemm.e4m3.64x128x512.scales1x128-by-1x128")
 
 

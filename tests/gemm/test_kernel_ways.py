@@ -1,4 +1,4 @@
-"""Methods of summation of fp8, fp4 and tf32 kernels: group scales, scale orders, conversions, mixed formats."""
+"""``sptc.gemm`` and ``sptc.identify`` reproduce how fp8, fp4 and tf32 kernels scale, convert and add."""
 
 from fractions import Fraction
 from typing import Any
@@ -62,7 +62,7 @@ def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, s
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("scaling", GROUP_SCALINGS)
 def test_group_scales(rng: Random, scaling: str) -> None:
-    """Results of each `group_scaling` equal rounded fractions. `identify` finds it, but not if an output is wrong."""
+    """Each `group_scaling` equals rounded exact arithmetic. `identify` finds it, but not if an output is wrong."""
     (a, b), scales, promote = fp8(rng), group_scales(rng), int(rng.choice([2, 4]))
     words: dict[str, Any] = {"instruction": FP8, "promote": promote, "backend": "native"}
     chain = 32 * promote
@@ -95,8 +95,8 @@ def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
 
 
 def test_shapes_of_group_scales(rng: Random) -> None:
-    """A group scale of B applies to 128 columns or to one. Group scales may be passed as `scale_a` and `scale_b`, and
-    work for batches, vectors and exchanged factors.
+    """A group scale of B applies to 128 columns or to one column. Group scales may be passed as `scale_a` and
+    `scale_b`, and work for batches, vectors and exchanged factors.
     """
     (a, b), scales = fp8(rng), group_scales(rng, 1)
     words: dict[str, Any] = {"instruction": FP8, "backend": "native"}
@@ -198,7 +198,7 @@ def test_mixed_formats(rng: Random) -> None:
 
 
 def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
-    """A dense kernel, such as `torch._scaled_mm`, may multiply a sparse matrix. Equal sums are listed."""
+    """`identify` also finds a dense kernel of a sparse matrix, as in `torch._scaled_mm`, and lists all equal ways."""
     a, b = fp8(rng)
     a[:, ::2] = 0
     for result, promote in (("f32", 4), ("bf16", 0)):
@@ -227,7 +227,7 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(6))
 def test_other_numerics(rng: Random, number: int) -> None:
-    """Golden model and C++ library agree for any F, step length and rounding, and differ from the architecture."""
+    """With a changed F, step length and rounding, golden model and C++ library agree on a different result."""
     name = (FP8, TF32, HALF, SPARSE, MXFP8, BF16)[number]
     arch = "sm_120" if name == MXFP8 else "sm_90"
     own = sptc.numerics(arch, name)

@@ -1,4 +1,4 @@
-"""``sptc.gemm``: accepted operands, results, and one-sentence messages for invalid input."""
+"""``sptc.gemm`` gives right results for all kinds of operands, and rejects invalid input with one sentence."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
         numbers = rng.integers(-128, 128, (5, k)), rng.integers(-128, 128, (k, 7))
     dtype = {**DTYPES, "s8": np.int8}[fmt]
     a = numbers[0].astype(dtype)
-    if fmt == "tf32":  # pruning ignores the low bits that tf32 drops
+    if fmt == "tf32":  # clear the low bits that tf32 drops, because pruning ignores them
         a = (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     compressed = sparsify(a, i.granularity, prune=True)
     b = numbers[1].astype(dtype)
@@ -109,7 +109,7 @@ def test_metadata_that_fills_an_instruction_is_legal(rng: Random) -> None:
 
 
 def exactly(*steps: Fraction) -> np.float32:
-    """Round an exact number once to float32, to nearest even."""
+    """Add exact numbers, and round the sum once to float32, to nearest even."""
     total = sum(steps, Fraction(0))
     if abs(total) >= 2**128 - 2**103:  # half a unit in the last place above the largest float32
         return np.float32(np.inf if total > 0 else -np.inf)
@@ -126,7 +126,7 @@ def product_of(one: float, other: float) -> float:
 
 @pytest.mark.parametrize("exponents", [(-20, 20), (-149, 127)])
 def test_every_operation_of_an_epilogue(rng: Random, exponents: tuple[int, int]) -> None:
-    """Epilogues equal exact fractions: each operation rounds once, and alpha and C form one fused multiply-add."""
+    """Each operation of an epilogue rounds once. Multiplying by alpha and adding C is one fused multiply-add."""
 
     def numbers(*shape: int) -> np.ndarray:
         values = rng.uniform(1, 2, shape) * rng.choice([-1, 1], shape) * 2.0 ** rng.integers(*exponents, shape)
@@ -157,7 +157,7 @@ def test_every_operation_of_an_epilogue(rng: Random, exponents: tuple[int, int])
 
 @pytest.mark.parametrize("result", ["f16", "bf16", "e4m3", "e5m2"])
 def test_rounding_to_a_result(rng: Random, result: str) -> None:
-    """The result is the nearest code, the even one at a tie, or the largest code that saturation allows."""
+    """A result is rounded to the nearest code, at a tie to the even code. Overflow saturates or becomes infinite."""
     fmt = FORMATS[result]
     every = np.arange(1 << fmt.bits - 1, dtype=np.uint16 if fmt.bits == 16 else np.uint8)
     numbers = decode_codes(every, fmt)
@@ -225,7 +225,7 @@ def test_tensors(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Semi-structured tensors as A or B, also loaded from a file. A tensor of cuSPARSELt is expanded to a dense one."""
+    """A or B may be a semi-structured tensor, also from a file. PyTorch expands cuSPARSELt tensors to dense."""
     torch = pytest.importorskip("torch")
     # A stub of `torch._dynamo`: the real module is slow to import.
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
@@ -267,7 +267,7 @@ A, B = np.ones((4, 8), np.float16), np.ones((8, 2), np.float16)
 HALVES = np.tile(np.float16([1, 0]), (4, 4))
 NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
 
-#: Operands, keyword arguments, and expected message.
+#: Rejected operands and keyword arguments, and the expected message.
 REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((A, B), {}, r"^not 2:4 sparse: 8 of 8 chunks have more than 2 of 4 elements that are not zero \(first: row"),
     ((HALVES, B[:4]), {}, r"^A has 8 columns and B 4 rows: they have no common K$"),

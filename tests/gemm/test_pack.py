@@ -1,4 +1,4 @@
-"""Packing of matrices into registers and memory, and unpacking: exact for every instruction and selector."""
+"""Matrices that are packed into registers and memory are unpacked unchanged, for every instruction and selector."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ TENSOR = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n16k32.f32.f16.f16)"
 
 
 def texts() -> Iterator[str]:
-    """Yield the names of all ``mma``, ``wgmma`` with two values of N, and ``tcgen05`` forms with the smallest N."""
+    """Yield the names of all ``mma``, of ``wgmma`` with N = 8 or 40, and of ``tcgen05`` with the smallest N."""
     yield from (str(i) for i in every_instruction() if i.n in (8, 40))
     for opcode in every_opcode():
         forms: dict[tuple[object, ...], str] = {}
@@ -167,7 +167,7 @@ def test_tensors(rng: Random) -> None:
 
 
 def test_types_and_batches(rng: Random) -> None:
-    """Each format is unpacked to its own type. Operands may have different batch axes, which broadcast."""
+    """Each format is unpacked to its own array type. Operands may have different batch axes, which broadcast."""
     a, b = np.ones((3, 1, 16, 64), np.float32), rng.integers(-8, 8, (2, 64, 8)).astype(np.float64)
     a[..., 1::2] = 0
     held = sptc.pack(E4M3, a, b)
@@ -228,7 +228,7 @@ ZEROS = {"a": np.zeros((16, 32), np.float16), "b": np.zeros((32, 8), np.float16)
 STORED = {**ZEROS, "a": np.zeros((16, 16), np.float16)}
 NIBBLES = np.full((16, 8), 4, np.uint8)
 
-#: Instruction, keyword arguments, and expected message.
+#: Instruction and keyword arguments that `pack` rejects, and the expected message.
 UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),

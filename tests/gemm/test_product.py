@@ -1,4 +1,4 @@
-"""Products of whole matrices, computed block by block: back ends, block scales, errors, and stored blocks."""
+"""Matrix products that are computed block by block have the right outputs and errors, and keep finished blocks."""
 
 import sqlite3
 from contextlib import closing
@@ -103,7 +103,7 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
 
 
 def test_blocks_join(tmp_path: Path, rng: Random) -> None:
-    """A product of several blocks along M and N, with partial last blocks, equals numpy's for small integers."""
+    """A product of several blocks along M and N, with partial last blocks, equals numpy's product of integers."""
     a = rng.integers(-4, 5, (150, 64))
     a[:, 2::4] = 0
     a[:, 1::4] = 0
@@ -163,7 +163,7 @@ def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
 
 
 def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -> None:
-    """A dense instruction has half the K of the sparse one, so each chain has twice as many dense instructions."""
+    """A dense instruction has half the K of a sparse instruction, so a chain has twice as many dense instructions."""
     problem = made(tmp_path, F16, (9, 7, 5 * 32), rng, split_k=(2, 3), promote=1, dense=True)
     _, (block,) = computed(problem)
     a, b = problem.a.read(), problem.b.read()
@@ -185,7 +185,7 @@ def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Ran
 
 
 def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random) -> None:
-    """Factors times 2**p give the same integer sums; the unit and the errors are multiplied by 4**p."""
+    """If both factors are multiplied by 2**p, the integer sums are the same; unit and errors are multiplied by 4**p."""
     a, b = half_empty(rng)
     found = {}
     for power in (0, 100, -100):

@@ -1,4 +1,4 @@
-"""Stream-K: assignment of work, slices of each output tile, and identification of planted ways."""
+"""Stream-K cuts each output tile into the right slices along K, and `identify` finds planted stream-K ways."""
 
 import json
 from dataclasses import asdict, replace
@@ -116,7 +116,8 @@ def test_parts_of_a_product_keep_their_place(rng: Random, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(sptc.gemm(a, b, c, way=way, backend="native"), begun)
 
 
-#: Arguments of stream-K, other arguments of the way, and shape of the product. Workers of the first way are not given.
+#: Arguments of stream-K, other arguments of the way, and shape of the product. For the first way, `identify` must find
+#: the number of workers.
 PLANTED = [
     ({"workers": 132, "rows": 128, "columns": 128}, {"tile": 2}, (256, 300, 4096)),
     ({"workers": 7, "rows": 128, "columns": 64}, {"tile": 2, "order": "last first"}, (256, 192, 1024)),
@@ -125,7 +126,7 @@ PLANTED = [
     ({"workers": 5, "rows": 128, "columns": 128, "raster": "column-major"}, {"cut": "rounded up"}, (256, 384, 512)),
     ({"workers": 9, "rows": 64, "columns": 128, "least": 8}, {}, (128, 256, 1024)),
 ]
-#: Index into PLANTED, and divisor that makes the product and its output tiles smaller in rows and columns.
+#: Index into PLANTED, and divisor of the rows and columns of the product and of its output tiles.
 CASES = [(3, 8), (5, 8), *((number, 1) for number in range(len(PLANTED)))]
 
 
@@ -133,7 +134,7 @@ CASES = [(3, 8), (5, 8), *((number, 1) for number in range(len(PLANTED)))]
     ("number", "scale"), [(1, 8), *(pytest.param(*case, marks=pytest.mark.regression) for case in CASES)]
 )
 def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted way, or a way with the same sums, is found. A flipped bit is reported, and no way is exact."""
+    """The planted way, or a way with the same sums, is found. With a flipped bit, no way is exact."""
     dealing, words, (m, n, k) = PLANTED[number]
     workers, shape = (dealing["workers"] if number else None), (m // scale, n // scale, k)
     if scale > 1:
@@ -163,7 +164,7 @@ def test_planted_ways_are_found(number: int, scale: int, rng: Random, monkeypatc
 
 
 def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every stream-K candidate forms sums that no candidate without stream-K forms; there are at most _MOST_STREAMS."""
+    """Each of at most _MOST_STREAMS stream-K candidates forms sums that no candidate without stream-K forms."""
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 4_000)
     monkeypatch.setattr("sptc.gemm.candidates._MOST_STREAMS", 600)
     expressions = Expressions(lambda _: 64, (512, 640))

@@ -1,4 +1,4 @@
-"""``sptc.save`` and ``sptc.load``: one file format for all families, which commands read as register files."""
+"""``sptc.save`` and ``sptc.load`` have one file format for all instructions. Commands read the file, too."""
 
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
 
 
 def junk(rng: Random) -> np.ndarray:
-    """Return an array that is no valid operand."""
+    """Return a small random array, which is rarely a valid operand."""
     shape = tuple(rng.integers(0, 5, rng.integers(0, 5)).tolist())
     return rng.integers(0, 9, shape).astype(rng.choice(["u1", "u4", "i8", "f4", "U3", "b1", "c8"]))
 

@@ -1,4 +1,4 @@
-"""Methods of summation: the instructions of each chain and the order of addition, compared with plain evaluation."""
+"""Methods of summation use the right instructions in each chain and the right order of addition of the chains."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,9 +26,9 @@ FP8 = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
 def plain(
     way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]], c: np.ndarray | None = None
 ) -> np.ndarray:
-    """Evaluate a way of summation instruction by instruction.
+    """Evaluate a way of summation on the golden model, chain by chain.
 
-    `chains` hold numbers of instructions along K; the first chain starts from C. `expression` adds their results.
+    `chains` maps a name to positions of instructions along K. The first chain starts from C. `expression` adds chains.
     """
     i = parse(way.instruction)
     compressed = sparsify(a, i.granularity)
@@ -49,7 +49,7 @@ def plain(
 
 TWO = {"p": [0, 1, 2, 3], "q": [4, 5, 6, 7]}
 FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
-#: Arguments of a way, number of instructions along K, sum of the chains, and instructions of each chain.
+#: Arguments of a way, number of instructions along K, sum of the chains, and positions of their instructions along K.
 WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({}, 3, "p", {"p": [0, 1, 2]}),
     ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
@@ -95,7 +95,7 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> None:
-    """Chains of any length, a shorter last chain, and K that ends within an instruction are summed as by `plain`."""
+    """Sums equal those of `plain`, also with a shorter last chain, and with a K that ends within an instruction."""
     for words, instructions, expression, chains in WAYS:
         swapped = bool(rng.integers(2))
         way = Way(**{"instruction": WGMMA, "swapped": swapped, **words})
@@ -120,7 +120,7 @@ def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> 
 
 @pytest.mark.parametrize(("bits", "first"), [(32, [0, 1, 4, 5, 8, 9, 12, 13]), (64, [0, 1, 2, 3, 8, 9, 10, 11])])
 def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: list[int]) -> None:
-    """Of 32 elements along K, the first of two instructions takes the elements `first` and those 16 further on."""
+    """Of 32 elements along K, the first of two instructions takes the elements e and e + 16 for each e in `first`."""
     a, b = rng.standard_normal((16, 96)).astype(np.float16), rng.standard_normal((96, 8)).astype(np.float16)
     both = [*first, *(16 + element for element in first)]
     both += [element for element in range(32) if element not in both]
@@ -139,7 +139,7 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
 
 
 def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
-    """A search that reuses results of chains must not confuse a chain from C with one from zero."""
+    """A search that reuses results of chains must not confuse chains that start from C with chains from zero."""
     i = parse(WGMMA)
     a, b = drawn(rng, (3, 4, 4 * i.k), np.float16)
     c = rng.standard_normal((3, 4)).astype(np.float32).view(np.uint32)
