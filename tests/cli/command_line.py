@@ -1,4 +1,4 @@
-"""Helpers for tests of commands: calls in this process, checks of every call, and a Dask cluster on this machine."""
+"""Helpers that call commands in this process, check their output, and start a Dask cluster on this machine."""
 
 import fcntl
 import json
@@ -38,7 +38,7 @@ class CommandLine:
             return end.code
 
     def streams(self, *words: object, status: int = 0) -> tuple[str, str]:
-        """Return standard output and standard error of a call, without the lines of :func:`complaints`."""
+        """Return standard output and standard error of a call, without the lines of progress."""
         self.capsys.readouterr()
         left = self.status(*words)
         output, errors = self.capsys.readouterr()
@@ -55,12 +55,15 @@ class CommandLine:
         """Return the output of a call as JSON, which must not contain NaN or Infinity."""
 
         def refuse(word: str) -> None:
-            raise AssertionError(f"{words} prints {word}, which is no JSON")
+            raise AssertionError(f"{words} prints {word}, which is not valid JSON")
 
         return json.loads(self.text(*words, "--json", status=status), parse_constant=refuse)
 
     def refuses(self, *words: object, message: str) -> None:
-        """Check for status 2, one line of error with the message, and no new file; ``...`` matches any text."""
+        """Check that a call exits with status 2, prints one line of error with the message, and creates no file.
+
+        ``...`` in the message stands for any text.
+        """
         before = {*Path().iterdir()}
         output, errors = self.streams(*words, status=2)
         assert output == "", (words, errors)

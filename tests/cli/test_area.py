@@ -1,4 +1,4 @@
-"""``sptc area``: tables, JSON, pictures, and one-line messages for invalid input."""
+"""``sptc area`` prints tables and JSON, draws pictures, and rejects invalid input with one line."""
 
 import importlib.util
 import json
@@ -72,7 +72,7 @@ def test_a_picture(least: Path, cli: CommandLine) -> None:
     assert "<svg" in picture.read_text()
     assert sorted(Path().iterdir()) == [Path(least.name), picture]
     output, errors = cli.streams(*words, "missing/least.svg", status=2)
-    assert output == ""  # checked before the synthesis
+    assert output == ""  # the path is checked before the synthesis
     assert errors == "sptc area: missing/least.svg cannot be written (No such file or directory)\n"
 
 

@@ -1,4 +1,4 @@
-"""``sptc campaign``: exit statuses, tables, mismatches, coverage, damage to state folders, and invalid input."""
+"""``sptc campaign`` reports mismatches and coverage, resumes after interruptions, and rejects invalid input."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def command(*words: object) -> list[str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of finished shards, by shard. The campaign may still be running."""
+    """Return the entries of finished shards, in the order of shards. The campaign may still be running."""
     try:
         with closing(sqlite3.connect(f"file:{folder / 'campaign.db'}?mode=ro", uri=True)) as database:
             rows = database.execute("SELECT number, content FROM entries ORDER BY number").fetchall()
@@ -52,7 +52,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, faulty_compute: Callable[..., NDArra
 
 
 def test_presets_and_chosen_instructions(cli: CommandLine, tmp_path: Path) -> None:
-    """A preset selects its architectures. A campaign of chosen instructions runs until it has computed each of them."""
+    """A preset selects its architectures. A campaign of chosen instructions ends when each has been computed."""
     totals = []
     for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
         report = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)

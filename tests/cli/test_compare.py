@@ -1,4 +1,4 @@
-"""``sptc compare``: equal values in files of every format, and the first difference."""
+"""``sptc compare`` finds equal values in files of every format, and reports the first difference."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``sptc compress``: matrices to a format and back, the summary, and one-line messages for invalid input."""
+"""``sptc compress`` converts matrices to each format and back, and rejects invalid input with one line."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ FORMATS = ("natural", "ptx", "cutlass2", "cutlass3-sm90", "cutlass3-sm100", "bit
 
 @pytest.fixture
 def dense(cli: CommandLine, rng: np.random.Generator) -> NDArray[np.float16]:
-    """A matrix in ``dense.npy``, and in ``model.safetensors`` together with a second matrix."""
+    """Save a random matrix to ``dense.npy``, and together with other tensors to ``model.safetensors``."""
     matrix = rng.normal(size=(64, 256)).astype(np.float16)
     np.save("dense.npy", matrix)
     tensors = {"a.weight": matrix.astype(ml_dtypes.bfloat16), "b.weight": matrix[:32], "bias": matrix[0]}

@@ -1,4 +1,4 @@
-"""``sptc coverage``: output, exit status, and one-line messages for invalid input."""
+"""``sptc coverage`` prints coverage and missing bins, and rejects invalid input with one line."""
 
 import json
 import re

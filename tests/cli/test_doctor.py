@@ -1,4 +1,4 @@
-"""``sptc doctor``: packages, commands that install them, tools, cache, and exit status."""
+"""``sptc doctor`` names missing packages and how to install them, and exits with 1 if the base does not work."""
 
 import importlib.metadata
 from pathlib import Path

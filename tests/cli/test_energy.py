@@ -1,4 +1,4 @@
-"""``sptc energy``: table, JSON, CSV, and rejected options."""
+"""``sptc energy`` prints energies as a table, JSON and CSV, and rejects options that do not fit each other."""
 
 import csv
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def words(cli: CommandLine) -> list[str]:
 
 
 def actions(path: str, column: str) -> dict[tuple[str, str], float]:
-    """Return the sums of one column of a CSV file, by instruction and operands."""
+    """Return the sum of one column of a CSV file for each pair of instruction and operands."""
     sums: dict[tuple[str, str], float] = {}
     for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()):
         key = row["action"], row["operands"]

@@ -1,4 +1,4 @@
-"""``sptc explain``: text, JSON, pictures, nibbles, and one-line messages for invalid input."""
+"""``sptc explain`` explains instructions, descriptors and nibbles, and rejects invalid input with one line."""
 
 import importlib.util
 import re

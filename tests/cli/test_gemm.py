@@ -1,4 +1,4 @@
-"""``sptc gemm``: output, files, resumption, methods of summation, and one-line messages for invalid input."""
+"""``sptc gemm`` gives the results of :func:`sptc.gemm`, resumes after interruptions, and rejects invalid input."""
 
 import json
 import sys
@@ -64,7 +64,7 @@ def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandL
 
 
 def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
-    """Results equal those of `sptc.gemm`. Each option affects only instructions that have its parameter."""
+    """Results with changed numerics equal those of `sptc.gemm`. Options that change nothing are rejected."""
     a, b = sparse(rng, 16, 128, np.float32), rng.standard_normal((128, 8)).astype(np.float32)
     saved(a=a, b=b)
     words = ["--a", "a.npy", "--b", "b.npy", "--jobs", 1]
@@ -185,7 +185,7 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
 def test_epilogues_are_those_of_the_function(
     names: tuple[str, ...], swapped: bool, matrices: dict[str, np.ndarray], cli: CommandLine
 ) -> None:
-    """Epilogues equal those of `sptc.gemm`, also for few rows and exchanged factors. Errors include the epilogue."""
+    """Results and reported errors include the epilogue, as in `sptc.gemm`, also with --rows or --swapped."""
     words: dict[str, Any] = {name: matrices[name] for name in names} | {"alpha": 0.75, "relu": True, "split_k": 2}
     if "c" in names:
         words["beta"] = -1.25

@@ -1,4 +1,4 @@
-"""``sptc presets``, ``config``, ``ports`` and ``verilog``: printed and written output, and rejected options."""
+"""``sptc presets``, ``config``, ``ports`` and ``verilog`` write the right output, and reject bad options."""
 
 import json
 import re
@@ -78,7 +78,7 @@ def test_verilog_is_printed_and_structures_are_written(
 
 
 def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
-    """A configuration file as --json prints it, options, and changes of a preset can give the same datapath."""
+    """Options, the configuration file that --json printed, and a preset with changes can give the same datapath."""
     words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
     text = cli.text("config", *words, "--json")
     expected = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
@@ -90,7 +90,7 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
 
 
 def test_alignment_widths(cli: CommandLine) -> None:
-    """8-bit floats get the width of ``--alignment``, as in a sweep, unless the datapath has fewer bits for them."""
+    """``--alignment`` also sets the width for 8-bit floats, as in a sweep, unless the datapath has a smaller width."""
     names = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits")
     for words, expected in (
         (["--formats", "e4m3", "--alignment", 17, "--products", 8], (17, 17, 35)),

@@ -1,4 +1,4 @@
-"""HTML page of a regression: contents for files of every kind, missing results, and text that must be escaped."""
+"""The HTML page of a regression shows files of every kind, names missing results, and escapes text."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_regression_s_own_files(folder: Path) -> None:
-    """The JUnit XML of a test file has priority over its recorded outcome, which counts only without JUnit XML."""
+    """If a test file has JUnit XML, its recorded outcome is ignored. Otherwise, the recorded outcome is reported."""
     (folder / "tests-cli-test_a.xml").write_text(TESTS)
     (folder / "a.json").write_text(json.dumps({"file": "tests/cli/test_a.py", **OUTCOME}))
     (folder / "b.json").write_text(json.dumps({"file": "tests/sim/test_c.py", **OUTCOME}))

@@ -1,4 +1,4 @@
-"""``sptc identify``: output, exit status, and one-line messages for invalid input."""
+"""``sptc identify`` prints the way of summation, or the nearest way, and rejects invalid input with one line."""
 
 from itertools import pairwise
 from math import fsum
@@ -20,7 +20,7 @@ COMMAND = "identify"
 
 @pytest.fixture
 def product(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
-    """A, B and y of a product of e4m3 that is summed in two slices of K, also saved to files."""
+    """Return A, B and y of an e4m3 product that is summed in two slices of K. Save each to a file."""
     a, b = sparse(rng, 32, 512, np.float32), rng.standard_normal((512, 16)).astype(np.float32)
     arrays = {name: array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for name, array in (("a", a), ("b", b))}
     arrays["y"] = sptc.gemm(*arrays.values(), format="e4m3", split_k=2)

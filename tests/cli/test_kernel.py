@@ -1,4 +1,4 @@
-"""``sptc kernel``: launches from files, output, and rejected input."""
+"""``sptc kernel`` runs and shows kernels in files, and rejects invalid launches."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, suggestions for misspelt words, completion, and the printed examples."""
+"""Every command has help, examples that work, suggestions for misspelt words, and completion in shells."""
 
 import re
 import shlex
@@ -63,7 +63,7 @@ FREE = (None, Path, comma_separated)
 
 
 def test_values_of_options_are_checked() -> None:
-    """Every option that takes a number, an architecture or a list of names rejects another word."""
+    """Every option that takes a number, an architecture or a list of names rejects the word ``?``."""
     actions = [action for _, command in commands(command_parser()) for action in command._actions]
     types = [action.type for action in actions if not action.choices and action.type not in FREE]
     assert len(types) > 100
@@ -112,7 +112,7 @@ LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
-    """The parser accepts also those examples that need a GPU or much time."""
+    """The parser accepts every example, also if it needs a GPU or much time."""
     parsers = dict(commands(command_parser()))
     assert parsers.keys() == EXAMPLES.keys()
     for name, command in parsers.items():

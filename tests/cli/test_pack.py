@@ -1,4 +1,4 @@
-"""``sptc pack`` and ``judge``: packs that are written, results that are judged, and former names of the commands."""
+"""``sptc pack`` writes packs, ``sptc judge`` judges results, and the former names of both commands still work."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -55,7 +55,10 @@ def test_the_former_name_of_pack(cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_every_instruction(tmp_path: Path, seed: int, rng: np.random.Generator, cli: CommandLine) -> None:
-    """Packs of a random architecture tell apart 99 % of all pairs. Native passes them, and rtl a random fifth."""
+    """Packs of a random architecture distinguish 99 % of the pairs of an instruction and a neighbouring model.
+
+    Back end `native` passes all packs. Back end `rtl` passes the fifth of the packs that is drawn for it.
+    """
     arch = str(rng.choice(ARCHITECTURES))
     report = cli.json("all", "--arch", arch, "-o", tmp_path, "--seed", seed, "--jobs", cores())
     assert [row["instruction"] for row in report["packs"]] == [subject.name for subject in every_subject(arch)]

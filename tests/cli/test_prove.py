@@ -1,4 +1,4 @@
-"""``sptc prove``: table, JSON, counterexamples, traces, and one-line messages for invalid input."""
+"""``sptc prove`` prints results and counterexamples, writes traces, and rejects invalid input with one line."""
 
 import re
 from collections.abc import Generator
@@ -82,7 +82,7 @@ def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) 
 
 
 def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
-    """Properties of warps do not apply to a datapath of 8 bytes per step, nor properties of negation to integers."""
+    """Datapaths with 8 bytes per step skip the properties of warps; integer datapaths skip those of negation."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]
@@ -113,7 +113,7 @@ def test_what_is_broken_or_vacuous(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_reports_of_what_is_broken(cli: CommandLine) -> None:
-    """A counterexample is printed by cycle. --first stops at the first failed proof. Failed proofs are not recorded."""
+    """Counterexamples are printed cycle by cycle. --first stops after one failed proof. Failures are not recorded."""
     output = cli.text("broken.late", status=1)
     assert "does not hold: three" in output
     cycles = re.findall(r"^  cycle (\d): (.*)$", output, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""JUnit XML and annotations: passed and failed results, and text that must be escaped for XML and GitHub."""
+"""JUnit XML and GitHub annotations report passed and failed results, and escape special characters."""
 
 import argparse
 from pathlib import Path

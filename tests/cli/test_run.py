@@ -1,4 +1,4 @@
-"""``sptc run``: exit statuses, the table, the JSON object, and one-line messages for invalid input."""
+"""``sptc run`` prints a table or JSON, names the first mismatch, and rejects invalid input with one line."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from sptc.verify.replay import replay
 
 COMMAND = "run"
 RECORDINGS = list(shipped())
-#: Architectures other than sm_90 with recorded dot products in the package.
+#: Architectures other than sm_90 for which the package has recorded dot products.
 ELSEWHERE = ("sm_80", "sm_86", "sm_89", "sm_100")
 SAMPLE = {path.stem: path for path in RECORDINGS}
 F32 = SAMPLE["mma.sp-ordered.m16n8k32.f32.f16.f16.f32.selector0"]
@@ -93,7 +93,7 @@ def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_flipped_bit_is_reported(cli: CommandLine) -> None:
-    """Lane 13 is thread 1 of group 3, which has rows 3 and 11, and columns 2 and 3."""
+    """The mismatch is located. Lane 13 (thread 1 of group 3) has rows 3 and 11, and columns 2 and 3."""
     path = Path("flipped.npz")
     for kind, source, register, row, column in (("f32", F32, 2, 11, 2), ("f16", F16, 1, 11, 2), ("s32", S32, 1, 3, 3)):
         flipped(source, path, 3, 13, register, 4)
@@ -153,7 +153,7 @@ def test_a_flag_of_the_hardware_is_compared(
 
 
 def test_limit_and_seed(cli: CommandLine) -> None:
-    """--limit and --seed select the tiles of `replay`. Tile i has 2**i mismatches, so the sum identifies tiles."""
+    """--limit and --seed select tiles like `replay`. Tile i has 2**i mismatches, so the sum identifies the tiles."""
     d = contents(F32)["D"]
     for case, tile in enumerate(d[:7]):
         tile.reshape(-1)[: 1 << case] ^= 1
@@ -174,7 +174,7 @@ def test_metadata_policy_and_a_file_without_d(cli: CommandLine) -> None:
     cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=message)
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
     equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
-    assert cli.text("file.npz").splitlines()[0] == equal  # without a recorded D, the golden model's is expected
+    assert cli.text("file.npz").splitlines()[0] == equal  # without a recorded D, the golden model's D is expected
     assert cli.text("file.npz", "--backend", "golden").startswith("no output was compared: ")
 
 
@@ -206,7 +206,7 @@ def test_bad_words(cli: CommandLine) -> None:
 
 
 def test_the_process(cli: CommandLine) -> None:
-    """Only a terminal shows a progress bar, and a reader that exits early, as `head -1` does, gives no traceback."""
+    """Only a terminal shows a progress bar. A reader that exits early, such as `head -1`, causes no traceback."""
     flipped(F32, Path("flipped.npz"), 0, 0, 0, 0)
     for name, expected in (
         ("flipped.npz", (1, "", "first mismatch: ")),

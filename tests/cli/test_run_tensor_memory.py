@@ -1,4 +1,4 @@
-"""``sptc run`` on register files of tcgen05.mma.sp: statuses, table, JSON object, and messages for bad files."""
+"""``sptc run`` compares register files of tcgen05.mma.sp, and rejects bad files with one line."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ Random = np.random.Generator
 
 @pytest.fixture(autouse=True)
 def one_datapath(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the datapath of sm_120 for sm_100: they differ only in name, and other tests already build it."""
+    """Use the datapath of sm_120 for sm_100. The two differ only in name, and other tests build that of sm_120."""
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
 
 

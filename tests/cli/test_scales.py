@@ -1,4 +1,4 @@
-"""``sptc scales``, and the layouts of block scales that ``sptc compress`` writes and reads."""
+"""``sptc scales`` and ``sptc compress`` convert block scales from each layout to the other."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``sptc sweep``: results in the order of the grid, on this machine or a cluster, and one-line messages."""
+"""``sptc sweep`` prints results in the order of the grid, also from a cluster, and rejects invalid input."""
 
 from itertools import product
 from pathlib import Path

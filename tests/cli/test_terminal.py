@@ -1,4 +1,4 @@
-"""Results on a terminal: wide tables are split, commands are not, and verdicts have colours unless turned off."""
+"""On a terminal, wide tables are split, printed commands are not, and verdicts have colours unless turned off."""
 
 import io
 import signal
@@ -61,7 +61,7 @@ def test_a_verdict_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer signals")
 def test_a_bar_moves_while_one_item_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer draws the bar. After the bar, the timer is stopped and the previous signal handler is restored."""
+    """A timer redraws the progress bar. At its end, the timer stops and the previous signal handler is restored."""
     monkeypatch.setattr(progress, "_INTERVAL", 0.01)
     stream, before = Terminal(), signal.getsignal(signal.SIGALRM)
     with progress.bar("proof", total=2, file=stream):

@@ -1,4 +1,4 @@
-"""``sptc timing``: lists, one instruction, JSON, the picture, and instructions without known cycles."""
+"""``sptc timing`` prints and draws cycles of instructions, and names instructions without known cycles."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_names_without_shape_and_names_of_sass(cli: CommandLine) -> None:
     assert cli.json(text.partition(" ")[0])[0]["n"] == 8
     for name, expected in (
         ("HMMA.SP.16832.F32", {("sp", "sm_90"), ("sp::ordered_metadata", "sm_90")}),
-        ("IMMA.16864.S4.S4", {("sync", "sm_80")}),  # sm_90 executes this mma by other instructions
+        ("IMMA.16864.S4.S4", {("sync", "sm_80")}),  # on sm_90, other SASS instructions execute this mma
         ("UTCIMMA", {("sp", "sm_100"), ("cta_group::1", "sm_100")}),
     ):
         rows = cli.json(name)

@@ -1,4 +1,4 @@
-"""``sptc trace``: one output of a file or of a random tile, as a table, as JSON and as SVG."""
+"""``sptc trace`` shows one output of a file, a random tile or a product, as a table, as JSON or as SVG."""
 
 import re
 from dataclasses import replace
@@ -121,7 +121,7 @@ def saved_matrices(rng: np.random.Generator, types: str = "f16") -> None:
     ],
 )
 def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Generator) -> None:
-    """The last D equals the output of `sptc.gemm`. With C, each instruction starts from D of the previous one."""
+    """The last D equals the output of `sptc.gemm`. With C, each instruction starts from the previous D."""
     saved_matrices(rng, types)
     a, b, c = (np.load(f"{name}.npy") for name in "abc")
     row, column = int(rng.integers(24)), int(rng.integers(10))
