@@ -23,7 +23,7 @@ TINY = PRESETS["tiny"]
 
 
 def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
-    """Return one round of warp instructions with their registers and expected results."""
+    """Return each warp instruction once, with random registers and the expected result."""
     results = []
     for i in warp_instructions(TINY, "sm_80"):
         item = warp_item(TINY, "sm_80", i, rng)

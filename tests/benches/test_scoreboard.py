@@ -111,7 +111,7 @@ def test_what_is_counted_of_a_core() -> None:
 
 
 def test_what_is_counted_of_a_warp() -> None:
-    """A warp has at most two instructions: one is issued, and the results of one wait. Other states are illegal bins."""
+    """A warp has at most two instructions: one is issued, and results of one wait. Other states are illegal bins."""
     coverage = StreamCoverage(PRESETS["tiny"], "warp")
     waits = cycle(waits=True)
     run = [RESET, cycle(taken=True), cycle(taken=True), waits, waits, cycle(result=0x100, waits=True), RESET]
