@@ -65,7 +65,7 @@ def test_every_cell_is_proved_as_it_is_built(config: CoreConfig) -> None:
             proved = {described(AlignmentShifter(*parameters)) for parameters in proved}
         assert {described(cell) for cell in built if isinstance(cell, kind)} <= proved, name
     del built
-    gc.collect()  # free never-elaborated components while the test ignores warnings about them
+    gc.collect()  # free components that were never elaborated, while the test ignores warnings about them
 
 
 #: Small arrays of three datapaths, which together contain every component of any datapath.

@@ -129,7 +129,7 @@ def test_other_datapaths_than_presets(config: CoreConfig) -> None:
     harnesses = [case.harness() for case in cases(PROPERTIES, [config])]
     assert all(harness.claims for harness in harnesses)
     harnesses.clear()
-    gc.collect()  # free never-elaborated components while the test ignores warnings about them
+    gc.collect()  # free components that were never elaborated, while the test ignores warnings about them
 
 
 def test_every_property_is_stated_and_equal_parameters_are_proved_once() -> None:

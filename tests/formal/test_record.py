@@ -51,7 +51,7 @@ def test_what_is_not_stated_or_not_covered_is_no_proof(kind: str, message: str) 
     empty = Property("test.empty", "It is empty.", build, lambda config: [()], Engine.SOLVER, lambda: 1)
     with pytest.raises(AssertionError, match=rf"test\.empty {message}"):
         settle_unless_recorded(Case(empty, (), ()), None, {})
-    gc.collect()  # free never-elaborated components while the test ignores warnings about them
+    gc.collect()  # free components that were never elaborated, while the test ignores warnings about them
 
 
 def test_a_record_is_read_as_it_was_written_and_others_are_refused(tmp_path: Path) -> None:
