@@ -14,7 +14,7 @@ from sptc.tests.synth.power_library import TEXT as POWER
 pytestmark = pytest.mark.bench
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-#: Modules and processes of scripts, and scripts that need a GPU.
+#: Files that are not run: helpers that benchmark scripts import or start, and scripts that need a GPU.
 NOT_RUN = "measure oracle record record_kernels library_calls library_kernels planted_products planted_values "
 NOT_RUN += "random_products fuzz_readers fuzz_target"
 SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {*NOT_RUN.split()})
@@ -29,7 +29,7 @@ def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
         words += ["--liberty", "power.lib"]
     if name == "area":
         words += ["--liberty", str(liberty)]
-        environment["SPTC_CACHE"] = str(tmp_path)  # an own cache, so that cached measurements are not reused
+        environment["SPTC_CACHE"] = str(tmp_path)  # an empty cache, so that areas are measured again
     done = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=1800
     )
