@@ -1,4 +1,4 @@
-"""Smallest alignment exponent (e_zero), and emulated fp8 ``mma`` of sm_100, compared with recordings of sm_90."""
+"""Terms below the smallest alignment exponent (e_zero) are lost; emulated fp8 ``mma`` of sm_100 is that of sm_90."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,21 +12,21 @@ from sptc.verify.register_file import read, shipped
 
 #: Types of A and D whose products can be smaller than the smallest alignment exponent.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
-#: Exponent of the last bit that alignment keeps, by type of D: if all terms lie below e_zero, and with a subnormal
-#: accumulator. F is 24 in _SHORTER and 25 in _LONGER.
+#: By type of D, two exponents of the last bit that alignment keeps: the first if the exponents of all terms are below
+#: e_zero, the second beside a subnormal accumulator. F is 24 in _SHORTER and 25 in _LONGER.
 _SHORTER = {"f32": (-156, -150), "f16": (-44, -38)}
 _LONGER = {"f32": (-158, -151), "f16": (-46, -39)}
 LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90", "sm_100", "sm_120"), _LONGER)}
 #: Exponent of half the smallest subnormal of f16, and of the smallest subnormal of f32.
 _TIE, _LEAST = -25, -149
-#: Nibble that keeps the first two elements of a chunk.
+#: Nibble of a chunk whose first two elements are stored.
 _FIRST = 0b0100
 #: A test case: sign and exponent of each product, code of the accumulator, and expected code of D.
 Directed = tuple[tuple[tuple[int, int], ...], int, int]
 
 
 def directed(arch: str, d: str) -> Iterator[Directed]:
-    """Yield cases with the smallest kept product and the largest lost product, without an accumulator and with one."""
+    """Yield cases with the smallest product that is kept and the largest that is lost, each with C = 0 and C > 0."""
     alone, beside = LAST[arch][d]
     if d == "f32":  # a kept negative term makes the truncated sum zero
         for last, c in ((alone, 0), (beside, 1)):
@@ -63,7 +63,7 @@ def operands(i: Instruction, products: tuple[tuple[int, int], ...], c: int) -> M
     """Return operands in which the first elements of every output have the given products."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
-    # Sparse 32-bit types keep one of two elements.
+    # Sparse 32-bit types store one of two elements.
     stride = 2 if i.sparse and i.container_bits == 32 else 1
     for place, (sign, exponent) in enumerate(products):
         upper, lower = exponent // 2, exponent - exponent // 2

@@ -1,4 +1,4 @@
-"""The golden model with parameters of the arithmetic that no architecture has."""
+"""The golden model is right also with arithmetic parameters that no architecture has."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ from sptc.isa.numerics import Alignment, Rounding, numerics
 from sptc.verify.directed import directed_matrices
 
 E8M13 = replace(FORMATS["f32"], fraction_bits=13)
-#: Format of the bits that each rounding keeps, and whether it rounds to nearest.
+#: For each rounding mode: the format whose bits it keeps, and whether it rounds to nearest (or toward zero).
 KEPT: dict[Rounding, tuple[Format, bool]] = {
     Rounding.RZ_F32: (FORMATS["f32"], False), Rounding.RNE_F32: (FORMATS["f32"], True),
     Rounding.RZ_E8M13: (E8M13, False), Rounding.RNE_E8M13: (E8M13, True), Rounding.RNE_F16: (FORMATS["f16"], True),
@@ -23,7 +23,7 @@ KEPT: dict[Rounding, tuple[Format, bool]] = {
 
 
 def rounded(value: float, fmt: Format, nearest: bool) -> float:
-    """Round a value to a format in exact fractions."""
+    """Round a value to a format with exact fractions, to nearest or toward zero."""
     exact = Fraction(value)
     exponent = max(math.frexp(value)[1] - 1, fmt.minimum_exponent)
     last = Fraction(2) ** (exponent - fmt.fraction_bits)
@@ -54,7 +54,7 @@ def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
 
 
 def test_a_bit_more_overflows_nothing() -> None:
-    """With F = 26, one bit more than in any architecture, the largest products of f16 do not overflow 32-bit sums."""
+    """With F = 26, one bit more than f16 has anywhere, the largest products of f16 do not overflow 32-bit sums."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0x7BFF, 0x7BFF, 0
@@ -85,7 +85,7 @@ def test_the_steps_of_an_emulation_can_be_cut() -> None:
     ],
 )  # fmt: skip
 def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
-    """With cancelling products of 2^30 and F = 24, each alignment rounds a smaller term to a multiple of 2^6."""
+    """With cancelling products of 2^30 and F = 24, each alignment mode rounds a smaller term to a multiple of 2^6."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     changed = replace(numerics(i, "sm_90"), alignment=alignment)
@@ -100,7 +100,7 @@ def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
 
 
 def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
-    """Alignment that rounds down turns the smallest negative product into minus one unit of the last kept bit."""
+    """Alignment that rounds down turns a tiny negative product into -1 in the last bit that alignment keeps."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:] = 0, 1

@@ -1,4 +1,4 @@
-"""The golden model compared with ``mmasim``: 100,000 outputs of each modelled float ``mma`` and ``mma.sp``.
+"""The golden model equals ``mmasim`` in 100,000 outputs of each modelled float ``mma`` and ``mma.sp``.
 
 ``tcgen05.mma``, dense and sparse, and dense ``wgmma`` are compared in 10,240 outputs of each instruction, or ten times
 as many in the regression. Operands in registers and memory are tested elsewhere. ``mmasim`` has no integer
@@ -45,7 +45,7 @@ KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if row not
 
 @pytest.fixture(scope="module")
 def oracle() -> ModuleType:
-    """Module that compares with mmasim. It is imported here, because its import of torch takes long."""
+    """Benchmark module that compares models with mmasim. It is imported only here, as it imports torch slowly."""
     from sptc.benchmarks import oracle
 
     return oracle
@@ -88,7 +88,7 @@ QUICK, LONG = _matrices(8), _matrices(80)
 @pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("i", [*QUICK, *(pytest.param(i, marks=pytest.mark.regression) for i in LONG)], ids=str)
 def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) -> None:
-    """Compare a tile of every distribution, alternately with legal nibbles and with all sixteen nibbles."""
+    """One tile of each operand distribution equals mmasim, alternately with legal nibbles and with all 16 nibbles."""
     (arch,) = i.architectures
     model, outputs = oracle.oracle_of(i, arch), 0
     for number, name in enumerate(FLOAT_DISTRIBUTIONS):
@@ -97,7 +97,7 @@ def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) 
 
 
 def test_every_float_instruction_is_compared() -> None:
-    """All types: tf32, three of 16 bits, 25 f8f6f4 pairs with two types of D or block scales, and packed e2m1."""
+    """Instructions of all types are compared, such as 25 pairs of f8f6f4 with two types of D or with block scales."""
     for sparse in ("sp", ""):
         rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]
         assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
@@ -107,7 +107,7 @@ def test_every_float_instruction_is_compared() -> None:
 
 
 def test_a_planted_fault_is_seen(oracle: ModuleType, rng: np.random.Generator) -> None:
-    """The comparison detects an oracle that keeps one bit less."""
+    """The comparison detects a mmasim model that keeps one alignment bit less."""
     (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
     others = [i for i in QUICK if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
     for i in (of_mma, *others):

@@ -1,4 +1,4 @@
-"""Selection by metadata: which element of B a nibble selects depends on nothing but the nibble and its chunk."""
+"""The element of B that a nibble selects depends only on the nibble and its chunk."""
 
 from dataclasses import fields
 
