@@ -1,4 +1,4 @@
-"""Stand-in for CuPy, which runs the PTX text of kernels without a GPU."""
+"""Stand-in for CuPy that runs the PTX text of kernels without a GPU."""
 
 import re
 import types
@@ -31,7 +31,7 @@ class Loaded:
 
 
 class FakeKernel(Loaded):
-    """Kernel that the interpreter of PTX executes."""
+    """Kernel that this package's PTX interpreter executes."""
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], *, shared_mem: int) -> None:
         *places, descriptor_a, descriptor_b, image_bytes, threads = map(int, arguments)
@@ -70,8 +70,9 @@ class FakeLoops(Loaded):
 class FakeCupy(types.ModuleType):
     """The functions of CuPy that the package uses.
 
-    Bits `wrong` of a result are inverted. If `refuses` is not empty, a kernel is rejected with this error. Each
-    instruction of a loop takes `interval` cycles. A second loop takes `turns` rounds in each round of the first.
+    The bits of the mask `wrong` are inverted in each result. If `refuses` is not empty, loading a kernel raises this
+    error. Each instruction of a loop takes `interval` cycles. If two loops run, the second makes `turns` iterations
+    during each iteration of the first.
     """
 
     def __init__(self, properties: dict[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Back end "cuda" on a fake GPU: launches, results, and machines that cannot run the back end."""
+"""The back end "cuda" is tested on a fake GPU: its results, and its errors on machines that cannot run it."""
 
 import gzip
 import json
@@ -85,7 +85,7 @@ def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: Com
 
 
 def test_verify(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
-    """Both families agree with the golden model, the command resumes, and a file reproduces a wrong bit."""
+    """`sptc gpu verify` accepts right results, resumes, and writes a file that reproduces a wrong bit of the GPU."""
     cupy = machine()
     record, state = tmp_path / "record.json.gz", tmp_path / "state"
     words = ["verify", "--record", record, "--instruction", *TEXTS, "--seed", 3, "--tiles", 2, "--jobs", 1]

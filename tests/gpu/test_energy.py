@@ -1,4 +1,4 @@
-"""Energy of instructions, measured on a fake GPU: operand distributions, and evaluation of the energy counter."""
+"""Energy is measured on a fake GPU: operands have the right distributions, and the measured energies are right."""
 
 import csv
 import ctypes
@@ -34,7 +34,7 @@ def test_numbers_are_rounded_to_the_nearest(seed: int) -> None:
         codes = numbers(FORMATS[name], "normal", (4000,), np.random.default_rng(seed))
         values = np.arange(1 << 8 * np.dtype(dtype).itemsize).astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
         with np.errstate(invalid="ignore"):  # converting NaN codes would give a warning
-            values = values.astype(np.float64)  # exact, unlike the reverse conversion
+            values = values.astype(np.float64)  # this conversion is exact
         drawn = np.random.default_rng(seed).standard_normal(4000)
         ordered = np.sort(values[np.isfinite(values)])
         above = np.searchsorted(ordered, drawn)
@@ -90,8 +90,8 @@ def test_operands_in_shared_memory(rng: Random) -> None:
 
 
 def test_what_was_recorded() -> None:
-    """Every recorded loop ran at the modelled rate. Zeros take far less energy than normal numbers, and a product that
-    a sparse instruction keeps takes 5 to 20 % more than a product of a dense instruction.
+    """Every recorded loop ran at the modelled rate. Zeros take far less energy than normal numbers. A product that a
+    sparse instruction computes takes 5 to 20 % more energy than a product of a dense instruction.
     """
     path = Path(sptc.__file__).parent / "recordings" / "energy" / "h100-2026-11-26.csv"
     about, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -116,7 +116,7 @@ def test_what_was_recorded() -> None:
 
 
 class FakeGpu:
-    """Fake GPU with 44 SMs at 1.5 GHz: a kept product takes 2 pJ, and the rest of the GPU takes ever more power."""
+    """Fake GPU whose 44 busy SMs run at 1.5 GHz: a product takes 2 pJ, and the power of other parts keeps rising."""
 
     def __init__(self) -> None:
         self.now, self.taken, self.power = 0.0, 0.0, 0.0
@@ -162,14 +162,14 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(energy, "load_cupy", lambda: fake)
     monkeypatch.setattr(energy, "EnergyCounter", lambda: fake)
     monkeypatch.setattr(energy, "time", types.SimpleNamespace(sleep=fake.sleep, perf_counter=lambda: fake.now))
-    # The replaced functions pass on the loop itself instead of its PTX text.
+    # `kernel` returns the loop itself instead of its PTX text, and `load_kernel` accepts this loop.
     monkeypatch.setattr(energy, "kernel", lambda loops, arch: loops[0])
     monkeypatch.setattr(energy, "load_kernel", lambda loop, entry: fake.loaded(loop))
     return fake
 
 
 def test_energy_of_a_kept_product(gpu: FakeGpu, rng: Random) -> None:
-    """The measured energy does not depend on the growing power of the rest of the GPU."""
+    """The measured energy of a product is right although the power of the other parts of the GPU rises."""
     results = [*Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")] * 8, rng)]
     assert len(results) == 8
     for one in results:
@@ -201,7 +201,7 @@ def test_the_command(gpu: FakeGpu, tmp_path: Path, cli: CommandLine) -> None:
 
 
 class FakeLibrary:
-    """Stand-in for NVIDIA's management library, for a GPU that has consumed 12.5 J and is 37 degrees warm."""
+    """Stand-in for NVIDIA's management library, for a GPU that has consumed 12.5 J and has 37 degrees Celsius."""
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails

@@ -1,4 +1,4 @@
-"""PTX kernels for measurements: NVIDIA's assembler accepts every kernel, and a fake GPU counts their cycles."""
+"""NVIDIA's assembler accepts every PTX kernel for measurements, and a fake GPU counts the cycles of kernels."""
 
 import csv
 import re
@@ -33,7 +33,7 @@ WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
 @pytest.mark.skipif(sys.platform != "linux", reason="the packaged ptxas runs only on Linux")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    """Two dozen random kernels are assembled. The assembler would warn if ``wgmma`` instructions could not overlap."""
+    """The assembler accepts 24 random kernels, and does not warn that ``wgmma`` instructions cannot overlap."""
     instructions = [*chosen(arch)]
     alone = [[loop] for i in instructions for loop in arrangements(i, arch)]
     given = [[loop] for work in works(arch) for loop in (work.loop, replace(work.loop, group=0))]
@@ -49,7 +49,7 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
 
 
 def test_body_of_a_loop() -> None:
-    """The body contains the instructions of one group, which use accumulators and operands in rotation."""
+    """The body of a loop has the instructions of one group, which use the registers of operands in rotation."""
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
     matches = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
     assert matches == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
@@ -82,12 +82,12 @@ def test_operands_fill_shared_memory_and_loops_end_together() -> None:
     assert "ld.volatile.shared.b32 %flag, [finished];" in second
 
 
-#: Values of N of ``wgmma``: the smallest, one that is no power of two, and the largest.
+#: Values of N of ``wgmma``: the smallest, a value that is not a power of two, and the largest.
 SIZES = (8, 24, 256)
 
 
 def launches(instruction: Instruction) -> list[Immediates]:
-    """Return immediate operands at both ends of their ranges."""
+    """Return sets of immediate operands that contain the smallest and the largest value of each operand."""
     if instruction.family == "mma":
         scale_ids = (0, 1, 0, 3) if instruction.scale_size else (0, 0, 0, 0)
         return [Immediates(selector, scale_ids) for selector in {0, instruction.sparsity_selectors - 1}]
@@ -119,7 +119,7 @@ def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
 
 
 def test_cycles_of_loops(machine: Callable) -> None:
-    """Cycles exclude the fixed cost of a run. Warps share the tensor cores. Two loops may run beside each other."""
+    """Cycles of an instruction exclude the fixed cost of a run, and are right for several warps and for two loops."""
     cupy = machine()
     for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
         (found,) = measure(Loop(SPARSE, warps, group=32))
