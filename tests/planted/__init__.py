@@ -25,12 +25,12 @@ Change = Callable[[Any, str, Any], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A planted fault."""
+    """A mistake in one module, which a test or a proof must detect."""
 
     #: Name ``subpackage.mistake``. For a fault that a proof must detect, the name of the proved property, with a suffix
     #: after a colon if the property has several faults.
     name: str
-    module: str  #: Full name of the module that the fault changes
+    module: str  #: Full name of the Python module that the fault changes
     mistake: str  #: Description of the mistake
     plant: Callable[[Any, Change], None]  #: Function that changes the module through a given :data:`Change`
     preset: str  #: Datapath on which a proof detects the fault
@@ -75,7 +75,7 @@ def instead(name: str, module: str, function: str, preset: str = "tiny") -> Call
 
 
 def computes(name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any]) -> None:
-    """Register a function with one expression as a fault that runs in place of another; see :func:`instead`."""
+    """Register a function as :func:`instead` does, with the description `mistake` in place of a docstring."""
     wrong.__doc__ = mistake
     instead(name, module, function)(wrong)
 

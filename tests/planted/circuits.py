@@ -39,7 +39,7 @@ def amended(
 def drives(
     name: str, module: str, component: str, mistake: str, assignments: Callable[[Any, Module], Iterable[Any]]
 ) -> None:
-    """Register unconditional assignments as a fault. They override the component's own, as in :func:`amended`."""
+    """Register unconditional assignments as a fault. They override those of the component; see :func:`amended`."""
 
     def amend(changed: Any, self: Any, m: Module) -> Iterable[Any]:
         return assignments(self, m)
@@ -51,7 +51,7 @@ def drives(
 def reads(name: str, module: str, component: str, mistake: str, values: Callable[[Any], dict[str, Any]]) -> None:
     """Register a fault in which a component reads other values at some of its ports.
 
-    The function `values` returns these values by the name of the port.
+    The function `values` gets the component, and returns the values by the name of the port.
     """
 
     def elaborate(changed: Any, right: Any, self: Any, platform: object) -> Module:

@@ -1,4 +1,4 @@
-"""Faults of the proof engines and reports."""
+"""Faults of the proof engines and of the reports of proofs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def _(harness: Any, right: Any, self: Any, name: str, condition: Any) -> None:
 
 @instead("formal.harness.reset", "formal.harness", "Harness.clocked")
 def _(harness: Any, right: Any, self: Any, *, any_state: bool = False) -> Any:
-    """In a proof from any initial state, every cycle is assumed to be a reset, not only the first one."""
+    """A proof from any initial state assumes that the reset is active in every cycle, not only in the first."""
     reset = right(self, any_state=any_state)
     if any_state:
         self.assume(reset)
@@ -28,7 +28,7 @@ def _(harness: Any, right: Any, self: Any, *, any_state: bool = False) -> Any:
 
 @instead("formal.model.together", "formal.model", "Model.violation")
 def _(model: Any, right: Any, self: Any, claims: Sequence[str], steps: int) -> Any:
-    """Each claim is checked while all others are assumed."""
+    """Each claim is checked under the assumption that all other claims hold in the same cycle."""
     for step in range(steps):
         self._unroll(step + 1)
         held = [f"(|top_n {claim}| s{step})" for claim in claims]
@@ -51,7 +51,7 @@ def _(model: Any, right: Any, self: Any, steps: int) -> None:
 
 @instead("formal.model.undecided", "formal.model", "Model._possible")
 def _(model: Any, right: Any, self: Any, condition: str) -> bool:
-    """A condition that the solver does not decide in time counts as impossible."""
+    """A condition that the solver does not decide before the time limit counts as impossible."""
     return bool(self._solver.check_sat(self._parser.parse_term(condition)) == self._results.SAT)
 
 
@@ -71,7 +71,7 @@ def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int 
 
 @instead("formal.abc.undecided", "formal.abc", "_broken_after")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """A claim that reachability does not decide in time counts as proved."""
+    """A claim that ABC's reachability analysis does not decide before the time limit counts as proved."""
     try:
         return right(folder, claims, seconds)
     except abc.UndecidedError:
@@ -80,7 +80,7 @@ def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int 
 
 @instead("formal.abc.apart", "formal.abc", "_broken_after")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """If all claims together are too hard, only the first claim is proved separately."""
+    """If the claims are too hard to prove together, only the first is then proved alone; the others count as proved."""
     first = int((folder / abc.BINARY_GRAPH).read_bytes().split()[4])
     return right(folder, claims, seconds) if len(claims) > 1 or claims.start == first else None
 
@@ -124,13 +124,13 @@ def _(proof: Any, right: Any, *arguments: Any) -> dict[str, int | None]:
 
 @instead("formal.proof.last", "formal.proof", "Model.violation")
 def _(proof: Any, right: Any, self: Any, claims: Any, steps: Any) -> Any:
-    """Only the last of several claims is given to the solver."""
+    """Only the last of several claims is checked by the solver."""
     return right(self, claims[-1:], steps)
 
 
 @instead("formal.properties.described", "formal.properties", "cases")
 def _(properties: Any, right: Any, chosen: Iterable[Any], presets: Iterable[Any]) -> list[Any]:
-    """Parameters with equal text in the printed table are treated as equal, and proved only once."""
+    """Of several parameter sets that have equal text in the printed table, only the first is proved."""
     found: dict[tuple[str, str], Any] = {}
     for case in right(chosen, presets):
         key = case.subject.name, case.described
@@ -141,7 +141,7 @@ def _(properties: Any, right: Any, chosen: Iterable[Any], presets: Iterable[Any]
 
 @fault("formal.properties.anonymous", "formal.properties")
 def _(properties: Any, change: Change) -> None:
-    """Units with equal alignment but different formats count as equal."""
+    """Units with equal alignment but different formats count as equal, so only one of them is proved."""
     first: dict[Any, Any] = {}
 
     def anonymous(config: Any) -> Any:
@@ -153,7 +153,7 @@ def _(properties: Any, change: Change) -> None:
 
 @instead("formal.report.cycles", "formal.report", "counterexample")
 def _(report: Any, right: Any, outcome: Any) -> str:
-    """A long counterexample shows its first cycles, not those in which the claim is violated."""
+    """The report of a long counterexample shows its first cycles, not the cycles in which the claim is violated."""
     return str(right(replace(outcome, values=outcome.values[: report._SHOWN_CYCLES])))
 
 
@@ -165,7 +165,7 @@ def _(report: Any, right: Any, trace: Any, path: Path) -> None:
 
 @instead("formal.report.total", "formal.report", "Table.row")
 def _(report: Any, right: Any, self: Any, outcome: Any) -> str:
-    """Totals count every claim that is not violated as proved."""
+    """The totals of the report count every claim that is not violated as proved, even an undecided claim."""
     line = right(self, outcome)
     if outcome.result != "broken":
         self._results[-1] = "proved"

@@ -10,13 +10,13 @@ from . import Change, computes, fault, instead
 
 @instead("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks")
 def _(folder: Any, right: Any, self: Any, count: int) -> Iterator[int]:
-    """A resumed product skips unfinished blocks before the last finished block."""
+    """When a matrix product is resumed, unfinished blocks before the last finished block are skipped."""
     return iter(range(1 + max(self.done, default=-1), count))
 
 
 @instead("gemm.product.blocks", "gemm.product", "block_count")
 def _(product: Any, right: Any, problem: Any) -> int:
-    """Partial blocks at the right edge of the product are dropped, unless there are no others."""
+    """Partial blocks at the right edge of the output matrix are not computed, unless it is narrower than a block."""
     rows, columns = problem.size
     across = max(1, columns // product.BLOCK_COLUMNS)
     return -(-rows // product.BLOCK_ROWS) * across
@@ -38,14 +38,14 @@ def _(sums: Any, right: Any, one: Any, other: Any) -> Any:
 
 @instead("gemm.stream_k.cuts", "gemm.stream_k", "_dealt")
 def _(stream_k: Any, right: Any, dealing: Any, shape: Any, k_tiles: int, cut: str) -> Any:
-    """The slices of an output tile of stream-K are in reverse order."""
+    """The slices of K of an output tile of stream-K are added in reverse order."""
     numbers, cuts = right(dealing, shape, k_tiles, cut)
     return numbers, [of_tile[::-1] for of_tile in cuts]
 
 
 @fault("gemm.sums.start", "gemm.sums")
 def _(sums: Any, change: Change) -> None:
-    """The last chain also starts from C, not from zero, if it is shorter than the others."""
+    """The last chain of instructions also starts from C, not from zero, if it is shorter than the other chains."""
     chains = sums.Chains
     results, computed = chains.results, chains._computed
 
@@ -59,7 +59,7 @@ def _(sums: Any, change: Change) -> None:
 
 @instead("gemm.sums.kept", "gemm.sums", "Chains.results")
 def _(sums: Any, right: Any, self: Any, chains: Any, first: bool = False) -> Any:
-    """The stored result of a chain that starts from C is used for the same chain from zero, and vice versa."""
+    """The stored result of a chain that starts from C is used for the same chain from zero, and the reverse."""
     for number, chain in enumerate(chains if self._is_cleared else ()):
         this, other = (chain.tobytes() + bytes([begins]) for begins in (first and not number, not first or number > 0))
         if other in self._kept:
@@ -85,6 +85,6 @@ computes(
     "gemm.block_scales.swapped",
     "gemm.block_scales",
     "BlockScales.checked",
-    "If the two factors of a product are exchanged, their block scales are not exchanged.",
+    "If the factors A and B of a matrix product are exchanged, their block scales are not exchanged.",
     lambda block_scales, right, self, i, shape, k, *, swapped: right(self, i, shape, k, swapped=False),
 )

@@ -18,8 +18,8 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda grouped, right, a, b, c, accumulator, numerics, scales, traces=None: right(
          a, b, c, accumulator, numerics,
          replace(scales, significands=np.where(scales.significands == 0, 2.0**-300, scales.significands)), traces)),
-    ("isa.column_mask.shift", "isa.column_mask", "largest_shift", "B may be shifted by 32 columns even if M is 32.",
-     lambda column_mask, right, m: 32),
+    ("isa.column_mask.shift", "isa.column_mask", "largest_shift",
+     "The zero-column mask may shift B by 32 columns even if M is 32.", lambda column_mask, right, m: 32),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)
@@ -27,7 +27,7 @@ for _row in COMPUTES:
 
 @instead("golden.rounding.overflow", "golden.rounding", "toward_zero")
 def _(rounding: Any, right: Any, exact: Any, *dtype: Any) -> Any:
-    """A sum above the largest f32 is truncated to the largest f32 instead of infinity."""
+    """A sum above the largest f32 becomes the largest f32 instead of infinity."""
     result = right(exact, *dtype)
     over = np.isinf(result)
     result[over] = np.copysign(np.finfo(np.float32).max, result[over])
@@ -72,12 +72,12 @@ def _(memory: Any, right: Any, name: str, lines: int, size: int, scale_id: int, 
 
 @instead("isa.memory.straddling", "isa.memory", "SharedMap.first_beyond")
 def _(memory: Any, right: Any, self: Any, size: int) -> int | None:
-    """An element counts as beyond the end of the image only if its first byte is beyond the end."""
+    """An element counts as outside shared memory only if its first byte is outside, not if a later byte is."""
     beyond = self.addresses[self.addresses >= size]
     return int(beyond.min()) if beyond.size else None
 
 
 @fault("isa.kernel_timing.filled", "isa.kernel_timing")
 def _(kernel_timing: Any, change: Change) -> None:
-    """Loading the metadata of a tile takes no cycles."""
+    """The timing model assumes that loading the metadata of a tile takes no cycles."""
     change(kernel_timing, "_METADATA_BYTES", 0)

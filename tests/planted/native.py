@@ -20,7 +20,7 @@ _LINES = [
     ("kernels.floor", "The smallest alignment exponent (e_zero) is one too small.",
      "kernels.cpp", "window.numerics.zero_exponent;\n    return {special",
      "window.numerics.zero_exponent - 1;\n    return {special"),
-    ("kernels.overflow", "Thirty-two products are summed in 32 bits, although only sixteen fit.",
+    ("kernels.overflow", "Up to 32 products are summed in 32-bit integers, although only sums of 16 products fit.",
      "kernels.cpp", "SLOTS_IN_32_BITS = 16", "SLOTS_IN_32_BITS = 32"),
     ("kernels.cancelled", "A group whose products cancel does not count in the maximum of the exponents.",
      "kernels.cpp", "(any != 0) &", "(sum != 0) &"),
@@ -30,17 +30,17 @@ _LINES = [
      "lanes.h", "magnitude < LEAST_NORMAL ? Doubles{} + LEAST_NORMAL : Doubles{};", "Doubles{};"),
     ("lanes.ties", "A subnormal f16 result is rounded at the last bit of a normal number.",
      "lanes.h", "(power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL)", "power"),
-    ("product.pairs", "The two steps of an emulated instruction take alternate elements instead of alternate pairs.",
+    ("product.pairs", "The two steps of an emulated instruction take every other element, not every other pair.",
      "product.cpp", "(one & 2) < (other & 2)", "(one & 1) < (other & 1)"),
-    ("product.splice", "A tf32 that is joined from halves of two elements gets both halves from the lower index.",
+    ("product.splice", "A tf32 that is joined from halves of two elements gets both halves by the low index.",
      "product.cpp", "half(nibble >> 2, column)", "half(nibble & 3, column)"),
-    ("product.edge", "Instead of each later block of rows, the first block is computed again.",
+    ("product.edge", "For every block of output rows, the first block is computed.",
      "product.cpp", "block.first_row = number % rows * ROWS;", "block.first_row = 0;"),
     ("registers.selector", "The sparsity selector is ignored.",
      "registers.cpp", "const int lanes = selector *", "const int lanes = 0 * selector *"),
     ("registers.policy", "A nibble of zero is accepted even if its chunk stores nonzero values.",
      "metadata.cpp", "nibble == 0 && is_zero(index)", "nibble == 0"),
-    ("registers.sign", "The products are negated if both imm-scales are negative.",
+    ("registers.sign", "The products are negated even if both imm-scales are negative.",
      "interface.cpp", "wgmma.imm_scale_a != wgmma.imm_scale_b", "wgmma.imm_scale_a < 0 || wgmma.imm_scale_b < 0"),
     ("shared.base", "The base offset of a descriptor is ignored.",
      "shared.cpp", "(address >> 7) - descriptor.base_offset", "(address >> 7)"),
@@ -52,11 +52,11 @@ _LINES = [
      "tcgen05.cpp", "if (placed_.disabled[TensorMap::lane(word)]) continue;", ""),
     ("tcgen05.scales", "Both CTAs of a pair use the block scales of B of the first CTA.",
      "tcgen05.cpp", "part(tile.scale_b)", "tile.scale_b.data()"),
-    ("registers.nibble", "Only the lower of the two nibbles in a byte is checked.",
+    ("registers.nibble", "Only the lower of the two metadata nibbles in a byte is checked.",
      "registers.cpp", " & instruction.rule().legal >> (byte >> 4) & 1", " & 1"),
     ("tcgen05.copies", "Copies of operands are compared only in the first CTA of a pair.",
      "tcgen05.cpp", "check_copies(name, *where, tensor(image, cta));", "check_copies(name, *where, tensor(image, 0));"),
-    ("tcgen05.subnormal", "Scaling D to the exponent below the smallest normal number is accepted.",
+    ("tcgen05.subnormal", "An accumulator that scaling turns into a subnormal number is accepted.",
      "tcgen05.cpp", "if (field <= uint32_t(exponent)) return false;", "if (field < uint32_t(exponent)) return false;"),
     ("product.nan", "A NaN block scale of A is recognised only beside other special values.",
      "product.cpp", "special |= is_special(scale.exponent);", ""),
@@ -94,5 +94,5 @@ def _(tables: Any, change: Change) -> None:
 
     right = tables.place_row
     change(tables, "place_row", lambda *maps: right(*maps).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,"))
-    # This definition gives the library with the faulty header its own entry in the cache.
+    # With this definition, the cache stores the library with the faulty header as a library of its own.
     change(library, "_REQUIRED", (*library._REQUIRED, "-DSPTC_PLANTED"))

@@ -1,4 +1,4 @@
-"""A fault for each proved property of metadata and arithmetic, which the proof must detect."""
+"""A fault for each proved property of metadata and arithmetic. The proof of the property must detect the fault."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -50,7 +50,7 @@ def _gated(mux: Any, unit: int) -> Value:
 
 @amended("selection.isolation", "rtl.cells.operand_mux", "OperandMux")
 def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The lowest bit of unit 1 appears at the output even if unit 1 is not selected."""
+    """The lowest bit of unit 1 reaches the output of the multiplexer even if unit 1 is not selected."""
     yield named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0]))
 
 
@@ -94,25 +94,25 @@ def _(slot_multiplier: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row")
 def _(multiplier: Any, right: Any, self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
-    """The increment of a negative partial product is added also where its lowest bit already includes the increment."""
+    """The increment of a negative partial product is added even if its lowest bit already includes the increment."""
     return right(self, m, digit)[0], digit[2]
 
 
 @instead("operands.products", "rtl.unpack", "Unpack._fields", preset="ampere")
 def _(unpack: Any, right: Any, self: Any, element: Any, bits: Value) -> Value:
-    """Signed integers are extended with zeros."""
+    """Signed integers are extended with zeros instead of their sign bit."""
     if not element.format.is_integer:
         return right(self, element, bits)
     return Cat(bits, Const(0, self.slot.significand_bits + 1 - len(bits) + unpack.EXPONENT_BITS + 1))
 
 
-reads("scaling.offset", "rtl.scale", "ExponentOffset", "The bias of A's format is used for B too.",
+reads("scaling.offset", "rtl.scale", "ExponentOffset", "The exponent bias of A's format is also used for B.",
       lambda self: {"b": self.a})  # fmt: skip
 
 
 @amended("scaling.group", "rtl.scale", "GroupScale", preset="blackwell")
 def _(scale: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A ue4m3 scale counts as NaN only if its sign bit is set, which should be ignored."""
+    """A ue4m3 scale counts as NaN only if its sign bit is set, although this bit should be ignored."""
     yield self.nan.eq((self.scale_a.all() | self.scale_b.all()) & (self.scale != scale.ScaleCode.NONE))
 
 
@@ -128,7 +128,7 @@ def _without_bit(self: Any) -> dict[str, Any]:
 
 
 reads("alignment.shift", "rtl.cells.shifter", "AlignmentShifter",
-      "Of the shift-amount bits that each shift out the whole term, the lowest is ignored.", _without_bit)  # fmt: skip
+      "The shifter ignores the lowest shift-amount bit that alone shifts out a whole term.", _without_bit)  # fmt: skip
 
 
 @amended("alignment.e_max", "rtl.multiply", "MultiplyStage")
@@ -152,7 +152,7 @@ def _(align: Any, right: Any, self: Any, m: Module, slot: Any, magnitude: Value,
 def _(
     carry_save_tree: Any, right: Any, self: Any, m: Module, first: Value, second: Value, third: Value, lowest: Value
 ) -> tuple[Value, Value]:
-    """The carry of a full adder lacks the term for its second and third input."""
+    """The carry of a full adder lacks the AND of its second and third input."""
     total, carry = right(self, m, first, second, third, lowest)
     m.d.comb += carry.eq(Cat(lowest, (first & second) | (third & first)))
     return total, carry
@@ -167,7 +167,7 @@ def _(adder: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("reduction.group", "rtl.product_group", "ProductGroup", preset="ampere")
 def _(product_group: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The increment of the last product of a group is not added."""
+    """The increment that completes the negation of the last product in a group is not added."""
     yield m.submodules["tree"].increments.eq(self.signs[:-1])
 
 

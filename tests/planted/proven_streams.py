@@ -1,4 +1,4 @@
-"""A fault for each proved property of streams: arrays, warps, operand fetch, and the logic around the arrays."""
+"""A fault for each proved property of streams, which are in arrays, warps, operand fetch and warpgroups."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,7 +92,7 @@ def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tcgen05.order", "rtl.tcgen05", "Tcgen05")
 def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The two columns of the block scales of A are stored in exchanged positions."""
+    """The two tensor-memory columns with block scales of A are exchanged when they are stored for the arrays."""
     column = m.submodules["tensor_operands"].column
     with m.If(column.operand == tcgen05.Operand.SCALE_A):
         yield m.submodules["words"].column.number.eq(column.number ^ 1)
@@ -100,7 +100,7 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tcgen05.order:accumulators", "rtl.tcgen05", "Tcgen05")
 def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Accumulators are read and written at the column before the right one."""
+    """Accumulators are read and written one column too low."""
     first = m.submodules["slots"].d.instruction.d_column
     yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
@@ -110,7 +110,7 @@ reads("commits.order", "rtl.commits", "Commits",
       lambda self: {"delivered": self.multiplied})  # fmt: skip
 
 
-#: Faults that add assignments which override a component's own: name, module, component, mistake, assignments.
+#: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.order", "rtl.warp", "Warp", "Results of the core are accepted although the result registers are occupied.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
@@ -120,15 +120,15 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "MN-major core matrices of A are not transposed.",
      lambda self, m: [self.core_matrix.rows.eq(Cat(self.memory.data))]),
     ("accumulators.contents", "rtl.accumulators", "Accumulators",
-     "Accumulators are offered when they are requested, before they arrive.",
+     "Accumulators are offered as soon as they are requested, before the memory returns them.",
      lambda self, m: [self.c.valid.eq(named(m, "kept") != 0)]),
     ("wgmma.order", "rtl.tensor_cores", "TensorCores", "The descriptor of A is used for B.",
      lambda self, m: [m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)]),
     ("wgmma.progress", "rtl.tensor_cores", "TensorCores",
-     "The arrival of A is not noticed, so the instruction waits forever.",
+     "The arrival of A is ignored, so the instruction waits forever.",
      lambda self, m: [m.submodules["slots"].a.arrived.eq(0)]),
     ("wgmma.shared", "rtl.warpgroup", "Owners",
-     "Results go to the warpgroup whose multiplication is accepted while their panel is multiplied.",
+     "Results of a panel go to the warpgroup whose instruction is accepted in the cycle of the multiplication.",
      lambda self, m: [m.submodules["panels"].entry.eq(self.owner)]),
     ("tcgen05.results", "rtl.tcgen05", "Tcgen05",
      "The results of the second array are also written to the lanes of the first array.",
@@ -145,10 +145,10 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores the sparsity selector of its instruction.",
      lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),
     ("accumulators.order", "rtl.accumulators", "_overlap",
-     "A read waits for pending results of the same columns, but not of columns that only overlap.",
+     "A read of accumulators waits for pending results of the same columns, but not of partly overlapping columns.",
      lambda accumulators, right, a, b: a == b),
     ("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs",
-     "Of two 16-bit elements in a register, only the upper one is negated.",
+     "To negate A, only the upper of two 16-bit elements in a register is negated.",
      lambda panel_operands, right, self: Cat(Const(0, 16), right(self)[16:])),
 ]  # fmt: skip
 for _row in COMPUTES:

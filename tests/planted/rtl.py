@@ -1,4 +1,4 @@
-"""Faults of the hardware besides one for each proved property: routing, order, rounding, formats."""
+"""Faults of the hardware that tests must detect: in routing, order, rounding, formats. Proofs detect others."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -30,13 +30,13 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("rtl.core.flags", "rtl.core", "delayed")
 def _(core: Any, right: Any, m: Module, value: Any, cycles: int, enable: Value, name: str) -> Any:
-    """The flags of undefined metadata come out a cycle before their result."""
+    """The flags of undefined metadata leave the array one cycle before the result of the same step."""
     return right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)
 
 
 @instead("rtl.warp.flags", "rtl.warp", "Warp._collect")
 def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> None:
-    """For elements of 16 bits, the flags of the second step overwrite the flags of the first."""
+    """For elements of 16 bits, the flags of the second step overwrite the flags of the first step."""
     result = core.o.payload
     tag = exchanged(result.tag, wide=Const(0), step=result.tag.step & ~result.tag.wide)
     other = SimpleNamespace(payload=exchanged(result, tag=tag.as_value()), ready=core.o.ready, valid=core.o.valid)
@@ -75,7 +75,7 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.multiply.grid", "rtl.multiply", "MultiplyStage")
 def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The accumulator is truncated as for the format with the largest F, and not as for the current format."""
+    """The accumulator is truncated with the largest F of all formats, not with the F of the current format."""
     if self.widths.floating:
         yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
 
@@ -109,7 +109,7 @@ def _(slots: Any, change: Change) -> None:
 
 @amended("rtl.unpack.specials", "rtl.unpack", "FormatDecoder")
 def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
-    """In e4m3 all codes with the top exponent are NaN, not only the last one."""
+    """All e4m3 codes with the largest exponent field are NaN, not only the code with all fraction bits set."""
     for code, element in enumerate(self.config.elements):
         if element.format.specials is unpack.Specials.NAN:
             with m.If(self.element == code):
@@ -139,7 +139,7 @@ def _(placement: Any, change: Change) -> None:
 #: Faults in which a component reads other values at some ports: name, module, component, mistake, values by port.
 READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
-     "The component that reorders a column exchanges its inputs `wide` and `sparse`.",
+     "The component that reorders a column of B exchanges its inputs `wide` and `sparse`.",
      lambda self: {"wide": self.sparse, "sparse": self.wide}),
     ("rtl.order.dense", "rtl.order", "RowOrder",
      "A dense step uses the metadata at the input instead of the nibble that selects the first two units.",
@@ -148,14 +148,14 @@ READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "Sums of groups of 4-bit integers are added for all element formats.",
      lambda self: {"integer_groups": Const(1)}),
     ("rtl.stored_a.registers", "rtl.stored_a", "StoredA",
-     "A from shared memory arrives with the two segments of K swapped.",
+     "The two segments of K of an operand A from shared memory are swapped.",
      lambda self: {"core_matrix": exchanged(self.core_matrix, segment=~self.core_matrix.segment)}),
     ("rtl.operand_fetch.slot", "rtl.operand_fetch", "OperandFetch",
      "Core matrices of A arrive with the tag of the other instruction slot.", lambda self: {"a_tag": ~self.a_tag}),
     ("rtl.tensor_core.panels", "rtl.tensor_core", "TensorCore",
      "An `mma` begins although a panel of `wgmma` waits for the other arrays.", lambda self: {"panel_waits": Const(0)}),
     ("rtl.life_cycle.wait", "rtl.life_cycle", "LifeCycle",
-     "After a wait, one more group counts as finished than the wait guarantees.",
+     "After a wait, one group more than the wait guarantees counts as complete.",
      lambda self: {"pending": (self.pending - (self.pending != 0))[:3]}),
     ("rtl.life_cycle.shape", "rtl.life_cycle", "LifeCycle",
      "Multiplications with different N count as multiplications of the same shape.",
@@ -165,7 +165,7 @@ for _row in READS:
     reads(*_row)
 
 
-#: Faults that add assignments which override a component's own: name, module, component, mistake, assignments.
+#: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
      "Results of `mma` also appear at the output for results of panels.",
@@ -179,10 +179,10 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "Panels of B of a dense instruction are read with the length of a sparse instruction.",
      lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)]),
     ("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05",
-     "A in shared memory is also read from tensor memory, and the second read overwrites the right A.",
+     "An operand A in shared memory is also read from tensor memory, and this read overwrites the right values.",
      lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)]),
     ("rtl.stored_a.complete", "rtl.stored_a", "StoredA",
-     "A from shared memory counts as complete after the first half of its last panel.",
+     "An operand A from shared memory counts as complete after the first half of its last panel.",
      lambda self, m: [
          self.complete[slot].eq(
              self.arriving & (self.core_matrix.tag == slot) & (self.core_matrix.panel == self._panels - 1)
@@ -208,9 +208,9 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "A dense `mma` takes as many cycles of the register file as a sparse one.",
      lambda tensor_core, right: right(of_mma={**right().of_mma, (False, False): 6})),
     ("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles",
-     "A is delivered from registers one cycle faster than measured.", lambda tensor_cores, right: right(wide=17)),
+     "The delivery of A from registers takes a cycle less than measured.", lambda tensor_cores, right: right(wide=17)),
     ("rtl.accumulators.overlap", "rtl.accumulators", "_overlap",
-     "The overlap of results with a read of accumulators is tested on one side only.",
+     "Pending results that begin before the first column of a read do not count as overlapping the read.",
      lambda accumulators, right, a, b: (a - b)[: accumulators.COLUMN_BITS] < accumulators.COLUMNS),
     ("rtl.warp.byte", "rtl.warp", "Warp._scales", "Rows 8 to 15 ignore the byte id of their block scales.",
      lambda warp, right, self, held, operand, index: right(
@@ -235,7 +235,7 @@ def _(warpgroup: Any, self: Any, m: Any) -> Any:
 
 @instead("rtl.life_cycle.groups", "rtl.life_cycle", "LifeCycle.elaborate")
 def _(life_cycle: Any, right: Any, self: Any, platform: object) -> Any:
-    """A commit group that no wait has covered is forgotten after eight later commits."""
+    """A commit group for which no wait has waited is forgotten after eight later commits."""
     m = right(self, platform)
     groups = named(m, "groups")
     with m.If(self.taken & (self.operation == life_cycle.Operation.COMMIT)):
@@ -260,7 +260,7 @@ def _(operand_fetch: Any, right: Any, self: Any, platform: object) -> Any:
 
 @instead("rtl.tensor_operands.first", "rtl.tensor_operands", "TensorOperands.elaborate")
 def _(tensor_operands: Any, right: Any, self: Any, platform: object) -> Any:
-    """The reads of an instruction begin after the last operand of the previous instruction instead of with metadata."""
+    """The first operand that is read is the one after the previous instruction's last operand, instead of metadata."""
     m = right(self, platform)
     with m.If(self.memory.read & self.i.ready):
         m.d.sync += named(m, "first").eq(named(m, "operand") + 1)
@@ -297,6 +297,6 @@ reads("rtl.tensor_words.wide", "rtl.tensor_words", "TensorWords",
 
 @instead("rtl.order.nibbles", "rtl.order", "nibble_order")
 def _(order: Any, right: Any, config: Any, *, wide: bool) -> Any:
-    """The decoders of two interleaved chunks get the metadata of two different wide chunks instead of the same one."""
+    """The decoders of two interleaved chunks get the metadata of two wide chunks instead of the same chunk."""
     result = right(config, wide=wide)
     return [lane % (config.chunks // 2) for lane in range(len(result))] if wide and config.interleaved else result

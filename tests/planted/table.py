@@ -32,7 +32,7 @@ FOUND = TESTS / "planted" / "found.json"
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
 #: Folders of tests that compile, synthesise or prove, in ascending order of their duration.
 _SLOW = ("native", "verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
-#: Seconds after which the tests of a stage are assumed to hang, and the prefix of such a result.
+#: Seconds after which the tests of a stage are assumed to hang, and the first word of a result that names them.
 _PATIENCE = 600
 _HANGS = "hangs:"
 
@@ -46,7 +46,7 @@ class Found:
 
 
 def stages(fault: Fault) -> list[list[str]]:
-    """Return the test files in stages, ordered by how likely and how soon they detect a fault."""
+    """Return lists of test files. Files that are likely to detect the fault soon are in the first lists."""
     _, *rooms, module = fault.module.split(".")
 
     def stage(path: Path) -> int:
@@ -114,7 +114,7 @@ def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], se
 
 
 def read(path: Path) -> dict[str, Found]:
-    """Return the contents of a file of results, or nothing if there is no file."""
+    """Return the search results in a file by fault name, or an empty dictionary if the file does not exist."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return {name: Found(**found) for name, found in kept.items()}
 
@@ -132,7 +132,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="names of faults (default: all)")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "planted.json", help="file of results")
-    parser.add_argument("--again", action="store_true", help="also search for faults that have a result")
+    parser.add_argument("--again", action="store_true", help="also search for faults that already have a result")
     parser.add_argument("--seed", type=int, default=0, help="seed of random tests (default %(default)s)")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count(), help="number of parallel searches (default: all cores)"

@@ -1,4 +1,4 @@
-"""Planted faults: each changes an existing attribute, and is also active in processes that a test starts."""
+"""Each planted fault changes an existing attribute, and is also active in processes that a test starts."""
 
 import ast
 import os
@@ -19,7 +19,7 @@ PROGRAM = "from sptc.sim.benches.blocks import _LARGEST; print(_LARGEST)"
 
 
 def printed(name: str, program: str) -> str:
-    """Return what a program prints in a process with a planted fault that has imported the catalogue of faults."""
+    """Return the output of a program that runs in a process with a planted fault, after an import of all faults."""
     environment = {**os.environ, "SPTC_PLANT": name}
     environment.pop("SPTC_PLANT_CACHE", None)
     words = [sys.executable, "-c", f"import subprocess, sys, sptc.tests.planted; {program}"]
@@ -27,7 +27,7 @@ def printed(name: str, program: str) -> str:
 
 
 def printed_by_another(name: str, program: str) -> str:
-    """Return what a program prints in a process that was started by a process with a planted fault."""
+    """Return the output of a program that runs in a child of a process with a planted fault."""
     return printed(name, f"subprocess.run([sys.executable, '-c', {program!r}], check=True)")
 
 
@@ -52,7 +52,7 @@ def test_faults_use_names_that_their_modules_have() -> None:
 
 
 def wrong_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:
-    """Yield the name of the changed module and the wrong function for each fault of a file."""
+    """Yield, for each fault that a file defines, the module that it changes and the wrong function."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(
@@ -64,7 +64,7 @@ def wrong_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | a
 
 
 def test_the_record_names_faults_and_tests_that_exist() -> None:
-    """The record has exactly the planted faults, and the test function that detects each exists."""
+    """The record has an entry for every planted fault and no others, and each recorded test function exists."""
     record = read(FOUND)
     assert record.keys() == FAULTS.keys()
     functions: dict[Path, set[str]] = {}
@@ -79,7 +79,7 @@ def test_the_record_names_faults_and_tests_that_exist() -> None:
 
 
 class Recorded:
-    """Set attributes of an object until the end of a test, and record their names."""
+    """Sets attributes of objects until the end of a test, and records the names of these attributes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -96,7 +96,7 @@ def test_a_fault_is_active_in_started_processes(name: str, share: float) -> None
     assert printed_by_another(name, PROGRAM) == f"{share}\n"
 
 
-#: Program with an import hook in front of all others, as pytest installs one in simulators of benches.
+#: Program that installs an import hook in front of all others, as pytest does in simulators of benches.
 CLAIMED = f"""
 import sys
 from importlib.machinery import PathFinder

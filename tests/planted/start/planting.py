@@ -26,13 +26,13 @@ ROOMS = {
     "rtl": ("proven", "proven_streams", "rtl"), "gemm": ("gemm",), "tensors": ("gemm",), "native": ("native",),
     "formal": ("formal",), "sim": ("sim",), "verify": ("sim",), "golden": ("models",), "isa": ("models",),
 }  # fmt: skip
-#: Subpackages of which compiled models are made. The cache cannot tell faults apart, so each has its own cache.
+#: Subpackages from which models are compiled. The cache cannot tell faults apart, so each fault has its own cache.
 _COMPILED = ("rtl", "isa")
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def room_of(name: str) -> str:
-    """Return the subpackage of a fault. Faults with the name of a proved property belong to `rtl`."""
+    """Return the subpackage that a fault changes. Faults with the name of a proved property change `rtl`."""
     first = name.partition(".")[0]
     return first if first in ROOMS else "rtl"
 
@@ -43,7 +43,7 @@ class _Planter(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # This finder stays the first: a later one, such as cocotb's, could load modules without the fault.
+        # This finder stays in front: if cocotb's finder were in front, it could load modules without the fault.
         if sys.meta_path[0] is not self:
             sys.meta_path.remove(self)
             sys.meta_path.insert(0, self)
