@@ -1,4 +1,4 @@
-"""Random mutations of values, texts and bytes by one generator, so that a seed reproduces them."""
+"""Functions that randomly change values, texts and bytes. One random generator, with a seed, makes all changes."""
 
 import string
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class _Awkward:
 
 
 def mutated_text(text: str, rng: Random) -> str:
-    """Return a text in which some parts are exchanged, dropped or duplicated, or other parts are inserted."""
+    """Return a text with one to three changes: a part is deleted, copied, replaced, inserted, swapped or repeated."""
     parts = list(text) if rng.random() < 0.4 else text.split(".")
     joint = "" if parts == list(text) else "."
     for _ in range(int(rng.integers(1, 4))):
@@ -67,7 +67,7 @@ def mutated_text(text: str, rng: Random) -> str:
 
 
 def mutated_bytes(given: bytes, rng: Random) -> bytes:
-    """Return bytes in which some are inverted, deleted, duplicated or replaced."""
+    """Return bytes with one to eight changes: a bit is inverted, or some bytes are deleted, duplicated or replaced."""
     result = bytearray(given)
     for _ in range(int(rng.integers(1, 9))):
         if not result:
@@ -91,7 +91,7 @@ def mutated_bytes(given: bytes, rng: Random) -> bytes:
 
 
 def mutated_value(value: Any, rng: Random) -> Any:
-    """Return a replacement of an argument: a similar value, or a value of the same or of another type."""
+    """Return a wrong or unusual value for an argument. It may be similar to `value`, or have another type."""
     near: list[Callable[[], Any]] = []
     if isinstance(value, str):
         near = [lambda: mutated_text(value, rng)] * 4

@@ -1,4 +1,4 @@
-"""Random calls of public functions with wrong arguments: each returns a result or raises :class:`sptc.Error`."""
+"""Random calls of public functions with wrong arguments: each call returns a result or raises :class:`sptc.Error`."""
 
 import warnings
 from collections.abc import Callable, Hashable
@@ -52,7 +52,7 @@ def _tcgen05() -> Call:
 
 
 def _packing() -> list[Call]:
-    """Return calls that pack matrices into registers and memory, and calls that unpack them."""
+    """Return calls that pack matrices into registers and memory, that unpack these registers, or that draw metadata."""
     found = []
     for text in (
         "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -127,12 +127,12 @@ def calls() -> list[Call]:
 
 
 CALLS = calls()
-#: Calls per share, and number of shares. The regression runs all shares (200,000 calls), the quick tier a few calls.
+#: The regression makes SHARES times SHARE calls (200,000). The quick tier makes QUICK calls.
 SHARE, SHARES, QUICK = 50_000, 4, 2_000
 
 
 def _try(call: Call, rng: np.random.Generator) -> bool:
-    """Call a function with some arguments mutated, missing or superfluous. Return whether the call gave a result."""
+    """Call a function with one or two arguments changed. Return False if the call raised an :class:`sptc.Error`."""
     arguments = dict(call.arguments)
     for _ in range(1 + int(rng.random() < 0.3)):
         name = str(rng.choice([*arguments]))
@@ -153,7 +153,7 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
     if isinstance(result, np.ndarray):
         assert result.flags.writeable
         shared = (np.may_share_memory(result, array) for array in arrays.values())
-        assert not any(shared), "the result is part of an operand"
+        assert not any(shared), "the result shares memory with an operand"
     return True
 
 
@@ -169,7 +169,7 @@ def _fuzz(count: int, rng: np.random.Generator, calls: list[Call]) -> None:
             except Exception as error:
                 name, kind = call.function.__name__, type(error).__name__
                 raise AssertionError(f"call {number}, {name}: {kind}: {error}; generator state: {state}") from error
-    assert 0.1 * count < taken < 0.5 * count, "nearly all calls give a result, or nearly none"
+    assert 0.1 * count < taken < 0.5 * count, f"{taken} of {count} calls give a result: too many or too few"
 
 
 @pytest.mark.parametrize("count", [QUICK, *[pytest.param(SHARE, marks=pytest.mark.regression)] * SHARES])
@@ -190,8 +190,8 @@ def _read_only(value: np.ndarray) -> np.ndarray:
     return copy
 
 
-#: Changes of all array arguments of a call, and whether the call then gives the same result (True), raises an error
-#: (False), or may do either (None).
+#: Changes of all array arguments of a call, by name. With each change: True if the call must still give the same
+#: result, False if it must raise an error, None if it may do either.
 ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], bool | None]] = {
     "read-only": (_read_only, True),
     "negative strides": (lambda value: np.flip(np.flip(value).copy()), True),

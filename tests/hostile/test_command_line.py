@@ -1,4 +1,4 @@
-"""Command lines with wrong words and damaged files: each ends with an exit status and one sentence."""
+"""Each command with wrong words or damaged files ends with a valid exit status and at most one line of error."""
 
 import importlib.util
 import io
@@ -23,15 +23,15 @@ from sptc.tests.hostile.mutation import mutated_bytes, mutated_text
 from sptc.verify.conformance import choose_pack, write_pack
 from sptc.verify.register_file import read, shipped, write
 
-#: Command lines per share, and number of shares. The regression runs all 2,000 new lines, the quick tier a few.
+#: The regression runs SHARES times SHARE command lines (2,000). The quick tier runs QUICK command lines.
 SHARE, SHARES, QUICK = 500, 4, 40
-#: Limits for a command: memory in bytes in addition to that of the process, and processor seconds until it is
-#: interrupted, since some words request days of work.
+#: Limits for a command: bytes of memory beyond the memory that the test process already has, and processor seconds
+#: until the command is interrupted. Some changed words request days of work.
 MEMORY, SECONDS = 3 << 30, 30
-#: Limit in seconds of elapsed time, after which a waiting command is interrupted, and a command that continues fails
-#: the test. It is long because other work may slow the machine.
+#: After this elapsed time in seconds, a command is interrupted. If it then runs for this time again, the test fails.
+#: The time is long because other work may slow the machine.
 PATIENCE = 600
-#: Smallest number in a command line that can request work beyond these limits.
+#: Smallest number in a command line that can request more work than the limits SECONDS and MEMORY allow.
 MUCH = 100
 MMA = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 #: Valid command lines. Names in capitals are files and folders that the commands write.
@@ -76,7 +76,7 @@ _NAMES = ("missing", "/dev/full", "/proc/self/mem", "a\x00b", "\udcff")
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Limit memory and time of the enclosed code: too much memory raises an error, and too much time interrupts it."""
+    """Limit the enclosed code: too much memory raises a `MemoryError`, too much time a `KeyboardInterrupt`."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, before[1]))
@@ -108,7 +108,7 @@ def _too_late(number: int, frame: object) -> None:
 
 
 class Lines:
-    """Random command lines in a folder with damaged copies of valid files."""
+    """Draws random command lines, and writes their files, valid or damaged, to a folder."""
 
     def __init__(self, folder: Path, files: dict[str, bytes]) -> None:
         self.folder, self.files = folder, files
@@ -146,7 +146,7 @@ def lines(
     tensor_memory_file: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Lines:
-    """Random command lines in a new folder. Compiler and Yosys are hidden, so that a valid line ends soon."""
+    """Random command lines in a new folder. Compiler and Yosys are hidden, so that every valid command ends soon."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CXX", "")
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
@@ -191,7 +191,7 @@ def test_lines(count: int, lines: Lines, rng: np.random.Generator, capsys: pytes
         output = capsys.readouterr()
         assert status in results, (words, output.err)
         results[status] += 1
-        if status == 130:  # the command may have printed its progress before
+        if status == 130:  # before the interruption, the command may have printed its progress
             assert any(map(is_much, words)), (words, f"no end within {SECONDS} processor seconds")
             assert output.err.endswith("interrupted\n"), (words, output.err)
             continue
@@ -203,7 +203,7 @@ def test_lines(count: int, lines: Lines, rng: np.random.Generator, capsys: pytes
         assert len(lines_of_error) <= 1, (words, output.err)
         assert sum(map(len, lines_of_error)) < 3_000, (words, "the message is too long")
     assert results[2] > 0.3 * count
-    # About a fifth of the lines is valid. Among few lines, the share may be smaller.
+    # About a fifth of the commands succeeds; of QUICK commands, maybe only one.
     assert results[0] > (0.1 * count if count > QUICK else 0)
 
 
@@ -232,7 +232,7 @@ class Trap:
 def good_files(
     folder: Path, rng: np.random.Generator, liberty: Path, tensor_memory_file: Callable[..., object]
 ) -> dict[str, bytes]:
-    """Return valid files by name. For each file, there is a command that reads it."""
+    """Return the contents of valid files by name. Each file is read by some command of the tests."""
     for family, name in (("mma.sp", "mma.npz"), ("wgmma", "wgmma.npz")):
         write(folder / name, next(read(path) for path in shipped() if path.name.startswith(family)))
     pack = choose_pack(subject_named(MMA), "sm_90", 0)
@@ -257,7 +257,7 @@ def good_files(
 
 
 def spoiled(name: str, content: bytes, rng: np.random.Generator) -> bytes:
-    """Return the damaged content of a file. Most damaged archives have right checksums, so that arrays are read."""
+    """Return the damaged content of a file. Most damaged archives get right checksums, so that commands read arrays."""
     draw = rng.random()
     if name.endswith(".npz") and draw < 0.7:
         return _spoiled_archive(content, rng)
@@ -267,7 +267,7 @@ def spoiled(name: str, content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _spoiled_archive(content: bytes, rng: np.random.Generator) -> bytes:
-    """Return an archive in which one array is exchanged, damaged, missing, duplicated, or stored under another name."""
+    """Return an archive in which one array is replaced, damaged, missing, or also stored under another name."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     names = sorted(members)
@@ -304,7 +304,7 @@ def _array(rng: np.random.Generator) -> bytes:
 
 
 def traps(folder: Path, mark: Path) -> list[Path]:
-    """Write files whose pickle creates the file `mark` when it is loaded."""
+    """Write files of several formats, and return their paths. Unpickling any of them creates the file `mark`."""
     trap = np.array([Trap(mark)], dtype=object)
     np.save(folder / "trap.npy", trap, allow_pickle=True)
     np.savez(folder / "trap.npz", instruction=trap, A=trap, selector=trap)

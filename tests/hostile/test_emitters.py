@@ -1,4 +1,4 @@
-"""Untrusted names and texts in output files: none of them becomes code, markup or a command."""
+"""Untrusted names and texts that are written to output files become neither code nor markup nor commands."""
 
 import argparse
 import dataclasses
@@ -69,7 +69,7 @@ def test_names_are_checked_where_they_are_read(nasty: str, tmp_path: Path) -> No
 
 
 def test_names_and_comments(tmp_path: Path) -> None:
-    """Valid names are accepted, a package does not state its configuration's name, and comments stay on their line."""
+    """Preset names are valid, SystemVerilog packages do not contain a configuration's name, comments have one line."""
     path = tmp_path / "8 bits$.json"
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "_8_bits_"
@@ -107,7 +107,7 @@ LIBRARY = """library (l) {{
 
 
 def test_yosys_scripts(nasty: str, tmp_path: Path) -> None:
-    """The name of a cell in a liberty file becomes an escaped Verilog identifier, or is rejected."""
+    """The cell name of a liberty file becomes an escaped Verilog identifier, or the file is rejected."""
     path = tmp_path / "l.lib"
     name = nasty.replace('"', "'")
     path.write_bytes(LIBRARY.format(cell=name).encode(errors="replace"))
@@ -163,6 +163,6 @@ def test_junit_and_annotations(nasty: str, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_terminals(nasty: str) -> None:
-    """A coverage file from an untrusted source sends no control character to the terminal."""
+    """The report of an untrusted coverage file sends no control character to the terminal."""
     group = Group(nasty, nasty, nasty, (Axis(nasty, (nasty,)),))
     assert all(line.isprintable() for line in Coverage([group]).table(3).split("\n"))

@@ -1,4 +1,4 @@
-"""Commands that are killed at random moments, or that run with a full disk or an unwritable cache."""
+"""Commands leave no wrong files if they are killed at random moments, or if the disk is full."""
 
 import json
 import os
@@ -38,16 +38,16 @@ print(unit.push(steps).tolist())
 
 @dataclass(frozen=True)
 class Work:
-    """Command that stores finished work in its current folder, or in a cache below this folder."""
+    """Command that stores completed parts of its work in its current folder, or in a cache below this folder."""
 
     words: tuple[str, ...]
     #: Function that returns the result of a run from its output and its folder. All complete runs have equal results.
     result: Callable[[str, Path], object]
-    #: Number of times that the command is killed. The sum over all commands is fifty.
+    #: Number of times that the command is killed: fifty kills of all commands together.
     kills: int
-    #: Name of a file that must exist only in complete form. Empty if there is none.
+    #: Name of an output file that may exist only if it is complete. Empty if the command writes no such file.
     finished: str = ""
-    #: Whether the command stores its work in the cache. If so, it gets its own cache.
+    #: True if the command stores its work in the cache. Such a command gets a cache of its own.
     fills_cache: bool = False
 
 
@@ -86,13 +86,13 @@ def _started(work: Work, folder: Path) -> "subprocess.Popen[str]":
 
 def _ended(work: Work, folder: Path) -> object:
     process = _started(work, folder)
-    printed, errors = process.communicate(timeout=1800)  # on a slow machine, the test fails here
+    printed, errors = process.communicate(timeout=1800)  # raises an error if the machine is too slow
     assert process.returncode == 0, errors
     return work.result(printed, folder)
 
 
 def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | None:
-    """Start a command and kill its first process or all of its processes. Return its output if it ended before."""
+    """Start a command, and kill it after `delay` seconds. Return its output if it ended before that, else None."""
     process = _started(work, folder)
     try:
         printed, errors = process.communicate(timeout=delay)
@@ -110,7 +110,7 @@ def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | N
 def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> None:
     """Compare the results of a command that is killed at random moments with those of an uninterrupted run.
 
-    If the command ends before it is killed, its results are deleted, so that the next run has work to do.
+    If the command ends before it is killed, its results are compared and deleted, so that the next run starts anew.
     """
     whole, cut = folder / "whole", folder / "cut"
     whole.mkdir()
@@ -159,7 +159,7 @@ _ROOM = 50_000
     ids=lambda words: words[0],
 )
 def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Generator) -> None:
-    """A full disk gives one sentence that names the file, status 2, and no file that looks complete."""
+    """If the disk is full, a command ends with status 2 and one sentence, and leaves no output file."""
     source = tmp_path / "IN.npy"
     np.save(source, rng.standard_normal((512, 512)))
     given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]
@@ -182,7 +182,7 @@ def test_a_cache_that_cannot_be_written() -> None:
     assert printed.startswith("[")
 
 
-#: A careless program: it writes a file bit by bit under its final name, and treats an existing file as complete.
+#: A careless program: it writes a file byte by byte under its final name, and treats an existing file as complete.
 _CARELESS = """
 import time
 from pathlib import Path

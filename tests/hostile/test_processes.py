@@ -1,4 +1,4 @@
-"""Threads, forked and spawned processes, and the end of the interpreter: results are right, and nothing hangs."""
+"""Results are right in threads, in forked and spawned processes, and while the interpreter ends; nothing hangs."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from sptc.sim.engine.engine import Engine, Simulator
 from sptc.sim.engine.steps import step_words
 
 THREADS = 8
-#: Seconds after which a process that has not ended fails the test.
+#: If a process has not ended after this time in seconds, the test fails.
 PATIENCE = 300
 MMA = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 #: First lines of each program: operands, and a function that computes with a back end.
@@ -84,7 +84,7 @@ def test_threads(backend: str, rng: np.random.Generator) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("simulator", "steps"), [("verilator", 5_000), ("pysim", 20)])
 def test_threads_share_a_compiled_model(simulator: Simulator, steps: int, rng: np.random.Generator) -> None:
-    """A compiled model has state, so only one thread at a time may use it."""
+    """Threads that share a compiled model get right results, although the model has state."""
     engine = Engine(PRESETS["tiny"], simulator)
     words = step_words(engine.config).total
     tasks = [rng.integers(0, 1 << 32, (steps, words), dtype=np.uint32) for _ in range(3 * THREADS)]
