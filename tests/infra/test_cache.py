@@ -1,4 +1,4 @@
-"""Cache of the user: its location, the files that are trusted, and a cache that cannot be written."""
+"""The user's cache is at the right place, uses only trusted files, and may be unwritable."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Path of a cache that does not exist yet, with a umask that grants all permissions to everybody."""
+    """Path of a cache that does not exist yet. The umask grants all users all permissions for new files."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "above" / "cache"))
     mask = os.umask(0)
     yield tmp_path / "above" / "cache"
@@ -96,7 +96,7 @@ def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/sptc/cache"])
 def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """If the cache cannot be written, each build is made once, in a temporary folder of this process."""
+    """If the cache cannot be written, each file is built once, in a temporary folder of this process."""
     monkeypatch.setenv("SPTC_CACHE", where)
     path = built("thing", _written)
     assert path.read_bytes() == b"built"
@@ -139,7 +139,7 @@ print(built("thing", build).read_text())
 
 
 def test_first_builds_at_the_same_time_and_a_killed_one(place: Path, tmp_path: Path) -> None:
-    """One process builds and is killed. Of the waiting processes, one builds, and the others take its file."""
+    """If the process that builds a file is killed, one waiting process builds it, and other processes use this file."""
     log, obstacle = tmp_path / "log", tmp_path / "obstacle"
     obstacle.touch()
 
@@ -168,7 +168,7 @@ def test_first_builds_at_the_same_time_and_a_killed_one(place: Path, tmp_path: P
 @pytest.mark.regression
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a file system")
 def test_a_full_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the file system of the cache is full, a build fails with one sentence, and nothing incomplete stays."""
+    """If the file system of the cache is full, a build fails with one sentence and leaves no incomplete file."""
     small = tmp_path / "small"
     small.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(small)]

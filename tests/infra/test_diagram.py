@@ -1,4 +1,4 @@
-"""Block diagrams: the text in a shape has sufficient contrast in the light and in the dark theme."""
+"""The text in a block diagram has sufficient contrast in the light and in the dark theme."""
 
 import re
 from xml.etree import ElementTree
@@ -7,7 +7,7 @@ from sptc.infra.diagram import FILLS, Diagram, Theme
 
 
 def luminance(colour: str) -> float:
-    """Return the luminance of a colour, as WCAG 2 defines it."""
+    """Return the relative luminance of a colour (#rrggbb), as the accessibility guidelines WCAG 2 define it."""
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

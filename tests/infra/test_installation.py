@@ -1,4 +1,4 @@
-"""The command that errors print installs a checkout by its path, or a wheel by its name, for the running Python."""
+"""The `pip install` command in error messages names a checkout by its path and a wheel by its name."""
 
 import shlex
 import sys
@@ -16,7 +16,7 @@ def test_of_this_checkout() -> None:
 
 
 def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "a checkout"  # a shell would split the name of this folder
+    root = tmp_path / "a checkout"  # this name has a space, so a shell needs quotes around it
     root.mkdir()
     monkeypatch.setattr(installation, "_ROOT", root)
     (tmp_path / "pip").touch(mode=0o755)
@@ -27,7 +27,7 @@ def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.Monkey
     (root / "pyproject.toml").touch()
     assert install_line("area") == f"pip install -e '{root}[area]'"
     assert install_line() == f"pip install -e '{root}'"
-    (root / "pyproject.toml").unlink()  # now a wheel; the PATH has the pip of another Python, or none
+    (root / "pyproject.toml").unlink()  # now a wheel; the pip on PATH belongs to another Python or is missing
     monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
     assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
     monkeypatch.setenv("PATH", "")

@@ -1,4 +1,4 @@
-"""Journals: entries are complete or absent if a process dies, and unsuitable folders are rejected."""
+"""If a process dies, each entry of its journal is complete or absent. Unsuitable folders are rejected."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from sptc.errors import FileError
 from sptc.infra.journal import Journal
 
-#: Program that writes pairs of entries until it is killed, and prints a line once some are written.
+#: Program that writes pairs of entries until it is killed, and prints a line after each pair.
 WRITER = """\
 import itertools, pathlib, sys
 from sptc.infra.journal import Journal
@@ -25,7 +25,7 @@ for number in itertools.count(first, 2):
     journal.write({number: "x" * (number % 5000), number + 1: "x" * (number % 5000)})
     print(number, flush=True)
 """
-#: Program that keeps a journal open, and forks a process that outlives it.
+#: Program that keeps a journal open, and forks a child that outlives the program.
 HOLDER = """\
 import os, pathlib, sys, time
 from sptc.infra.journal import Journal
@@ -60,7 +60,7 @@ def test_a_journal_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
-    """If an entry is invalid or the disk is full, no entry of the write is stored."""
+    """If one entry of a call of `write` is invalid or the disk is full, no entry of this call is stored."""
     with closing(Journal(tmp_path, "campaign")) as journal:
         journal.write({1: "one"})
         with pytest.raises(FileError, match=r"campaign\.db cannot be written \("):
@@ -89,7 +89,7 @@ def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path, rng:
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    """A journal has one holder at a time, also within a process. A killed process with a live child holds none."""
+    """A journal can be open only once at a time. A killed process releases it, even if its child still runs."""
     message = rf"^{tmp_path} is in use by another campaign$"
     with closing(Journal(tmp_path, "campaign")), pytest.raises(FileError, match=message):
         Journal(tmp_path, "campaign")
@@ -117,7 +117,7 @@ def test_others_can_read_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database(tmp_path: Path) -> None:
-    """After any overwritten page or truncation, either an error is reported in one sentence, or no entry is lost."""
+    """If a page is overwritten or the file is truncated, one sentence reports the damage, or no entry is lost."""
     entries: dict[int, object] = dict.fromkeys(range(40), "x" * 300)
     with closing(Journal(tmp_path / "whole", "campaign")) as journal:
         journal.begin("task")
@@ -191,7 +191,7 @@ def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is too large, or a query that takes too long, as a damaged schema can cause, raises an error."""
+    """A file that is too large raises an error, as does a query that takes too long because of a damaged schema."""
     with closing(Journal(tmp_path, "campaign")) as journal:
         journal.write({1: "one"})
         monkeypatch.setattr("sptc.infra.journal._MOST_CALLS", 3)

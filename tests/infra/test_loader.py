@@ -1,4 +1,4 @@
-"""Loader of libraries: it loads only complete files that no other user could write, and exactly the checked file."""
+"""The loader loads only complete libraries that no other user could write, and loads exactly the checked file."""
 
 import ast
 import ctypes
@@ -30,7 +30,7 @@ root_only = pytest.mark.skipif(not is_root, reason="only root can become two oth
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
-    """Two libraries, whose function `number` returns 1 in the first and 2 in the second."""
+    """Contents of two libraries. The function `number` returns 1 in the first library and 2 in the second."""
     folder = tmp_path_factory.mktemp("libraries")
     for number in (1, 2):
         source = f'extern "C" int number() {{ return {number}; }}'
@@ -40,7 +40,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
 
 @pytest.fixture
 def commons() -> Iterator[Path]:
-    """Folder like /tmp, in which everybody may create files."""
+    """Folder in which all users may create files, like /tmp."""
     folder = Path(tempfile.mkdtemp(prefix="sptc-commons-", dir="/tmp"))
     folder.chmod(0o1777)
     yield folder
@@ -48,7 +48,7 @@ def commons() -> Iterator[Path]:
 
 
 def as_user(user: int, work: Callable[[], Any]) -> Any:
-    """Return the result of a function, or its error, from a process of another user."""
+    """Run a function in a process of another user. Return its result, or the message of its `BackendError`."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -162,7 +162,7 @@ def test_a_checked_file_is_loaded(tmp_path: Path, libraries: dict[int, bytes], m
     monkeypatch.setattr(ctypes, "CDLL", late)
     assert number_of(path) == (1 if sys.platform == "linux" else 2)
     monkeypatch.undo()
-    assert number_of(path) == 2  # the new file is loaded, although the number of its file descriptor is the same
+    assert number_of(path) == 2  # the new file is loaded, although its file descriptor has the old number
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this library format")

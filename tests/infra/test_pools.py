@@ -18,7 +18,7 @@ from sptc.errors import BackendError
 from sptc.infra import pools
 from sptc.infra.pools import Pool, PoolError, WorkError, cluster_pool, local_pool
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
@@ -27,7 +27,7 @@ def double(number: int) -> int:
 
 
 def deadly(number: int, mark: str, times: int) -> int:
-    """Kill the worker process, at most `times` times. The file `mark` counts the kills."""
+    """Return a number; for number 5, kill the worker process before, at most `times` times, counted in file `mark`."""
     path = Path(mark)
     deaths = len(path.read_text()) if path.exists() else 0
     if number == 5 and deaths < times:
@@ -96,7 +96,7 @@ def test_an_idle_worker_that_dies(pool: Pool) -> None:
 
 
 class Breaking(Executor):
-    """Executor that breaks at the second task while the first is running. An executor opened later works."""
+    """Executor that breaks at its second task while the first task is running. Later executors do not break."""
 
     opened = 0
 
@@ -121,7 +121,7 @@ class Idle(Executor):
 
 
 def test_a_pool_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool without workers waits for some seconds, then gives up. Each reading of its clock is a second later."""
+    """A pool without workers raises an error after some seconds. The fake clock advances a second at each reading."""
     seconds = count()
     monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(pools, "_GLANCE", 0.01)
@@ -168,7 +168,7 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until(there: Path) -> None:
-    """Wait until a file exists, or fail after a time that suffices for any machine."""
+    """Wait until a file exists. Fail after ten minutes."""
     for _ in range(60_000):
         if there.exists():
             return
@@ -184,7 +184,7 @@ def _finish_when_allowed(folder: Path) -> None:
 
 
 def test_an_error_cancels_running_tasks(tmp_path: Path) -> None:
-    """An error that leaves the pool cancels running tasks, so their workers end."""
+    """An error in the `with` block of a pool cancels running tasks, and their worker processes end."""
 
     def leave() -> None:
         with local_pool(1) as pool:
@@ -204,7 +204,7 @@ def sleep_on(burden: bytes) -> None:
     time.sleep(10_000)
 
 
-#: Program that leaves a pool by an error while more data than a pipe holds is being sent to busy workers.
+#: Program with an error in the `with` block of a pool, while busy workers are sent more data than a pipe can hold.
 _BURDENED = """
 from sptc.infra.pools import local_pool
 from sptc.tests.infra.test_pools import sleep_on
@@ -220,6 +220,6 @@ except ZeroDivisionError:
 
 
 def test_an_error_while_data_are_sent() -> None:
-    """Test in a separate process, which would hang for hours after a failure. Ten minutes suffice for any machine."""
+    """A pool ends after an error while data are sent. The test runs in a process that may be stopped if it hangs."""
     done = subprocess.run([sys.executable, "-c", _BURDENED], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "left\n"

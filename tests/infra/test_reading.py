@@ -1,4 +1,4 @@
-"""Untrusted files: every defect is reported in one sentence, in bounded time and memory."""
+"""Every defect of an untrusted file is reported in one sentence, in bounded time and memory."""
 
 import io
 import os
@@ -24,7 +24,7 @@ def array_bytes(header: str = HEADER, data: bytes = bytes(24), version: tuple[in
     return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + data
 
 
-#: Invalid contents of an array member, with part of the expected message.
+#: Invalid contents of an .npy file by name, each with part of the expected message.
 NO_ARRAYS = {
     "nothing": (b"", "EOF"),
     "garbage": (bytes(range(200)), "magic string"),
@@ -58,7 +58,7 @@ def whole(**options: object) -> bytes:
 
 
 def patched(offset: int, value: bytes) -> bytes:
-    """Return an archive with replaced bytes in both headers of its member. `offset` 0 is that of the ZIP version."""
+    """Return an archive in which bytes of both headers of its member are replaced, from the ZIP version + `offset`."""
     data = bytearray(whole())
     for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
         place = data.index(mark) + start + offset
@@ -107,7 +107,7 @@ def test_no_array_and_no_archive(tmp_path: Path) -> None:
 
 
 def test_a_long_reason(tmp_path: Path) -> None:
-    """A long reason is cut. In this archive, the header of a member claims that all further bytes are its name."""
+    """A long error message is cut, such as a message with a member name that is as long as the rest of the archive."""
     data = bytearray(whole())
     data[26:28] = struct.pack("<H", len(data) - 30)
     path = tmp_path / "x.npz"
@@ -132,7 +132,7 @@ def test_text_with_codes_that_no_character_has(tmp_path: Path) -> None:
 
 
 def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory budget covers the arrays that are read from one file. A member that is not read costs nothing."""
+    """The memory limit applies to the sum of all arrays that are read from a file, not to arrays that are not read."""
     path = tmp_path / "x.npz"
     np.savez(path, a=np.zeros(6000, np.uint8), b=np.zeros(6000, np.uint8))
     monkeypatch.setenv("SPTC_ARCHIVE_GIB", str(7000 / 2**30))
@@ -149,7 +149,7 @@ def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claiming(path: Path, name: str, size: int) -> None:
-    """Change the uncompressed size of a member that the directory of an archive states."""
+    """Replace the uncompressed size that the directory of an archive states for a member."""
     data = bytearray(path.read_bytes())
     place = data.rindex(name.encode()) - 46
     assert data[place : place + 4] == b"PK\1\2"

@@ -1,4 +1,4 @@
-"""A digest of code ignores comments, docstrings and layout, and depends on everything else."""
+"""The digest of Python code ignores comments, docstrings and layout, and depends on everything else."""
 
 import ast
 from pathlib import Path
@@ -59,7 +59,7 @@ def _without_docstrings(text: str) -> str:
 
 
 def test_equal_code_is_an_equal_program() -> None:
-    """If a change of a character leaves the digest of a module equal, it also leaves the syntax tree equal."""
+    """If one character of a module is changed, its digest stays equal exactly if its syntax tree stays equal."""
     text = (Path(sptc.__file__).parent / "infra" / "figures.py").read_text(encoding="utf-8")
     right, compared = code_of(text), 0
     for place in range(0, len(text), 7):

@@ -1,4 +1,4 @@
-"""External tools in separate processes: ABC, Yosys, and Verilator for shared libraries."""
+"""ABC, Yosys and Verilator run in separate processes, with limits of time and memory and with readable errors."""
 
 import ctypes
 import io
@@ -55,7 +55,7 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
 
 
 def test_scripts(tmp_path: Path) -> None:
-    """The output of a Yosys script is returned. A script that fails or takes too long raises an error."""
+    """`run_yosys` returns the output of a script, and raises an error if the script fails or takes too long."""
     assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
@@ -94,9 +94,10 @@ class Terminal(io.StringIO):
 
 
 def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The object file of Verilator's runtime is compiled once, and stays in the cache.
+    """The runtime of Verilator is compiled once into an object file, which stays in the cache.
 
-    A terminal shows the progress in one line, which is cleared at the end. A file gets a line at the first build only.
+    A terminal shows the progress in one line, which is cleared at the end. If standard error is not a terminal, one
+    line is printed at the first build.
     """
     monkeypatch.setattr(compiler, "_announced", [])
     library = tmp_path / "add.so"
@@ -131,7 +132,7 @@ def test_sources_that_are_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_tools_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Environment variables select Verilator and Yosys of the system. Keys of the cache depend on their versions."""
+    """Environment variables select Verilator and Yosys of the system. Cache keys depend on the tool versions."""
     programs = {name: shutil.which(name) for name in ("verilator", "yosys")}
     if not all(programs.values()):
         pytest.skip("needs the system's Verilator and Yosys: apt-get install verilator yosys")
