@@ -23,19 +23,19 @@ from sptc.tests.cost import CostPlugin
 # Each fixture imports from the package inside its function, so that tests/dependencies.py counts these imports only for
 # tests that use the fixture.
 
-#: Names of all modules that are loaded after `import sptc`, before the first test.
+#: With the option ``--rooms``: names of all modules that `import sptc` has loaded before the first test.
 _LOADED: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
+    parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a random seed)")
     parser.addoption(
         "--waves", type=Path, default=None, metavar="FOLDER", help="write waveforms of the benches to FOLDER"
     )
     parser.addoption(
         "--rooms", default=None, metavar="ROOMS", help="fail if tests load a subpackage that is not in ROOMS"
     )
-    parser.addoption("--again", action="store_true", help="repeat proofs whose outcome is recorded")
+    parser.addoption("--again", action="store_true", help="repeat proofs whose results are recorded")
     parser.addoption(
         "--cost", type=Path, default=None, metavar="FILE", help="measure processor time, and write it to FILE"
     )
@@ -63,7 +63,7 @@ _FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 @pytest.hookimpl(tryfirst=True)  # this hook must run before pytest deselects the tests of other tiers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the quick tier, keep n evenly spread cases of a test marked ``quick_cases(n)``; the regression runs all."""
+    """Of a test marked ``quick_cases(n)``, run only n evenly spread cases in the quick tier, all in the regression."""
     items.sort(key=lambda item: _place(f"{item.path.parent.name}/{item.path.name}"))
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -93,7 +93,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (said := session.config.getoption("--rooms")) is None:
         return
     loaded = sys.modules.keys() - _LOADED
-    from sptc.tests.dependencies import rooms_of_modules  # imported after `loaded`, as it loads subpackages
+    from sptc.tests.dependencies import rooms_of_modules  # imported last, since it loads subpackages itself
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
         print(f"\nloaded subpackages that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
@@ -207,7 +207,7 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
-    # D starts at column 256, a shifted A at column 64. All copies of metadata and block scales have the same words.
+    # D is at column 256 and a shifted A at column 64. All words of metadata are equal, as are all words of scales.
     addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
     addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
     if opcode.shifts_a:

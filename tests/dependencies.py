@@ -19,12 +19,12 @@ from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, 
 __all__ = ["EVERYTHING", "digest_of", "needs", "rooms_of_modules"]
 
 TESTS = ROOT / "tests"
-#: A test with one of these words counts as starting a program, which could import any subpackage.
+#: A test file that contains one of these words counts as starting a program, which could import any subpackage.
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
-#: A test with one of these words counts as reading files outside all subpackages.
+#: A test file that contains one of these words counts as reading files outside all subpackages.
 _READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
-#: A test with one of these words counts as depending on comments or docstrings. The docstring of a property is the
-#: statement that `sptc prove` prints. The scripts in benchmarks/ read no docstrings but their own.
+#: A test file that contains one of these words counts as depending on comments or docstrings. The docstring of a
+#: property is the statement that `sptc prove` prints. The scripts in benchmarks/ read only their own docstrings.
 _READS_DOCSTRINGS = ("module.__doc__", ".statement", *(word for word in _READS_FILES if word != "benchmarks"))
 #: Name for files outside all subpackages: pages, scripts, benchmarks.
 _OUTSIDE = "outside"

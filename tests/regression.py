@@ -42,7 +42,7 @@ FOLDER = ROOT / "build" / "regression"
 PROOF_SECONDS = 3600
 #: Folder with the result of the last run of each test file.
 RESULTS = FOLDER / "latest"
-#: Record of proofs: the committed record, and proofs of runs on this machine.
+#: Record of proofs: those of the committed record, and those of regressions on this machine.
 PROVED = FOLDER / "proved.json"
 #: File that exists while a run with ``--again`` is incomplete.
 AGAIN = FOLDER / "again"
@@ -60,7 +60,7 @@ class Outcome:
     skipped: dict[str, str]  #: Reason for each skipped test
     seconds: float  #: Duration in seconds
     seed: int  #: Seed of the random tests
-    sources: str  #: Digest returned by :func:`stamp`
+    sources: str  #: Digest of the files and options that affect the result, as :func:`stamp` returns it
 
 
 def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
@@ -121,12 +121,12 @@ def prove(jobs: int, *, again: bool) -> Outcome:
 
 
 def kept_in(file: str, kind: str) -> Path:
-    """Return the path of the stored result of a test file."""
+    """Return the path of a stored file of a test file: its result, log or report, by the suffix `kind`."""
     return RESULTS / f"{file.replace('/', '-').removesuffix('.py')}.{kind}"
 
 
 def stamp(file: str, options: list[str]) -> str:
-    """Return a digest of everything that affects the outcome of a test file."""
+    """Return a digest of all files and pytest options that affect the result of a test file."""
     return " ".join([digest_of(ROOT / file), *options])
 
 
@@ -141,12 +141,12 @@ def kept(options: list[str]) -> Iterator[Outcome]:
 
 
 def recorded() -> dict[str, Outcome]:
-    """Return the recorded outcomes by test file."""
+    """Return the results in the committed record, by test file."""
     return {fields["file"]: Outcome(**fields) for fields in json.loads(RECORD.read_text(encoding="utf-8"))}
 
 
 def write_record(known: dict[str, Outcome], outcomes: list[Outcome], files: list[str]) -> None:
-    """Rewrite the record with the test files that have passed in this run."""
+    """Write a new record: the known results, with those of files that have passed in this run replaced."""
     known = known | {outcome.file: outcome for outcome in outcomes if not outcome.failed}
     lines = ",\n".join(json.dumps(asdict(known[file])) for file in files if file in known)
     (FOLDER / RECORD.name).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
@@ -159,7 +159,7 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
     seconds = sum(o.seconds for o in outcomes)
     longest = sorted(outcomes, key=lambda o: o.seconds, reverse=True)[:25]
     total = f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped in {len(outcomes)} files"
-    work = f"{seconds / 60:.1f} minutes of work" + (f"; {missing} files not run" if missing else "")
+    work = f"{seconds / 60:.1f} minutes in all processes" + (f"; {missing} files not run" if missing else "")
     seeds = f"Seeds {', '.join(map(str, sorted({o.seed for o in outcomes})))}."
     lines = [
         *("# Regression", "", f"{total}; {work}", "", seeds, ""),
@@ -177,7 +177,7 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of processes (default: all cores)"
     )
-    parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
+    parser.add_argument("--seed", type=int, help="seed of the random tests (default: a random seed)")
     parser.add_argument("--again", action="store_true", help="repeat tests that have passed, and recorded proofs")
     parser.add_argument(
         "--recorded", action="store_true", help=f"also skip files that passed according to {RECORD.relative_to(ROOT)}"
@@ -205,7 +205,7 @@ def main() -> int:
     left = [file for file in files if file not in {outcome.file for outcome in outcomes}]
     left.sort(key=lambda file: known[file].seconds if file in known else float("inf"), reverse=True)
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
-    print(f"{len(files)} files, {len(outcomes)} passed before; random tests use --seed {seed}", flush=True)
+    print(f"{len(files)} test files, {len(outcomes)} passed earlier; random tests use --seed {seed}", flush=True)
     interrupted = False
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell lets a background process ignore this signal.
     try:
@@ -227,7 +227,7 @@ def main() -> int:
                         bar.write(f"FAILED {name}")
         except KeyboardInterrupt:
             interrupted = True
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest receives the signal, too
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the processes of pytest also receive SIGINT
             for future in waiting:
                 future.cancel()
     if not interrupted:

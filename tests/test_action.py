@@ -23,12 +23,12 @@ EXPRESSION = re.compile(r"\$\{\{ (.*?) \}\}")
 
 
 def expressions(value: object) -> set[str]:
-    """Return every expression that a GitHub runner would substitute, at any depth."""
+    """Return every expression that a GitHub runner would substitute in a value or in its nested values."""
     return set(EXPRESSION.findall(yaml.safe_dump(value, width=10_000)))
 
 
 def test_declarations() -> None:
-    """Scripts contain no expression, which could inject commands. The guide shows a workflow with the action."""
+    """Scripts of the action contain no expressions, which could inject commands. The guide's workflow is valid."""
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
     known |= {"!github.event.pull_request.head.repo.fork"}
     known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}
@@ -57,7 +57,7 @@ def test_declarations() -> None:
 
 
 def test_dependencies_and_actions_are_pinned() -> None:
-    """Dependencies of the package and of its build are pinned by hashes, and actions of others by commits."""
+    """Dependencies of the package and of its build are pinned by hashes, and foreign actions by commits."""
     assert "--require-hashes" in STEPS["Install"]["run"]
     assert "--no-deps --no-build-isolation" in STEPS["Install"]["run"]
     pinned = (ROOT / ".github" / "action-requirements.txt").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_inputs_that_would_be_options(tmp_path: Path) -> None:
 
 
 class Runner:
-    """Replacement for a GitHub runner, which runs steps of the action with given inputs instead of the defaults."""
+    """Stand-in for a GitHub runner. It runs steps of the action; given inputs replace the default inputs."""
 
     def __init__(self, folder: Path, **inputs: str) -> None:
         self.folder, self.temp = folder, folder / "temp"

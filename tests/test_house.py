@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "show": "verify gemm api tensors golden operands rtl isa infra errors numpy",
     "cli": "show verify kernels formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native "
     "gpu golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",
-    "": "api isa errors cli gemm kernels tensors",  # __main__ imports cli; the last three are imported on first use
+    "": "api isa errors cli gemm kernels tensors",  # __main__ imports cli; the first use imports the last three
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8
@@ -101,13 +101,13 @@ def imports_of(path: Path) -> set[str]:
 
 
 def room_of(parts: list[str]) -> str:
-    """Return the innermost subpackage that contains a path, which is given in parts relative to the root."""
+    """Return the innermost subpackage that contains a path. `parts` are the parts of the path below the root."""
     inner = "/".join(parts[:2])
     return inner if inner in MAY_IMPORT else parts[0] if parts[0] in MAY_IMPORT else ""
 
 
 def charged(name: str) -> str:
-    """Return the subpackage or other package of an import, such as `sim/engine` for `sptc.sim.engine.steps.x`."""
+    """Return the subpackage or foreign package that a name is in: `sim/engine` for `sptc.sim.engine.steps.x`."""
     first, *parts = name.split(".")
     if first != "sptc":
         return first
@@ -213,7 +213,7 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_public_functions_show_their_signatures() -> None:
-    """`help` shows the signature of each public function, also that of `sptc.gemm`, a package that can be called."""
+    """`help` shows the signature of each public function, also of `sptc.gemm`, which is a callable package."""
     shown = pydoc.render_doc(sptc.gemm, renderer=pydoc.plaintext)
     assert "\n    gemm(\n        a: Any,\n        b: Any,\n" in shown
     assert "split_k : int" not in shown

@@ -1,4 +1,4 @@
-"""Installation: source archive, wheel built from it, and the wheel's command in a new environment."""
+"""The source archive and the wheel have the right contents, and the installed wheel's command runs."""
 
 import importlib.metadata
 import os
@@ -113,7 +113,7 @@ def test_contents_of_the_wheel(archives: tuple[Path, Path]) -> None:
 def test_recordings_in_a_separate_distribution(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A package without recordings and a distribution of recordings together have the files of the single wheel."""
+    """A wheel without recordings and the wheel `sptc-recordings` together have the files of the complete wheel."""
     monkeypatch.setenv("SPTC_RECORDINGS", "apart")
     (sources,) = (archives[0].parent / "unpacked").iterdir()
     for folder in (sources, ROOT / "recordings"):
@@ -178,7 +178,7 @@ def test_packages_the_version_and_reasons_of_dependencies() -> None:
         assert len(lines) == required.count(requirement), f"{requirement} is not alone on its line"
         for line in lines:
             assert re.search(r"\]?,?\s+# \w+( \S+)+$", line), f"no comment with a reason after {requirement}: {line}"
-            own = requirement.startswith("sptc[")  # an extra that includes other extras of this package
+            own = requirement.startswith("sptc[")  # such a requirement includes other extras of this package
             assert own or re.search(r"[<>=]=", requirement), f"{requirement} has no version bound"
 
 
