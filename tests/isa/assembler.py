@@ -1,4 +1,4 @@
-"""Lines of PTX for instructions of every family, valid and invalid, and the lines that ptxas accepts."""
+"""Make valid and invalid lines of PTX for all instruction families, and find the lines that ptxas accepts."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ def ptxas() -> Path:
 
 
 def accepted(lines: list[Line], target: str, folder: Path) -> set[int]:
-    """Assemble lines for a target, without those that the assembler rejects, and return the indices of the others."""
+    """Return the indices of the lines that the assembler accepts for a target."""
     head = _HEAD.format(target=target)
     left = list(range(len(lines)))
     source = folder / "kernel.ptx"
@@ -70,7 +70,7 @@ def mma_lines() -> Iterator[Line]:
 
 
 def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = False, stype: str = "") -> Iterator[Line]:
-    """Yield one line of ``mma`` if each of its operands fills 1 to 16 whole registers per lane."""
+    """Yield one line of ``mma``, or none if an operand does not fill 1 to 16 whole registers per lane."""
     a, b, d, c, qualifiers = types
     packed = any("kind::mxf4" in word for word in qualifiers)
     bits_a, bits_b = (4 if packed else _BITS[str(name)] for name in (a, b))

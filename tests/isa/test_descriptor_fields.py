@@ -1,4 +1,4 @@
-"""Fields of descriptors: each bit belongs to one field, and printed fields encode the same value."""
+"""Each bit of a descriptor belongs to one printed field, and the printed fields encode the descriptor's value."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ def invalid(decode: Callable[..., object], *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """Printed fields encode the same value. A field has an error exactly if the value cannot be decoded."""
+    """Printed fields encode the descriptor. A field has an error exactly if the descriptor cannot be decoded."""
     del case
     for _ in range(COUNT // 2):
         family = str(rng.choice([*GENERATIONS]))
@@ -53,7 +53,7 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         base = printed["base offset"].meaning
         number = int(base.partition(" row ")[2][:1] or 0)
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
-        # The base offset is zero: without swizzle, another one is an error of its field, although it can be decoded.
+        # The base offset is 0 here: without swizzle, its field reports other base offsets, which can be decoded.
         bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)
         fields = shared_fields(bits, family)
         assert_partition(fields, 64, bits)

@@ -1,4 +1,4 @@
-"""Evidence labels, compared with the contents of the files that support them; names of architectures and targets."""
+"""Evidence labels agree with the recordings that support them. Names of architectures and targets are checked."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ from sptc.isa.tcgen05 import instructions_of as instructions_of_opcode
 from sptc.show.instructions import ARCHITECTURE_COLUMNS, markdown_table
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
-#: Folders of recordings that are no evidence for the numerics of an instruction.
+#: Folders of recordings that do not support the numerics of any instruction.
 OF_NO_FORM = ("addresses/", "kernels/", "libraries/", "matrix_moves/")
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 EVERY = [(i, arch) for i in every_instruction() for arch in i.architectures]
@@ -108,14 +108,14 @@ def test_recorded_words_are_evidence_for_few_forms() -> None:
         ("tcgen05.mma.cta_group::2.kind::tf32", "modelled"),
         ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # no recorded results in f16
         ("tcgen05.mma.cta_group::1.kind::f16 (m64n256k16.f32.bf16.bf16)", "spot-checked elsewhere"),
-        ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # NaN words are no evidence
+        ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # recorded NaNs do not count
     ):
         assert sptc.evidence(text, "sm_100") == level, text
         assert sptc.evidence(text, "sm_110") == "modelled"
 
 
 def test_evidence_depends_on_the_location_of_a() -> None:
-    """Recordings for n = 64, and a campaign for n = 176, cover A in registers and A in shared memory."""
+    """The label covers A in registers and in shared memory: N = 64 was recorded, N = 176 compared in a campaign."""
     recorded, measured = (parse(WGMMA.format(n)) for n in (64, 176))
     places = ("registers", "shared")
     assert {evidence(recorded, "sm_90", place) for place in places} == {Evidence.RECORDED}
@@ -185,7 +185,7 @@ def test_what_targets_and_families_lack() -> None:
                 require_target(i, name)
         of_floats = next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16"))))
         assert require_target(of_floats, "sm_103a") == "sm_100"
-    # The assembler of CUDA 13.5 rejects the same. `test_assembler` compares all instructions with CUDA 13.0.
+    # The assembler of CUDA 13.5 rejects the same names. `test_assembler` compares all instructions with CUDA 13.0.
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):

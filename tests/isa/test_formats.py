@@ -1,4 +1,4 @@
-"""Number formats, compared with published tables and with numpy and ml_dtypes; metadata rules for every nibble."""
+"""Number formats agree with published tables, numpy and ml_dtypes. Metadata rules are checked for all nibbles."""
 
 import re
 
@@ -14,7 +14,7 @@ INTEGERS = {
     "s32": (True, 32, 2147483647), "s8": (True, 8, 127), "u8": (False, 8, 255), "s4": (True, 4, 7),
     "u4": (False, 4, 15),
 }  # fmt: skip
-#: Type that decodes each format. Codes of tf32 are f32 codes without their low bits; those of ue4m3 are positive e4m3.
+#: NumPy type that decodes each format. tf32 codes are f32 codes without 13 low bits; ue4m3 codes are positive e4m3.
 DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
     "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e3m2": ml_dtypes.float6_e3m2fn,
@@ -26,7 +26,7 @@ BITS = {"tf32": 19, "e3m2": 6, "e2m3": 6, "e2m1": 4, "ue4m3": 7}
 
 
 def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Decode codes with nothing but the fields of a format record."""
+    """Return the values of codes, computed only from the fields of a format record."""
     fraction_range = 1 << record.fraction_bits
     top = (1 << record.exponent_bits) - 1
     fraction = codes & (fraction_range - 1)
@@ -113,7 +113,7 @@ def test_indices_of_a_nibble_and_granularities() -> None:
 
 
 def test_swapped_slots_fit_the_multiplexers() -> None:
-    """Slots are exchanged only if slot 0 could not reach its unit among 0 to 2, or slot 1 among 1 to 3."""
+    """Slots are exchanged only if needed: slot 0 reaches units 0 to 2 of a chunk, and slot 1 reaches units 1 to 3."""
     assert set(MUX3) == PLAIN
     for value, expected in MUX3.items():
         swapped = swap_for_mux3(value)

@@ -1,4 +1,4 @@
-"""Maps of registers, metadata and scales: no bit is used twice, and the maps equal the manual's formulas."""
+"""Maps of operands, metadata and scales to registers use no bit twice, and equal the manual's formulas."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -72,7 +72,7 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
 
 
 def test_a_against_the_manual() -> None:
-    """In wgmma, each warp has sixteen rows in the order of mma (PTX ISA 9.7.15.5.1.1)."""
+    """A is where the manual states. Each warp of wgmma has 16 rows, in the order of mma (PTX ISA 9.7.15.5.1.1)."""
     for instruction in EVERY:
         fragment = a_fragment(instruction)
         stored_k = instruction.k // 2 if instruction.sparse else instruction.k
@@ -116,7 +116,7 @@ def test_b_against_the_manual() -> None:
 
 
 def test_accumulator_against_the_manual() -> None:
-    """In eight columns, a thread has two adjacent elements of rows g and g + 8. Two f16 share a register."""
+    """In each 8 columns of D, a thread holds two adjacent elements of rows g and g + 8. Two f16 share a register."""
     for instruction in EVERY:
         halves = (0, 8) if instruction.m > 8 else (0,)
         places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
@@ -134,15 +134,15 @@ SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64,
 
 
 def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, int] | None:
-    """Return row and first column of the nibble at bit 4 * position of a lane, or None if f skips the lane."""
+    """Return row and first column of the nibble at bit 4 * position of a lane, or None if selector f skips the lane."""
     (g, quad), width = divmod(lane, 4), {32: 2, 4: 8}.get(bits, 4)
     upper, within = divmod(position, 4)
     match k, bits:
         case (16, 16) | (8, 32):  # f selects one lane of the quad
             return (g + 8 * upper, width * within) if quad == f else None
-        case (32, 16) | (16, 32):  # f selects two lanes, each with half of the columns
+        case (32, 16) | (16, 32):  # f selects two lanes of the quad, each with half of the columns
             return (g + 8 * upper, width * (4 * (quad % 2) + within)) if quad // 2 == f else None
-        case (32, 8) | (64, 4):  # f selects two lanes, each with one row
+        case (32, 8) | (64, 4):  # f selects two lanes of the quad, each with one row
             return (g + 8 * (quad % 2), width * position) if quad // 2 == f else None
         case (64, 8) | (128, 4):  # all lanes are selected; each lane has half of the columns of a row
             return g + 8 * (quad % 2), width * (8 * (quad // 2) + position)
@@ -151,7 +151,7 @@ def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, in
 
 @lru_cache
 def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return row and first logical column of every metadata nibble, by its thread and low bit."""
+    """Return row and first column of A for each metadata nibble. The keys are thread and lowest bit of the nibble."""
     table = {}
     for thread, position in product(range(threads), range(8)):
         place = _place(k, bits, thread % 32, position, f)
@@ -174,7 +174,7 @@ def test_metadata_against_the_table() -> None:
 
 
 def test_scales_of_the_manuals_example() -> None:
-    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: upper bytes of lanes 2, 3 (A) and 3 (B) of each quad."""
+    """Byte and thread id {2, 1} of A and {2, 3} of B select the upper bytes of lanes 2, 3 (A) and 3 (B) of a quad."""
     instruction = parse(
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
     )

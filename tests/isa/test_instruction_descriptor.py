@@ -1,4 +1,4 @@
-"""The instruction descriptor and the zero-column mask of ``tcgen05``: every bit, and rejected values."""
+"""Every bit of the instruction descriptor and of the zero-column mask of ``tcgen05`` is encoded and decoded right."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def test_round_trip(text: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_whatever_decodes_encodes_to_the_same_bits(text: str) -> None:
-    """After a change of one or two bits, a descriptor is rejected, or decodes to options that encode it."""
+    """After a change of one or two bits, a descriptor is rejected, or decodes to options that encode the same bits."""
     opcode = parse_opcode(text)
     valid = encode(opcode, InstructionDescriptor(instruction=next(instructions_of(opcode))))
     accepted = set()
@@ -88,7 +88,7 @@ def _first(text: str, **attributes: object) -> tuple[Opcode, InstructionDescript
     return opcode, InstructionDescriptor(instruction=instruction_for(opcode, attributes))
 
 
-# Opcode, type or shape of an instruction, bits that are inverted in its descriptor, and part of the message.
+# Opcode, type or shape of an instruction, bits that are inverted in its descriptor, and part of the error message.
 REFUSED = [
     (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
     (f"{SP}.kind::f16", {}, 1 << 3, r"enables saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
@@ -201,7 +201,7 @@ def test_reserved_bits() -> None:
 
 @pytest.mark.parametrize("m", [32, 64, 128])
 def test_zeros_follow_columns_in_turn(m: int, rng: np.random.Generator) -> None:
-    """Each part of N has a mask of alternating spans of used columns and of zeros. It starts inside the first span."""
+    """The mask of a part of N alternates between spans of used and of zero columns, from a start in the first span."""
     parts = 128 // m
     for _ in range(40):
         n = int(rng.choice([64, 128, 256]))

@@ -1,4 +1,4 @@
-"""Parser of instructions: examples of the manual, the whole syntax, and messages for invalid text."""
+"""The parser accepts the manual's examples and the whole syntax, and explains errors in invalid instructions."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -102,7 +102,7 @@ def test_default_of_scale_vec() -> None:
 
 
 def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
-    """Qualifiers may be in any order, except that types and layouts keep their own order."""
+    """The parser accepts qualifiers in any order, if the types and the two layouts are in the right order."""
     for instruction in EVERY:
         assert parse(str(instruction)) == instruction
         family, *words = str(instruction).split(".")
@@ -116,7 +116,7 @@ def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
         assert parse(".".join([family, *ordered])) == instruction, ordered
 
 
-# Properties by K and container: granularity, stored K, chunks per row, number of sparsity selectors
+# By K and container width of an instruction: granularity, stored K, chunks per row, number of sparsity selectors
 PROPERTIES = {
     (16, "16-bit"): ("2:4", 8, 4, 4), (32, "16-bit"): ("2:4", 16, 8, 2), (8, "tf32"): ("1:2", 4, 4, 4),
     (16, "tf32"): ("1:2", 8, 8, 2), (32, "8-bit"): ("2:4", 16, 8, 2), (64, "8-bit"): ("2:4", 32, 16, 1),

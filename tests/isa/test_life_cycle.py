@@ -1,4 +1,4 @@
-"""Checker of wgmma calls: defined sequences are accepted, and the first misuse in other sequences is reported."""
+"""The checker of wgmma sequences accepts sequences that PTX defines, and reports the first misuse in other sequences."""
 
 import doctest
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def test_the_example() -> None:
 
 
 def test_sequences_that_are_defined() -> None:
-    """Two groups are in flight on two accumulators. Registers may be read once their own group is complete."""
+    """The checker accepts defined sequences, such as two groups in flight that use different accumulators."""
     first, second = D, [f"e{index}" for index in range(4)]
     sequence = Sequence()
     sequence.write(*first, *second)
@@ -52,7 +52,7 @@ def test_sequences_that_are_defined() -> None:
     sequence.mma_async(MMA, D)
     sequence.commit_group()
     sequence.fence()
-    sequence.mma_async(WIDER, D)  # needs the fence, because the shape differs
+    sequence.mma_async(WIDER, D)  # needs the fence before, because the shape differs
     sequence.commit_group()
     sequence.commit_group()
     sequence.wait_group(0)
@@ -81,7 +81,7 @@ IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
 UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
 FENCE, COMMIT, MULTIPLY = ("fence",), ("commit_group",), ("mma_async", MMA, D)
-#: Misuses by name: function that starts a sequence (a new one or that of `begun`), further calls, and the message.
+#: Misuses by name: function that returns a new sequence or that of `begun`, further calls, and the error message.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
     "unfenced": (Sequence, [MULTIPLY], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
     "written": (Sequence, [FENCE, ("write", "d2"), MULTIPLY], WRITTEN.format("d2")),

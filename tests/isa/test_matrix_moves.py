@@ -1,4 +1,4 @@
-"""Forms of ldmatrix and stmatrix, compared with the syntax of PTX ISA 9; their maps, compared with layouts of CuTe."""
+"""All forms of ldmatrix and stmatrix in PTX ISA 9 are accepted. Their maps equal layouts of CuTe."""
 
 from itertools import product
 
@@ -36,7 +36,7 @@ def test_every_form_parses_in_every_spelling() -> None:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_a_map_is_one_to_one(move: MatrixMove) -> None:
-    """Each element has one position. Matrices use consecutive registers, and a 16x16 matrix uses two of them."""
+    """Each element has one position. Matrices use consecutive registers: two for a 16x16 matrix, one for others."""
     where = matrix_move_map(move)
     shape = (32, move.registers, 32 // move.container_bits)
     assert where.matrices.shape == where.rows.shape == where.elements.shape == where.row_low_bits.shape == shape

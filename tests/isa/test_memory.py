@@ -1,4 +1,4 @@
-"""Shared-memory descriptors: fields, and all addresses compared with addresses recorded on an H200."""
+"""Shared-memory descriptors have the manual's fields, and address the same bytes as on an H200."""
 
 import itertools
 from importlib import resources
@@ -26,7 +26,7 @@ def recorded() -> dict[str, Any]:
 
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_every_address_equals_the_recorded_one(matrix: str, recorded: dict[str, Any]) -> None:
-    """Four swizzles with eight pairs of offsets each are compared, and further base offsets and start addresses."""
+    """Addresses equal those of an H200 for four swizzles with eight pairs of offsets each, and for all base offsets."""
     _, bits, major = matrix.split(".")
     seen = set()
     for case, addresses in enumerate(recorded[matrix]):
@@ -43,7 +43,7 @@ def test_every_address_equals_the_recorded_one(matrix: str, recorded: dict[str, 
 
 
 def swizzled(address: int, swizzle: str, base_offset: int) -> int:
-    """Return a swizzled address, by the bits that the PTX manual XORs for each swizzle."""
+    """Return an address after swizzling: some of its bits are XORed with bits of its row, as the PTX manual states."""
     row = (address >> 7) - base_offset
     if swizzle == "128B with 32B atoms":
         return address ^ (row & 3) << 5
@@ -114,7 +114,7 @@ def test_fields_and_values_that_are_no_descriptor() -> None:
 
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
 def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
-    """The map returns the lowest byte at or above the image size that contains a bit of an element."""
+    """`first_beyond` returns the lowest byte address outside a memory of a given size that holds part of an element."""
     descriptor = SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"])
     where = shared_map(descriptor, 16, 48, bits, major="k", unit_elements=unit_elements)
     touched = {

@@ -1,4 +1,4 @@
-"""Numerics parameters, compared with a table of all architectures that was written by hand."""
+"""Numerics parameters of all architectures equal a table that was written by hand."""
 
 import re
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_every_instruction_on_every_architecture() -> None:
 
 
 def test_source() -> None:
-    """Recordings are the source of the numerics of sm_90, and of no other architecture."""
+    """Numerics state their source: recordings for sm_90, published models or machine code for other architectures."""
     for instruction, arch in EVERY:
         source = numerics(instruction, arch).source
         assert bool(re.search("recorded on an NVIDIA H200", source)) is (arch == "sm_90"), (str(instruction), arch)

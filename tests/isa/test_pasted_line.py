@@ -1,4 +1,4 @@
-"""Lines of PTX with operands: splitting into operands, and the role of each operand."""
+"""A line of PTX is split into its operands, and each operand gets the right role, such as D or metadata."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -129,7 +129,7 @@ ANSWERS = {
 
 
 def test_operand_lists_of_the_assembler() -> None:
-    """Lists of operands are accepted or rejected as by the assembler of CUDA 13.5."""
+    """The package accepts the same lists of operands as the assembler of CUDA 13.5."""
     for opcode, answers in ANSWERS.items():
         for operands, taken in answers.items():
             with nullcontext() if taken else pytest.raises(InstructionError):
@@ -147,7 +147,7 @@ FORMS: dict[str, tuple[Callable[[], list[Line]], int]] = {
 @pytest.mark.regression
 @pytest.mark.parametrize("family", FORMS)
 def test_lines_of_the_assembler(family: str) -> None:
-    """Each valid line is accepted, and is rejected if an operand is missing."""
+    """Each valid line is accepted, and is rejected if its last operand is missing."""
     lines, seen = FORMS[family][0](), set()
     for opcode, operands in lines:
         try:

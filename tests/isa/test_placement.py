@@ -1,4 +1,4 @@
-"""Placement of operands: every bit occurs once, and formulas and packing agree with the index arrays."""
+"""The placement of an operand uses every bit once, and agrees with printed formulas and with packing."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ TCGEN05 = {
 
 
 def words_of(place: OperandPlacement, held: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Read every element of an operand from the lane, word and bit that its placement states."""
+    """Return every element of an operand, read at the lane, word and bit that its placement states."""
     mask = np.uint32((1 << place.bits) - 1)
     return held[place.lanes, place.words] >> place.low_bits.astype(np.uint32) & mask
 
@@ -49,7 +49,7 @@ def assert_every_bit_once(place: OperandPlacement) -> None:
 
 
 def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> None:
-    """Check that the formulas that are printed for an operand give its index arrays."""
+    """Check that the printed formulas of an operand give the same positions as its index arrays."""
     row, column = np.indices(place.shape)
     names = dict(zip(place.indices, (row, column), strict=True))
     known = {"lane": place.lanes, "column": place.words, "byte": place.words, "low bit": place.low_bits, **names}
@@ -117,7 +117,7 @@ def test_scales_are_read_at_their_placement(rng: np.random.Generator) -> None:
 
 
 def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
-    """A descriptor with the offsets that the note states addresses each element at the byte of its placement."""
+    """A descriptor with the offsets that the printed note states addresses each element at the stated byte."""
     for i in (i for i in EVERY if i.family == "wgmma"):
         smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
         for place in placements(i).operands:

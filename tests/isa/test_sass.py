@@ -1,4 +1,4 @@
-"""SASS names of instructions: the package finds the assembler's name for each PTX text, and each text by its name."""
+"""The package finds the SASS name of each PTX instruction, and finds each PTX instruction by its SASS name."""
 
 import csv
 from pathlib import Path

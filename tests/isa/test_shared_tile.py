@@ -1,4 +1,4 @@
-"""Tiles of A and B in shared memory: all swizzles and majors, offsets without gaps, and messages for wrong offsets."""
+"""Tiles of A and B in shared memory are right for all swizzles and majors, and wrong offsets are reported."""
 
 from itertools import product
 from typing import Any
@@ -32,7 +32,7 @@ def parsed(text: str) -> tuple[Instruction, Opcode | None]:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_swizzle_and_major(text: str) -> None:
-    """In a packed tile, every bit occurs once, where formulas and descriptor place it. Other tiles are rejected."""
+    """In a packed tile, formulas and descriptor place each bit once. Unsupported combinations are rejected."""
     (i, opcode), seen = parsed(text), 0
     for swizzle, major in product(GENERATIONS[i.family].swizzles.values(), MAJORS):
         try:

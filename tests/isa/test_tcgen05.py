@@ -1,4 +1,4 @@
-"""Opcodes of ``tcgen05.mma``: every form of the manual's syntax, errors, and the numerics of each form."""
+"""Every opcode of ``tcgen05.mma`` in the manual is accepted, with the right numerics; other opcodes are rejected."""
 
 import contextlib
 from dataclasses import replace
@@ -23,7 +23,7 @@ SCALES = {
 
 
 def _forms() -> dict[str, tuple[str, int, bool, int | None]]:
-    """Return every opcode of the syntax, with kind, CTA group, ``.ws`` and number of scales."""
+    """Return kind, CTA group, presence of ``.ws`` and number of scales for every opcode of the manual's syntax."""
     forms = {}
     usage_a = ["", *(f".collector::a::{operation}" for operation in OPERATIONS)]
     usage_b = ["", *(f".collector::b{i}::{operation}" for i, operation in product(range(4), OPERATIONS))]
@@ -90,7 +90,7 @@ def test_malformed() -> None:
         evidence("tcgen05.mma.sp.cta_group::1", "sm_100")
 
 
-#: Values of M by number of CTAs, and those with block scales or '.ashift' also by sparsity, as these need all lanes.
+#: Values of M by number of CTAs. Block scales and '.ashift' need all lanes, so M then depends on sparsity too.
 ROWS = {1: (64, 128), 2: (128, 256)}
 ROWS_OF_ALL_LANES = {(1, True): (128,), (1, False): (128,), (2, True): (256,), (2, False): (128, 256)}
 #: Values of N by number of CTAs.
@@ -99,7 +99,7 @@ INTEGER_COLUMNS = {1: (8, 16, 24, *range(32, 257, 16)), 2: tuple(range(32, 257, 
 
 
 def test_shapes() -> None:
-    """Shapes equal the manual's, with and without ``.ashift``. Descriptors with another M are rejected."""
+    """M and N equal the manual's, with and without ``.ashift``. Descriptors with another M are rejected."""
     for opcode in every_opcode():
         plain = opcode.kind in PLAIN
         for shifts in (False, True) if plain and not opcode.weight_stationary else (False,):
@@ -160,7 +160,7 @@ NUMERICS = {
 
 
 def test_numerics() -> None:
-    """fp8 has the numerics of the datapath of sm_100, and not those of the fp8 ``mma``, which is emulated by f16."""
+    """Opcodes have the numerics of sm_100's datapath, also for fp8, although fp8 ``mma`` of sm_100 is emulated."""
     seen = set()
     for text in FORMS:
         if "collector" in text:

@@ -20,7 +20,7 @@ def assert_same(found: Any, expected: Any, what: str) -> None:
 
 
 def forms() -> Iterator[tuple[Opcode, Instruction]]:
-    """Yield one instruction of each opcode and M, for three values of N, with all widths of A and D."""
+    """Yield each opcode with instructions of every M, of three values of N, and of all widths of A and D."""
     for opcode in every_opcode():
         found: dict[tuple[int, ...], Instruction] = {}
         columns = {opcode.columns[0], opcode.columns[len(opcode.columns) // 2], opcode.columns[-1]}
@@ -31,7 +31,7 @@ def forms() -> Iterator[tuple[Opcode, Instruction]]:
 
 
 def test_every_map_equals_the_manual() -> None:
-    """Maps are compared at addresses other than zero, with each selector and scale ID, in both halves of the lanes."""
+    """Maps equal the manual's at nonzero addresses, with each selector and scale ID, in both halves of the lanes."""
     for opcode, i in forms():
         layout, ids = layout_for(opcode, i.m), range(0, 4, i.scale_size or 4)
         assert layout.rows * layout.cta_group == i.m

@@ -1,4 +1,4 @@
-"""The timing model agrees with all recordings: of instructions, of ``tcgen05``, and of whole kernels."""
+"""The timing model agrees with recorded cycles of single instructions and of whole matrix products."""
 
 import csv
 import json
@@ -65,7 +65,7 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
 
 
 def test_mma(alone: list[dict[str, str]]) -> None:
-    """Intervals agree for eight warps, and latencies for one. Repeated operands do not make ``mma`` faster."""
+    """Measured intervals of eight warps and latencies of one warp agree with the model, also with equal operands."""
     compared = 0
     for row in alone:
         if not row["a_from"] and row["warps"] in ("1", "8"):
@@ -86,7 +86,7 @@ def test_measured_instructions_are_those_of_the_recording(alone: list[dict[str, 
 
 
 def test_an_independent_measurement_agrees() -> None:
-    """136 measurements by an independent program agree within one cycle, and all but two within 0.11 cycles."""
+    """The model is within one cycle of 136 intervals from another program, and within 0.11 cycles of all but two."""
     texts = {(bool(i.sparse), i.a.name, i.n, i.d.name): i for i in every_instruction("wgmma") if i.a == i.b}
     differences = []
     for row in rows("wgmma-h200-2026-11-22.csv"):
@@ -110,7 +110,7 @@ def test_what_limits_the_interval() -> None:
 
 
 def test_sequences_take_the_measured_cycles() -> None:
-    """Every instruction that is emulated by a sequence agrees within a quarter of a cycle with its measurement."""
+    """For each instruction that the assembler replaces by a sequence, the model is within 0.25 cycles of an H100."""
     seen = set()
     for row in rows("sequences-h100-2026-11-25.csv"):
         instruction = parse(row["instruction"])
@@ -125,7 +125,7 @@ def test_sequences_take_the_measured_cycles() -> None:
 
 
 def test_which_instructions_have_cycles() -> None:
-    """`timing` has cycles of all instructions of sm_90 only, and `timing_on` of mma on every target."""
+    """`timing` returns cycles for all instructions of sm_90 only, and `timing_on` for mma on every target."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
     for name, target in TARGETS.items():
@@ -138,7 +138,7 @@ def test_which_instructions_have_cycles() -> None:
 
 
 def test_intervals_and_latencies_of_tcgen05() -> None:
-    """Intervals agree within 0.06 of a cycle. Those of a pair with N below 112 are up to 4.1 cycles longer."""
+    """Measured intervals are at most 0.06 cycles above the model, or 4.1 cycles for a CTA pair with N below 112."""
     differences, late = {1: [], 2: []}, []
     for row in rows("tcgen05-b200-2026-03-06.csv"):  # some measured integer instructions have an N that PTX lacks
         opcode = parse_opcode(row["instruction"])
@@ -151,7 +151,7 @@ def test_intervals_and_latencies_of_tcgen05() -> None:
         differences[opcode.cta_group].append(difference)
         assert law.source is Source.MEASURED_ELSEWHERE
         assert -0.01 < difference < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1), row
-        if float(row["latency"]) != law.latency:  # only with block scales, A in tensor memory and N = 256
+        if float(row["latency"]) != law.latency:  # happens only with block scales, A in tensor memory and N = 256
             late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - law.latency))
     assert [len(of) for of in differences.values()] == [120, 144]
     assert sum(difference < 0.06 for difference in differences[2]) == 102
@@ -186,7 +186,7 @@ NAME = re.compile(r"(cuBLAS|cuSPARSELt) (\w+) (\d+)(?:x(\d+)x(\d+))? (zeros|norm
 
 
 def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], float]:
-    """Return measured cycles by type, sparsity, shape and operands, without dense s8, whose kernel uses no wgmma."""
+    """Return measured cycles of products by type, sparsity, shape and operands, except dense s8, which uses no wgmma."""
     results = {}
     for path in ("libraries-h200-2026-11-24.json", "products-h200-2026-11-25.json"):
         values = {row["name"]: row["value"] for row in json.loads((FOLDER / path).read_text(encoding="utf-8"))}
@@ -207,7 +207,7 @@ def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
 
 
 def test_the_estimate_of_a_product() -> None:
-    """The mean error is below 1/8 for large products. Every error is below 1/4 for products of one tile per SM."""
+    """Estimated cycles have a mean error below 1/8 for large products, and errors below 1/4 with one tile per SM."""
     ratios: dict[bool, list[float]] = {True: [], False: []}
     for (element, sparse, shape, _), cycles in measured_products().items():
         if min(shape[:2]) >= 4096 or shape[:2] in ((1536, 2816), (2816, 1536)):
@@ -222,7 +222,7 @@ def test_the_estimate_of_a_product() -> None:
 
 
 def test_what_sparsity_gains() -> None:
-    """A product gains less than an instruction, since loads use the port that also reads operands."""
+    """Sparsity speeds up a whole product less than an instruction, since loads also use the shared-memory port."""
     cycles = measured_products()
     for element, shape in product(("f16", "bf16", "e4m3"), ((4096,) * 3, (8192,) * 3)):
         gain = estimated(element, False, shape) / estimated(element, True, shape)
@@ -251,7 +251,7 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
         product_timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), (64, 64, 64))
 
 
-#: Dense Tera-operations per second in white papers: architecture, tensor cores, clock in GHz, key of the rate, value.
+#: Dense tera-operations per second in white papers: architecture, tensor cores, clock in GHz, values by key of rate.
 PUBLISHED = [
     ("sm_80", 432, "1.41", {"32": "156", "16": "312", "16 f16": "312", "integer 8": "624"}),
     ("sm_86", 328, "1.695", {"32": "35.6", "16": "71", "16 f16": "142", "integer 4": "569"}),
