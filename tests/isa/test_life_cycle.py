@@ -1,4 +1,4 @@
-"""The checker of wgmma sequences accepts sequences that PTX defines, and reports the first misuse in other sequences."""
+"""The checker of wgmma sequences accepts sequences that PTX defines. In others, it reports the first misuse."""
 
 import doctest
 from collections.abc import Callable

@@ -186,7 +186,7 @@ NAME = re.compile(r"(cuBLAS|cuSPARSELt) (\w+) (\d+)(?:x(\d+)x(\d+))? (zeros|norm
 
 
 def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], float]:
-    """Return measured cycles of products by type, sparsity, shape and operands, except dense s8, which uses no wgmma."""
+    """Return measured cycles of products by type, sparsity, shape and operands. Dense s8 without wgmma is left out."""
     results = {}
     for path in ("libraries-h200-2026-11-24.json", "products-h200-2026-11-25.json"):
         values = {row["name"]: row["value"] for row in json.loads((FOLDER / path).read_text(encoding="utf-8"))}

@@ -32,13 +32,13 @@ NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120
 
 @dataclass(frozen=True)
 class RecordedKernel:
-    """A recorded kernel with its launch and its result on a GPU."""
+    """A recorded kernel, the arguments of its launch, and the result of a GPU."""
 
     ptx: str
     grid: tuple[int, ...]
     block: int
     shared: int
-    #: Arguments of the launch; the argument for the result is an array of zeros.
+    #: Arguments of the launch. Number `result` of them is the array for the result; :meth:`run` replaces it by zeros.
     arguments: list[Any]
     result: int
     expected: NDArray
@@ -79,7 +79,7 @@ class RecordedKernel:
 
 @cache
 def recorded(name: str) -> RecordedKernel:
-    """Return a kernel by its name."""
+    """Return the recorded kernel with a given name, such as "triton.f16.128"."""
     with np.load(PATH) as archive:
         fields = {key.partition("|")[2]: archive[key] for key in archive.files if key.startswith(f"{name}|")}
     ptx, expected = bytes(fields["ptx"]).decode(), fields["c"]
@@ -106,7 +106,7 @@ def recorded(name: str) -> RecordedKernel:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A kernel that a script in ``benchmarks/`` recorded, and a digest of the result of an H100."""
+    """A kernel that a script in ``benchmarks/`` compiled, and a digest of the result of an H100, if it ran there."""
 
     ptx: str
     launch: dict[str, Any]
@@ -124,7 +124,7 @@ class CompiledKernel:
 
     @property
     def arch(self) -> str:
-        """Architecture of the tensor cores that execute the kernel: Blackwell if it was compiled for it, else sm_90."""
+        """Architecture whose tensor cores execute the kernel: sm_100 or sm_120 if compiled for these, else sm_90."""
         arch: str = self.launch.get("arch", "")
         return arch if arch in ("sm_100", "sm_120") else "sm_90"
 
@@ -151,7 +151,7 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
-    """Return a kernel that a script in ``benchmarks/`` recorded; kernels for Blackwell were not run on a GPU."""
+    """Return a kernel that a script in ``benchmarks/`` compiled. A kernel for Blackwell has no digest of a result."""
     names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120)
     path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:

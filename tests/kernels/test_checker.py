@@ -1,4 +1,4 @@
-"""Checker of memory accesses: findings in compiled kernels, and lines of planted mistakes."""
+"""The checker of memory accesses finds true errors in compiled kernels, and the lines of planted errors."""
 
 import re
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_kernels_of_compilers(name: str) -> None:
 
 @pytest.mark.regression
 def test_kernels_of_triton(rng: np.random.Generator) -> None:
-    """All findings are missing fences or early accesses to accumulators; kernels with TMA or only mma have none."""
+    """Findings are only missing fences and early accesses to accumulators; kernels with TMA or only mma have none."""
     for name in rng.choice(TRITON, 12, replace=False).tolist():
         _, run = compiled_kernel(name).run(check=True)
         for finding in map(str, run.findings):
@@ -46,9 +46,9 @@ def test_kernels_of_triton(rng: np.random.Generator) -> None:
             assert not run.findings, name
 
 
-#: Expected findings, by issue number, in kernels that TileLang issues report as wrong code. Either copies wrote 48-byte
-#: rows of B, although its descriptor describes core matrices of 16-byte rows, or no proxy fence follows a store or a
-#: copy.
+#: Expected findings, by TileLang issue number, in kernels with wrong results that these issues report. Either copies
+#: wrote 48-byte rows of B, although its descriptor describes core matrices of 16-byte rows, or no proxy fence follows a
+#: store or a copy.
 TILE_OF_B = (
     r"the descriptor of B \(start 0x{}, leading offset 384, stride offset 128, no swizzle\) describes core matrices "
     r"of 8 rows of 16 bytes, but the copies of lines {} wrote a tile of rows of 48 bytes there, and 28672 bytes of "
@@ -70,7 +70,7 @@ REPORTS = {
 
 @pytest.mark.parametrize("name", [REPORTED[1], *(pytest.param(n, marks=pytest.mark.regression) for n in REPORTED[::2])])
 def test_kernels_of_public_bug_reports(name: str) -> None:
-    """Results equal the wrong ones of an H100. The checker reports the descriptor or store that is the cause."""
+    """Results equal the wrong results of an H100. The checker reports the descriptor or the store that is the cause."""
     kernel = compiled_kernel(name)
     result, run = kernel.run(check=True)
     kernel.assert_equal(result)
@@ -91,7 +91,7 @@ def test_global_offset_of_each_word_of_a_tile(element: str, size: int, rng: np.r
 
 
 IN_FLIGHT = r"copy of line \d+ may still write"
-#: Kernel, edit of its PTX (pattern and replacement), opcode of the line that the finding names, and its text.
+#: Kernel, edit of its PTX (pattern and replacement), opcode of the line that the finding names, text of the finding.
 PLANTED = [
     ("cuda_wgmma_sp_sm90", r"fence\.proxy\.async[^;]*;", "", "wgmma.mma_async", NO_FENCE),
     ("triton.tma.f16", r"fence\.proxy\.async\.shared::cta;", "", "cp.async.bulk.tensor", NO_FENCE),
@@ -126,7 +126,7 @@ PLANTED = [
 
 
 def test_undefined_metadata_of_one_multiplication() -> None:
-    """The finding has the line and the thread of one mma, although consecutive mma are computed together."""
+    """A finding names the line and the thread of a single mma, although consecutive mma are computed together."""
     kernel = compiled_kernel("sm80.sparse.bf16")
     place = [*re.finditer(r"(mma\.sp[^;]*), %r\d+, 0;", kernel.ptx)][2]
     text = f"{kernel.ptx[: place.start()]}{place[1]}, %zero, 0;{kernel.ptx[place.end() :]}"
@@ -158,7 +158,7 @@ def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, wh
 
 @pytest.mark.parametrize("name", ["triton.f16.128", "cuda_mma_sp_sm80"])
 def test_findings_with_few_stored_accesses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The findings are the same if the checker stores as few accesses as possible."""
+    """Findings do not change if the checker drops superseded accesses as early as possible."""
     kernel = recorded(name)
     text = re.sub(r"bar\.sync\s+0;", "", kernel.ptx) if name.startswith("cuda") else kernel.ptx
     expected = kernel.run(text)[1].findings

@@ -1,4 +1,4 @@
-"""Conversions of ``cvt``: every format and rounding against ``ml_dtypes`` and against exact neighbours."""
+"""Conversions of ``cvt`` equal ``ml_dtypes`` for every code, and round ties to the right neighbour in every mode."""
 
 import numpy as np
 import pytest

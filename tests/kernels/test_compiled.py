@@ -1,4 +1,4 @@
-"""Kernels compiled with Triton for several architectures: each output equals a chain of instructions along K."""
+"""Each output of a kernel that Triton compiles, for several architectures, equals a chain of instructions along K."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sptc.kernels.launch import TensorMap
 from sptc.tensors.element_types import TYPE_OF, named_dtype
 
-#: Triton 3.9 warns that the default of floating-point fusion will change.
+#: Triton 3.9 warns that its default for fusing multiplications and additions will change.
 pytestmark = [pytest.mark.regression, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")]
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'sptc[triton]'")
 import triton  # noqa: E402
@@ -24,7 +24,7 @@ BLOCK = {"BM": 128, "BN": 128, "BK": 64}
 
 
 def chain(kind: str, arch: str) -> str:
-    """Return the instruction that Triton chooses for a type of A and B on an architecture."""
+    """Return the instruction that Triton compiles a product to, for a type of A and B and an architecture."""
     bits = {"f16": 16, "bf16": 16, "e4m3": 8, "s8": 8, "tf32": 32}[kind]
     d, k = ("s32" if kind == "s8" else "f32"), 256 // bits
     if arch == "sm_100":
@@ -39,7 +39,7 @@ def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> NDAr
     if kind == "s8":
         return rng.integers(-128, 128, shape).astype(np.int8)
     values = rng.standard_normal(shape).astype(np.float32)
-    if kind == "tf32":  # Kernels round f32 to tf32 in different ways, so these numbers need no rounding.
+    if kind == "tf32":  # exact tf32 numbers, since kernels round f32 to tf32 differently
         return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return values.astype(named_dtype(TYPE_OF[kind]))
 
@@ -72,11 +72,11 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
     expected = sptc.gemm(a, right, instruction=chain(kind, arch), arch=arch, backend="native", **form)
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
     assert all(finding.kind == "no proxy fence" for finding in run.findings)
-    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # s8 uses mma on sm_100
+    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # s8 kernels of sm_100 use mma
     assert bool(run.findings) == (WITHOUT_FENCE and way == "pointers" and reads_shared_memory)
 
 
-#: Format, elements per byte, elements per scale, type of the scales, and qualifiers of mma and of tcgen05.
+#: Block-scaled formats: element format, elements per byte, elements per scale, scale type, qualifiers (mma, tcgen05).
 SCALED = {
     "mxfp8": ("e4m3", 1, 32, "float8_e8m0fnu", "mxf8f6f4.block_scale.scale_vec::1X", "mxf8f6f4.block_scale"),
     "mxfp4": ("e2m1", 2, 32, "float8_e8m0fnu", "mxf4nvf4.block_scale.scale_vec::2X", "mxf4.block_scale"),

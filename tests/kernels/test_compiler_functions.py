@@ -1,4 +1,4 @@
-"""``sptc.triton.run`` and ``sptc.tilelang.run`` with compilers that return recorded kernels."""
+"""``sptc.triton.run`` and ``sptc.tilelang.run`` are tested with fake compilers that return recorded kernels."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -31,7 +31,7 @@ TMA = function("a", "b", "d", "M", "N", "K")
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Replacement for Triton that records its arguments and returns the recorded kernel `name`."""
+    """Stand-in for Triton's compiler. It stores its arguments, and returns the recorded kernel `name`."""
     recorder = SimpleNamespace(name="f16.64x64x64", maps=())
 
     def compile_(source: Any, *, target: Any, options: dict[str, int]) -> Any:
@@ -93,7 +93,7 @@ def test_what_is_refused(compiler: SimpleNamespace, monkeypatch: pytest.MonkeyPa
 
 
 class Node:
-    """An expression of host code: a call, a variable or a number."""
+    """Stand-in for an expression in TileLang's host code, such as a call, a variable or a number."""
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
@@ -113,7 +113,7 @@ def variable(name: str) -> Node:
 
 @pytest.fixture
 def tilelang_function(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Replacement for a TileLang function; its compiler returns a recorded kernel."""
+    """Stand-in for a TileLang function, which is compiled to a recorded kernel."""
     kernel = compiled_kernel(TILELANG)
     launch = kernel.launch
     calls, operands = [call("__tvm_set_device", 2, 0)], []

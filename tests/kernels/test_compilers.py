@@ -1,4 +1,4 @@
-"""Recorded kernels of compilers: results equal those of an H100, or of a chain of instructions along K."""
+"""Results of compiled kernels equal those of an H100, or those of a chain of instructions along K."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def check_blackwell(name: str) -> None:
 
 
 def elements(codes: NDArray, kind: str) -> NDArray:
-    """Return the stored codes of a matrix as elements: two e2m1 of a byte become two columns."""
+    """Return a matrix of elements from stored codes: a byte with two e2m1 becomes two columns."""
     if kind == "e2m1":
         codes = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1)
     if kind == "tf32":
@@ -66,7 +66,7 @@ def elements(codes: NDArray, kind: str) -> NDArray:
 
 
 def chain(kernel: recorded.CompiledKernel) -> NDArray:
-    """Return the product, computed as a chain of the kernel's instruction along K."""
+    """Return the matrix product of the kernel's operands, computed as a chain of its instruction along K."""
     launch, operands = kernel.launch, kernel.operands()
     instruction = parse(launch["opcode"])
     a = elements(operands["a"], instruction.a.name)

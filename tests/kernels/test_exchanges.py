@@ -1,4 +1,4 @@
-"""Small kernels that access memory: asynchronous copies, atomics, reductions, and tensor maps at an edge."""
+"""Kernels with asynchronous copies, atomics, reductions, or tensor maps at an edge leave the right memory contents."""
 
 import numpy as np
 from sptc.kernels.launch import TensorMap, run_kernel
@@ -12,7 +12,7 @@ ROW = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0
 
 
 def test_copies(rng: Random) -> None:
-    """``cp.async`` fills the rest with zeros. The kernel that reads a pending group is unchecked, as it has a race."""
+    """``cp.async`` fills missing bytes with zeros, and writes nothing before the wait for its group."""
     source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
     body = f"{ROW} cp.async.cg.shared.global [%r4], [%rd3], 16, 6; cp.async.commit_group; cp.async.wait_group 0;"
     body += "ld.shared.u32 %r2, [%r4+4]; ld.shared.u32 %r5, [%r4+8]; or.b32 %r2, %r2, %r5; st.global.u32 [%rd2], %r2;"
@@ -28,7 +28,7 @@ def test_copies(rng: Random) -> None:
 
 
 def test_atomics_on_two_words_serve_threads_in_order() -> None:
-    """Each thread reads the number of the previous thread that stored to the same word."""
+    """``atom.exch`` of a thread returns the number that the previous thread stored to the same word."""
     places, result = np.full(WORDS, 999, np.uint32), np.zeros(WORDS, np.uint32)
     body = "ld.param.u64 %rd3, [p0]; mul.lo.u32 %r3, %r0, %r0; bfe.u32 %r3, %r3, 3, 1; mad.wide.u32 %rd3, %r3, 4, %rd3;"
     body += "atom.global.exch.b32 %r2, [%rd3], %r0; st.global.u32 [%rd2], %r2;"
@@ -52,7 +52,7 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
     assert octets == 2
     assert not record.pieces([-16, 0])[2].any()
-    # In this tensor, each piece of 16 bytes is completely inside or outside.
+    # In this tensor, each 16-byte piece of the box is completely inside or outside.
     octets, offsets, inside = MapRecord(1 << 44, (24, 3), (64,), (16, 4), "f16").pieces([16, 1])
     column, row = np.arange(8) % 2 * 8 + 16, np.arange(8) // 2 + 1
     assert octets == 16

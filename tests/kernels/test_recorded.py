@@ -1,4 +1,4 @@
-"""Recorded kernels of Triton and CUDA: on the simulated hardware, without a wait, and the cycles of a launch."""
+"""Recorded kernels run on the simulated hardware, fail without a wait, and have the modelled cycles."""
 
 import re
 
@@ -10,7 +10,7 @@ from sptc.tests.kernels.recorded import recorded
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        ("triton.small.mma", "rtl"),  # the simulated hardware of one dot-product unit
+        ("triton.small.mma", "rtl"),  # simulates the hardware of dot-product units
         pytest.param("cuda_mma_sp_sm80", "warp", marks=pytest.mark.regression),
         pytest.param("cuda_wgmma_sp_sm90", "warpgroup", marks=pytest.mark.regression),
     ],
@@ -22,7 +22,7 @@ def test_on_the_hardware(name: str, backend: str) -> None:
 
 
 def test_a_missing_wait_changes_the_result() -> None:
-    """A missing wait changes the result, except after the last store, which completes at the end of the kernel."""
+    """Without a wait, the result is wrong, except after the last store, which completes at the end of the kernel."""
     for name, pattern, instead in (
         ("triton.f16.128", r"cp\.async\.wait_group\s+\d+;", "cp.async.wait_group 7;"),
         ("triton.e4m3", r"wgmma\.wait_group\.sync\.aligned\s+\d+;", "wgmma.wait_group.sync.aligned 7;"),
@@ -36,7 +36,7 @@ def test_a_missing_wait_changes_the_result() -> None:
 
 
 def test_cycles_of_wgmma_by_loop() -> None:
-    """Each of 64 instructions m64n64k16 multiplies in 32 cycles, and reads shared memory in 32 cycles."""
+    """Each of 64 instructions m64n64k16 takes 32 cycles to multiply, and 32 cycles to read shared memory."""
     run = recorded("triton.f16.128").run()[1]
     whole, loop = run.loops
     assert run.cycles == 64 * 32
@@ -53,7 +53,7 @@ def test_cycles_of_wgmma_by_loop() -> None:
 
 
 def test_cycles_of_mma() -> None:
-    """Each mma takes its interval, also if several are on one line. Without timing law, cycles are not known."""
+    """Each mma takes its interval, also with several mma on one line. Cycles are None without a timing law."""
     kernel = recorded("triton.small.mma")
     assert kernel.run()[1].cycles == 64 * 6 / 4  # 64 instructions of six cycles on four tensor cores
     text = re.sub(r"\n\s*(mma\.sync)", r" \1", kernel.ptx)

@@ -1,4 +1,4 @@
-"""Small kernels of a few instructions: single threads, warps, barriers, and launches that are rejected."""
+"""Kernels of a few instructions give right results in threads, warps and CTAs. Invalid launches are rejected."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -16,7 +16,7 @@ WORDS = 64
 
 
 def text(body: str, parameters: int = 2, head: str = "") -> str:
-    """Return a kernel in which %rd1 and %rd2 point to the thread's words of the first and of the last array."""
+    """Return a kernel around `body`. %rd1 and %rd2 point to the thread's words of the first and of the last array."""
     declared = ", ".join(f".param .u64 p{i}" for i in range(parameters))
     return f"""
 .version 8.7
@@ -51,7 +51,7 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
 
 
 def test_variables_of_the_module() -> None:
-    """Variables are constant, global or shared. Dynamic shared memory follows the static variables."""
+    """Constant, global and shared variables have the right values. Dynamic shared memory follows static variables."""
     head = """
 .const .align 4 .b32 table[4] = {0x10, 2, 30, -4};
 .visible .global .align 4 .u32 counter;
@@ -122,7 +122,7 @@ def test_floats(rng: Random) -> None:
     pairs = run("fma.rn.f16x2 %r2, %r1, %r1, %r1;", halves.view(np.uint32)).view(np.float16)
     exact = halves.astype(np.float64) ** 2 + halves.astype(np.float64)
     np.testing.assert_array_equal(pairs, exact.astype(np.float16))
-    # 4097 squared is halfway between two f32, and an f64 cannot hold its sum with 2^-40 or the negative of it.
+    # 4097 squared is halfway between two f32. Its sum with 2^-40 or -2^-40 needs more bits than an f64 has.
     addends = np.where(np.arange(WORDS) % 2, 0x2B800000, 0xAB800000).astype(np.uint32)
     body = "mov.b32 %f1, %r1; mov.f32 %f3, 0f45800800; fma.rn.f32 %f2, %f3, %f3, %f1; mov.b32 %r2, %f2;"
     expected = np.where(np.arange(WORDS) % 2, 16785410, 16785408)
@@ -161,7 +161,7 @@ def test_threads_of_a_warp_exchange(rng: Random) -> None:
 
 
 def test_divergent_threads_reconverge(rng: Random) -> None:
-    """Threads diverge in a loop whose number of iterations is the number of the thread."""
+    """Results are right if threads diverge in a loop with as many iterations as the number of the thread."""
     body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
     body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
     number = np.arange(WORDS)
@@ -169,7 +169,7 @@ def test_divergent_threads_reconverge(rng: Random) -> None:
 
 
 def test_a_barrier_and_shared_memory(rng: Random) -> None:
-    """One warp reads after a barrier what the other warp has written late. Without the barrier, it would read zeros."""
+    """After a barrier, a warp reads the words that the other warp wrote before. Without the barrier, it reads zeros."""
     words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
     head = ".shared .align 4 .b8 buffer[256];"
     body = """
@@ -238,7 +238,7 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
 
 @pytest.mark.parametrize("_", range(4))
 def test_consecutive_mma_equal_single_mma(_: int, rng: Random) -> None:
-    """Consecutive mma, also chains and conflicts, give the results of mma with an instruction between them."""
+    """Consecutive mma, also with shared registers, give the same results as mma with instructions between them."""
 
     def registers(count: int, low: int, high: int) -> str:
         low, high = (0, 32) if rng.random() < 0.05 else (low, high)
@@ -250,7 +250,7 @@ def test_consecutive_mma_equal_single_mma(_: int, rng: Random) -> None:
         a, b, c = registers(4, 0, 8), registers(2, 8, 12), registers(4, 12, 32)
         d = c if rng.random() < 0.7 else registers(4, 12, 32)
         run.append(f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {d}, {a}, {b}, {c};")
-    # A chain with intermediate accumulators that no other instruction reads.
+    # A chain of mma whose intermediate accumulators are read by no other instruction.
     accumulators = ["{%x12, %x13, %x14, %x15}", "{%y0, %y1, %y2, %y3}", "{%y4, %y5, %y6, %y7}"]
     for c, d in pairwise([*accumulators, "{%x16, %x17, %x18, %x19}"]):
         a, b = registers(4, 0, 8), registers(2, 8, 12)
@@ -314,13 +314,13 @@ def test_a_kernel_without_instructions_and_one_without_operands() -> None:
 
 
 def test_comments_without_an_end() -> None:
-    """Unclosed comments are found in linear time: a search from each start to the end of the text would take hours."""
+    """Unclosed comments are rejected in linear time. A search from each "/*" to the end of a text would take hours."""
     with pytest.raises(KernelError, match=r"^line 6: '/\* /\* .* is no "):
         summaries(".version 8.7\n.target sm_90\n/* a\n */ .entry k() /* b */ {\n// c\n" + "/* " * (1 << 20) + "; }")
 
 
 def test_rejected_launches() -> None:
-    """The largest grid needs no memory for CTAs that have not run. PTX that ends too early is rejected."""
+    """Invalid launches are rejected. The largest grid needs no memory for CTAs that have not started."""
     array, program = np.zeros(WORDS, np.uint32), text("")
     with pytest.raises(KernelError, match="within the limit of instructions"):
         run_kernel(text("bra END; END:"), (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)

@@ -1,4 +1,4 @@
-"""Kernels with ``tcgen05``: a product on the model and on the simulated hardware; loads, stores and copies."""
+"""Kernels with ``tcgen05`` multiply, load, store and copy right, on the C++ library and on simulated hardware."""
 
 import re
 from typing import Any
@@ -14,12 +14,12 @@ from sptc.kernels.launch import KernelRun, run_kernel
 from sptc.tests.kernels.test_small import text
 
 ROWS, COLUMNS, K = 128, 32, 16
-#: Offsets in shared memory: address of tensor memory, mbarrier, and A and B as core matrices of 8 rows of 16 bytes.
+#: Offsets in shared memory: tensor-memory address, mbarrier, and A and B as core matrices of 8 rows of 16 bytes.
 ADDRESS, BARRIER, A, B = 0, 8, 1024, 1024 + ROWS * 2 * K
 SIZE = B + COLUMNS * 2 * K
 SHARED = f".shared .align 1024 .b8 buffer[{SIZE}];"
 COMMIT = "@%p2 tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{many}.b64 [%r3+8]{mask};"
-#: Code that waits for the commit, and adds the first lane of the warp to the tensor-memory address in %r4.
+#: Code that waits for the commit, then adds the number of the warp's first lane to the tensor-memory address in %r4.
 WAIT = """
 again: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r3+8], 0; @!%p5 bra again;
   tcgen05.fence::after_thread_sync; shr.u32 %r6, %r0, 5; shl.b32 %r6, %r6, 21; add.u32 %r4, %r4, %r6;
@@ -27,7 +27,7 @@ again: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r3+8], 0; @!%p5 bra again
 
 
 def begin(group: int) -> str:
-    """Return the start of a kernel: shared memory at %r3, an mbarrier, and 32 columns of tensor memory at %r4."""
+    """Return code for the start of a kernel, which puts addresses of shared memory in %r3, of tensor memory in %r4."""
     return f"""
   mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32; setp.eq.u32 %p2, %r0, 0;
   @%p1 tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r3+{ADDRESS}], 32;
@@ -36,7 +36,7 @@ def begin(group: int) -> str:
 
 
 def end(group: int) -> str:
-    """Return the end of a kernel, which frees its columns of tensor memory."""
+    """Return code for the end of a kernel, which frees the columns of tensor memory."""
     return f"""
   barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; bar.sync 0; ld.shared.u32 %r4, [%r3+{ADDRESS}];
   @%p1 tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %r4, 32;
@@ -97,7 +97,7 @@ def run_product(module: str, backend: Any, a: NDArray, b: NDArray, group: int) -
     [("native", 1), ("native", 2), *(pytest.param("tcgen05", n, marks=pytest.mark.regression) for n in (1, 2))],
 )
 def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generator) -> None:
-    """D of a CTA or of a pair equals `sptc.gemm`, with the C++ library and with the simulated hardware."""
+    """D of one CTA or of a CTA pair equals `sptc.gemm`, with the C++ library and with the simulated hardware."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS * group, COLUMNS))
     expected = sptc.gemm(a, np.ascontiguousarray(b.T), instruction=chain(group), arch="sm_100")
     result, run = run_product(product_module(group, int(rng.integers(group))), backend, a, b, group)
@@ -107,7 +107,7 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
 
 
 def test_copies_to_tensor_memory() -> None:
-    """Core matrices of eight rows of 16 bytes are copied. A change of the element format is rejected."""
+    """``tcgen05.cp`` copies core matrices of 8 rows of 16 bytes. A change of the element format is rejected."""
     result = np.zeros(128, np.uint32)
     for form, rows, lanes in (
         ("32x128b.warpx4", 32, lambda lane: lane % 32),
@@ -132,9 +132,9 @@ fill: st.shared.u32 [%r5+{A}], %r6; add.u32 %r6, %r6, 128; add.u32 %r5, %r5, 512
         run_kernel(text(body, head=SHARED), 1, 128, [result, result], arch="sm_100")
 
 
-#: Layouts of tcgen05.ld and tcgen05.st by shape: bits of a row without repetition; and a function of the number of
-#: repetitions and of the bits of a row that returns (size, stride in bits) of each digit of the thread and of the
-#: register, the lowest first, as in CUTLASS's ``copy_traits_sm100.hpp``.
+#: Layouts of tcgen05.ld and tcgen05.st by shape: bits of a row for one repetition, and a function. Its arguments are
+#: the number of repetitions and the bits of a row. It returns (size, stride in bits) of each digit of the thread and of
+#: the register, the lowest digit first, as in CUTLASS's ``copy_traits_sm100.hpp``.
 LAYOUTS: dict[str, Any] = {
     "32x32b": (32, lambda n, r: ([(32, r)], [(n, 32)])),
     "16x64b": (64, lambda n, r: ([(2, 8 * r), (2, 32), (8, r)], [(n, 64)])),
@@ -145,7 +145,7 @@ LAYOUTS: dict[str, Any] = {
 
 
 def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the offset of each index. Its digits, the lowest first, have the given sizes and strides."""
+    """Return the offset of each index. The index has digits, the lowest first, with the given sizes and strides."""
     total = np.zeros(1, np.int64)
     for size, stride in digits:
         total = (np.arange(size)[:, None] * stride + total).reshape(-1)
@@ -156,7 +156,7 @@ def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
 @pytest.mark.parametrize("is_load", [True, False])
 @pytest.mark.parametrize("shape", LAYOUTS)
 def test_shapes_of_loads_and_stores(shape: str, is_load: bool, packed: bool, rng: np.random.Generator) -> None:
-    """Words are loaded in each shape, or stored in it and loaded by lane. They are compared by lane and column."""
+    """``tcgen05.ld`` and ``tcgen05.st`` of each shape access the lanes and columns that CUTLASS's layouts state."""
     row, digits = LAYOUTS[shape]
     count = int(rng.choice([1, 2, 4]))
     bits = row * count

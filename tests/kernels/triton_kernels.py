@@ -1,4 +1,4 @@
-"""Triton kernels with operands from pointers, or from tensor maps that the host or the kernel makes."""
+"""Triton kernels that load operands through pointers, or through tensor maps of the host or of the kernel."""
 
 import triton
 import triton.language as tl
@@ -9,7 +9,7 @@ __all__ = ["device_maps", "host_maps", "pointers", "scaled"]
 @triton.jit
 def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
              SUM: tl.constexpr):  # fmt: skip
-    """Multiply matrices with any strides, tile by tile, through pointers."""
+    """Multiply matrices tile by tile. Operands with any strides are loaded through pointers."""
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     depth = tl.arange(0, BK)
     sums = tl.zeros((BM, BN), dtype=SUM)

@@ -1,4 +1,4 @@
-"""Fixture that compiles the C++ library once for this folder, so that no single test exceeds its budget."""
+"""Fixture that compiles the C++ library before the tests, so that the compilation counts for no single test."""
 
 import pytest
 from sptc.native.library import library_file

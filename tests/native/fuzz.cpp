@@ -1,5 +1,5 @@
-// Makes random and mutated calls of the C interface, in a build with sanitizers. Arguments: seed, number of
-// instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap and
+// Makes random calls of the C interface, some with wrong arguments, in a build with sanitizers. Arguments: seed, number
+// of instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap and
 // exactly as long as their stated size, so that a sanitizer finds every access beyond them.
 //
 // With SPTC_LIBFUZZER, this file is a target of libFuzzer (benchmarks/fuzz.py). The first line of an input contains the
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Source of numbers: the bytes of the fuzzer's input while there are any left, then a random generator.
+// Source of numbers: the bytes of the fuzzer's input until they are used up, then a random generator.
 struct Randomness {
     std::mt19937_64 generator;
     const uint8_t *next = nullptr, *end = nullptr;
@@ -191,7 +191,7 @@ sptc_status metadata(sptc_instruction *handle, const sptc_shape &shape) {
     std::exit(1);
 }
 
-// Checks that a call that failed left one sentence as its error message, and a call that succeeded left no message.
+// Checks that a failed call has a sentence as its error message, and that a successful call has no message.
 void check(sptc_status status, sptc_instruction *handle, const std::string &text) {
     const std::string said = sptc_last_error(handle);
     if ((status == SPTC_OK) != said.empty() && status != SPTC_NO_MEMORY)
@@ -204,7 +204,7 @@ struct Counts {
     unsigned long accepted = 0, in_tensor_memory = 0;
 };
 
-// Opens an instruction, and makes four calls with it whether it was opened or not.
+// Opens an instruction, and makes four calls with its handle, even if it could not be opened.
 void use(const std::string &text, const std::string &arch, Counts &counts) {
     static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
     sptc_instruction *handle = nullptr;

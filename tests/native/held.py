@@ -1,4 +1,4 @@
-"""Calls of the C interface for register files. Arrays of registers and of shared memory are passed unchanged."""
+"""Calls of the C interface for register files, and for the arguments of `sptc.tcgen05_mma`."""
 
 import ctypes
 import re
@@ -17,7 +17,7 @@ POLICIES = {"strict": 0, "software": 1, "silicon": 2}
 
 
 class RefusedError(Exception):
-    """Error with the nonzero status and the message of a call."""
+    """A call of the C interface has failed. The error has the message and the nonzero status of the call."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -26,7 +26,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def opened(text: str, arch: str = "sm_90", abi: int = ABI) -> Iterator[Any]:
-    """Open an instruction. Yield its handle and text, and a function that calls the library and raises errors."""
+    """Open an instruction. Yield its handle, its text, and a function `call` that raises an error if a call fails."""
     handle = ctypes.c_void_p()
 
     def call(name: str, *arguments: object) -> None:
@@ -51,7 +51,7 @@ def given(array: NDArray | None, kind: type[Input] = Input) -> Input:
 
 @contextmanager
 def refuses(sentence: str, status: int | None = None) -> Iterator[None]:
-    """Expect an error whose message has the given words, and whose status is the given one, if any."""
+    """Expect that the enclosed call fails with these words in its message and, if `status` is given, this status."""
     with pytest.raises(RefusedError, match=re.escape(sentence)) as caught:
         yield
     assert status in (None, caught.value.status), sentence
@@ -93,7 +93,7 @@ def tensor_operands(
 
 
 def run_tensor(text: str, threads: int = 1, kernels: str = "", **arguments: Any) -> NDArray[np.uint32]:
-    """Return tensor memory after an instruction, for arguments of `sptc.tcgen05_mma`."""
+    """Execute an instruction with the arguments of `sptc.tcgen05_mma`. Return the new contents of tensor memory."""
     pair = "cta_group::2" in text
     images = {}
     for name, behind in (("tmem", 2), ("smem", 1)):

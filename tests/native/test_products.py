@@ -1,4 +1,4 @@
-"""The C++ library equals the golden model on matrices of any shape: all instructions, architectures and kernels."""
+"""The C++ library equals the golden model for all instructions, architectures and kernel builds, and any M, N, K."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def cases() -> Iterator[tuple[Instruction, str]]:
-    """Yield an instruction and an architecture of each set of such pairs that the library computes in the same way."""
+    """Yield pairs of an instruction and an architecture. The library computes any other pair like one of these."""
     results = {}
     for i in FORMS:
         for arch in i.architectures:
@@ -31,7 +31,7 @@ def cases() -> Iterator[tuple[Instruction, str]]:
 
 
 def check(instruction: Instruction, arch: str, rng: np.random.Generator, most: int = 10, **choices: object) -> int:
-    """Compare products with at most `most` distributions of operands. Return the number of outputs."""
+    """Compare products of the C++ library and of the golden model. Return the number of compared outputs."""
     outputs = 0
     every = distributions(instruction)
     for distribution in rng.choice(every, min(most, len(every)), replace=False):
@@ -54,7 +54,7 @@ def test_every_way_to_compute(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_every_build(kernels: str, rng: np.random.Generator) -> None:
-    """Each kernel build computes each method and pair of formats. One that this processor lacks is an error."""
+    """Each kernel build is right for each method and pair of formats. An error names builds that cannot run here."""
     chosen = {(numerics(i, arch).method, i.a.name, i.b.name): (i, arch) for i, arch in cases()}
     if kernels not in available():
         with pytest.raises(BackendError, match="this processor runs no kernels"):
@@ -74,7 +74,7 @@ def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None
 
 
 def test_full_windows() -> None:
-    """Products with the largest significands, all of one sign, and with large accumulators, equal the golden model."""
+    """Sums of products with the largest significands, all of one sign, do not overflow the integers of the library."""
     rng = np.random.default_rng(0)
     for i, arch in cases():
         if i.a.is_integer:
@@ -94,7 +94,7 @@ def test_full_windows() -> None:
 
 
 def test_f16_ties_are_rounded_to_even(rng: np.random.Generator) -> None:
-    """Products of 2^-11 or -2^-11 are half a unit in the last place of an f16 accumulator between 1 and 2."""
+    """A product of 2^-11 or -2^-11, half a unit in the last place of an f16 accumulator, is rounded to even."""
     checked = 0
     for i, arch in cases():
         if i.d.bits != 16 or min(i.a.bias, i.b.bias) < 7:

@@ -1,4 +1,4 @@
-"""Registers and shared memory through the C interface, compared with recordings of an H200 and the golden model."""
+"""Instructions of the C interface equal recordings of an H200 and the golden model, in registers and memory."""
 
 import ctypes
 from dataclasses import replace
@@ -23,7 +23,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def parts_of(file: RegisterFile) -> list[RegisterFile]:
-    """Split a register file into files with one pair of descriptors each."""
+    """Return parts of a register file. All cases of a part have the same descriptors of A and B."""
     if file.b_descriptor is None:
         return [file]
     pairs = np.stack([file.b_descriptor if x is None else x for x in (file.a_descriptor, file.b_descriptor)], 1)
@@ -53,7 +53,7 @@ EVERY_FORM = [(i, arch) for i in EVERY for arch in i.architectures]
 
 @pytest.mark.parametrize("forms", [FEW_FORMS, pytest.param(EVERY_FORM, marks=pytest.mark.regression)], ids=len)
 def test_random_tiles(forms: list[tuple[Instruction, str]], rng: np.random.Generator) -> None:
-    """Tiles of three random distributions for each instruction equal the golden model."""
+    """For each instruction, results of tiles from three random operand distributions equal the golden model."""
     cases = ((i, arch, kind) for i, arch in forms for kind in rng.permutation(distributions(i))[:3].tolist())
     for instruction, arch, distribution in cases:
         selector = int(rng.integers(instruction.sparsity_selectors))
