@@ -1,4 +1,4 @@
-"""Fixtures that simulate components in Amaranth's simulator, with and without a clock."""
+"""Functions that simulate hardware components in Amaranth's simulator, with and without a clock."""
 
 import gc
 import sys
@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from sptc.sim.engine.ports import ports_of
 
 Results = dict[str, NDArray]
-sys.set_int_max_str_digits(0)  # code that the simulator generates contains large values as decimal text
+sys.set_int_max_str_digits(0)  # the simulator generates Python code that contains very long decimal numbers
 
 
 def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, reset: Signal | None = None) -> None:
-    """Run a testbench and further processes on a component with a clock, and with a reset if it has one."""
+    """Simulate a component with a clock, a testbench, further processes, and a reset signal if `reset` is given."""
     top = Module()
     top.submodules.dut = dut if reset is None else ResetInserter(reset)(dut)
-    gc.disable()  # Elaboration releases no objects, so garbage collection would waste a third of its time.
+    gc.disable()  # Garbage collection would find nothing, and take a third of the time.
     try:
         simulator = Simulator(top)
         simulator.add_clock(1e-6)
@@ -34,8 +34,8 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
-    """Evaluate a combinational component in Amaranth's simulator, on an optional platform. Values of inputs and results
-    are named by their ports; inputs without a value are zero.
+    """Function that evaluates a combinational component in Amaranth's simulator. Its arguments are arrays of input values,
+    named by ports. Results are also named by ports. Inputs without values are zero.
     """
 
     def run(component: wiring.Component, platform: object = None, **values: ArrayLike) -> Results:

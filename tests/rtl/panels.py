@@ -1,4 +1,4 @@
-"""Operand panels of arrays: conversion of bytes to registers, shared memory, and a stand-in for an array."""
+"""Helpers for operand panels of arrays: registers, shared memory, descriptors, and a stand-in for an array."""
 
 from typing import Any
 
@@ -17,18 +17,18 @@ from sptc.sim.engine.steps import control_word
 
 COLUMNS, ROWS, LANES, REGISTERS = 8, 16, 32, 4
 UNIT_BYTES, MEMORY_BYTES = 16, 1 << 18
-#: Instructions with elements of one byte, whose fragments place the bytes of A and B in registers.
+#: Instructions with one-byte elements. Their fragments state the register of each byte of A and B.
 DENSE = parse("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 SPARSE = parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32")
 
 
 def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the A registers of an array, from 32 bytes of each row."""
+    """Return the registers of A of an array. `octets` are 32 bytes of each of 16 rows."""
     return to_registers(octets[None], a_fragment(DENSE))[0]
 
 
 def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the B registers, from 64 bytes of each of eight columns, or from 32 bytes for a dense instruction."""
+    """Return the registers of B. `octets` are 64 bytes of each of 8 columns, or 32 bytes for a dense instruction."""
     return to_registers(octets.T[None], b_fragment(DENSE if octets.shape[1] == 32 else SPARSE))[0]
 
 
@@ -54,7 +54,7 @@ def draw_descriptors(rng: np.random.Generator, family: str) -> dict[str, int]:
 
 
 def offer(ctx, payload, operation, config: CoreConfig, one: Any) -> None:
-    """Put an instruction with its fields and descriptors at an input."""
+    """Set the payload of an input to an operation with an instruction's control word, fields and descriptors."""
     ctx.set(payload.operation, operation)
     ctx.set(payload.control, control_layout().from_bits(control_word(config, one.instruction, last=True)))
     for name, value in one.fields.items():
@@ -66,7 +66,7 @@ def offer(ctx, payload, operation, config: CoreConfig, one: Any) -> None:
 def shared_octets(
     memory: NDArray[np.uint8], bits: int, descriptor: int, lines: int, line_bytes: int, *, mn_major: int, family: str
 ) -> NDArray[np.uint8]:
-    """Return bytes of rows of A or of columns of B in shared memory, with ascending K, by the index map."""
+    """Return the bytes of rows of A or columns of B, with ascending K, from the addresses that the index map states."""
     k, major = 8 * line_bytes // bits, "mn" if mn_major else "k"
     addresses = shared_map(decode_descriptor(descriptor, family), lines, k, bits, major=major).addresses
     if bits < 8:

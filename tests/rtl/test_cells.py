@@ -1,4 +1,4 @@
-"""Leading-zero counters, column compressors and widths of sums against Python integers. Other cells are proved."""
+"""Leading-zero counters, column compressors and widths of sums agree with Python integers. Other cells are proved."""
 
 import re
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator
 PLATFORMS = {"structure": None, "simulation": OPERATORS}
-#: All small widths, and widths near those that units use, near whole adder groups and near powers of two.
+#: All widths up to 17 bits, and wider ones near widths of units, near whole adder groups and near powers of two.
 WIDTHS = (*range(1, 18), 22, 26, 28, 29, 31, 32, 33, 34, 35, 39, 40, 43, 49, 50, 60)
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS)
 def test_leading_zeros(simulate: Callable, rng: Random, platform: object) -> None:
-    """Leading zeros are counted for words whose bits below the leading one are zeros, ones, or random."""
+    """The number of leading zeros is right for words with zeros, ones or random bits below the leading one."""
     for bits in WIDTHS:
         tops = 1 << np.arange(bits)
         noise = rng.integers(0, 1 << bits, (10, bits)) & tops - 1
@@ -35,12 +35,12 @@ def test_leading_zeros(simulate: Callable, rng: Random, platform: object) -> Non
 
 @pytest.mark.parametrize("bits", [5, 34])
 def test_synthesis_keeps_signals_between_adder_groups(bits: int) -> None:
-    """Synthesis must keep the named signals between groups of the adder. Compiled simulation has no groups."""
+    """Signals between groups of the adder have the attribute `keep` for synthesis, but not for compiled simulation."""
     text = to_rtlil(Adder(bits), "adder")
     kept = re.findall(r"^  attribute \\keep 1\n(?:  attribute .*\n)*  wire width 1 \\(\w+)$", text, re.M)
     groups = {name.rpartition("_")[2] for name in kept}
     assert len(groups) > (bits > 8)
-    assert len(kept) == 3 * len(groups)  # signals of a group: its carry, whether it passes a carry, and the next carry
+    assert len(kept) == 3 * len(groups)  # per group: its carry, whether it passes a carry, and the next carry
     assert "keep" not in to_rtlil(Adder(bits), "adder", platform=OPERATORS)
     assert "cell $mul" not in to_rtlil(Multiplier(9, signed=True), "top")
     assert "cell $mul" in to_rtlil(Multiplier(9, signed=True), "top", platform=OPERATORS)
@@ -55,7 +55,7 @@ def test_the_width_of_a_sum_is_enough_and_no_bit_wider(bits: int) -> None:
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 6, 7, 9, 13, 17, 28])
 def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
-    """Columns of equal height have the least depth, a full adder per removed bit, and at most one half adder each."""
+    """A compressor has the least depth, one full adder per removed bit, and at most one half adder per column."""
     depth, kinds, width, add = dict[int, int](), list[int](), 12, compressor._add
     kept: list[Value] = []  # keeps the values alive, so that no two have the same `id`
 

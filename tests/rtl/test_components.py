@@ -1,4 +1,4 @@
-"""Every combinational component of small datapaths, compared with the reference models of the benches."""
+"""Every combinational component of small datapaths equals the reference model of its bench."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ CONFIGURATIONS = {
 
 
 def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values) -> None:
-    """Compare the results of a component with its reference model, which masks meaningless bits."""
+    """Compare the results of a component with its reference model, except results that the model masks."""
     answers = simulate(bench.component, **stimulus)
     bits = {port.name: port.bits for port in ports_of(bench.component)}
     for port, expected in bench.model(stimulus).items():
@@ -42,7 +42,7 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
 
 
 def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
-    """Return stimulus with all codes of narrow formats in the first slot, and with many codes of wider formats."""
+    """Return stimulus: in the first slot, all codes of formats with at most 8 bits, and 300 codes of wider formats."""
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits
@@ -62,7 +62,7 @@ def test_every_component_equals_its_reference_model(simulate: Callable, rng: Ran
         check(name, bench, simulate, bench.stimulus(rng, count))
         if name in ("unpack_a0", "unpack_b0"):
             check(name, bench, simulate, every_code(config, name[7], rng))
-            # An unused code selects the last format.
+            # An element code that no format has selects the last format.
             operand = rng.integers(0, 1 << 8 * min(config.step_bytes, 7), 20)
             codes = (len(config.elements) - 1, 15)
             last, other = (simulate(bench.component, operand=operand, element=code) for code in codes)

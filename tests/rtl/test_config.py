@@ -1,4 +1,4 @@
-"""Configurations: errors with messages, derived values, and presets compared with the numerics."""
+"""Invalid configurations are rejected, derived values are right, and presets agree with the numerics."""
 
 import dataclasses
 import gc
@@ -57,7 +57,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
                    "e3m2/6", "e2m3/6")),
     *(({"formats": words}, r"formats must be a tuple without repetitions, not \(")
       for words in (("f16", "f16"), ("s8", "f16", "s8"), ("f16", "f16/16"), ("e2m1/8", "e2m1"))),
-    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # scales that are no tuple of names
+    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # not a tuple of scale formats
       for value in (None, 1, "ue8m0", ["ue8m0"], {"ue8m0"})),
     ({"formats": ("e4m3",), "scales": ("ue8m1",)}, r"scales must be among ue8m0, ue4m3, not \('ue8m1',\)$"),
     *(({"formats": words, "scales": ("ue8m0",)},
@@ -162,7 +162,7 @@ def test_instructions_that_a_configuration_supports() -> None:
 
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_a_preset_computes_as_its_architecture(arch: str) -> None:
-    """A preset has its architecture's multiplexers, and its numerics' step length, alignment, floor and rounding."""
+    """A preset has the multiplexers, step length, alignment bits, e_zero and rounding of its architecture."""
     made = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     assert made.mux == MUX_OF_ARCHITECTURE[arch]
     native = 0
@@ -206,4 +206,4 @@ def test_presets_carry_their_names_and_use_every_format() -> None:
 def test_an_unknown_mux() -> None:
     with pytest.raises(ValueError, match=r"^mux must be 'mux4' or 'mux3', not 'mux2'$"):
         NibbleDecoder("mux2")
-    gc.collect()  # Free the component that was not elaborated here, while Amaranth's warning is off.
+    gc.collect()  # Free the unused component here, where Amaranth's warning about it is off.

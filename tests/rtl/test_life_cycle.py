@@ -1,4 +1,4 @@
-"""Undefined behaviour that the hardware flags: sequences of commands, addresses of operands, and reserved bits."""
+"""The hardware flags undefined sequences of commands, undefined addresses of operands, and reserved bits."""
 
 from collections.abc import Callable
 from itertools import product
@@ -20,7 +20,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 def check_reserved(ctx, dut: LifeCycle | Placement, a_shared: Value, family: str) -> None:
-    """Flip every bit of either descriptor: the hardware flags exactly the values that the decoder rejects."""
+    """Check that, for a flip of each descriptor bit, the hardware flags exactly the values that the decoder rejects."""
     good = encode_descriptor(64, 128, 256, "64B", family=family)
     for place, is_a in ((dut.b_descriptor, 0), (dut.a_descriptor, 1)):
         ctx.set(a_shared, is_a)
@@ -49,7 +49,7 @@ ALL_REGISTERS = [f"d{n}" for n in range(128)] + [f"a{n}" for n in range(4)]
 
 
 def pass_to_checker(sequence: WgmmaSequence, step: tuple) -> None:
-    """Pass a step of a sequence to the software checker. An access concerns all registers."""
+    """Pass a step of a sequence to the software checker. The step "access" reads all registers."""
     word, *rest = step
     if word == "access":
         sequence.read(*ALL_REGISTERS)
@@ -82,14 +82,14 @@ def draw(rng: np.random.Generator) -> tuple:
 
 
 def draw_another(rng: np.random.Generator) -> tuple:
-    """Return a random step, other than an access, for the same cycle as an access."""
+    """Return a random step that is not an access, and may thus happen in the cycle of an access."""
     while (step := draw(rng))[0] == "access":
         pass
     return step
 
 
 def flagged(sequences: list[list[tuple]]) -> list[list[set[str]]]:
-    """Return the hardware's flags in the cycle of each step of each sequence."""
+    """Return, for each step of each sequence, the names of the flags that the hardware raises in its cycle."""
     dut, reset = LifeCycle(HOPPER), Signal()
     found: list[list[set[str]]] = []
 
@@ -180,7 +180,7 @@ def test_reserved_bits() -> None:
 
 
 ALL_COLUMNS = 512
-#: Operands: fields that make one present, field of its first column, skipped and used columns (-1: depends on N).
+#: Each operand: fields that make it present, field of its first column, skipped and used columns (-1: depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
     ({"sparse": 1}, "metadata_column", 0, 2),
     ({"sparse": 1, "wide": 1}, "metadata_column", 0, 1),
@@ -198,7 +198,7 @@ def run(dut: Placement, bench: Callable) -> None:
 
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
-    """One operand at a time is moved from before D to after D. Unused operands overlap D, but are not flagged."""
+    """An operand that overlaps D on either side is flagged. Operands that the instruction does not use are not."""
     dut = Placement()
 
     async def bench(ctx) -> None:
@@ -239,7 +239,7 @@ def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
 
 
 def test_reserved_bits_of_tcgen05() -> None:
-    """Swizzles in atoms of 32 bytes count as reserved, because the hardware does not support them."""
+    """Reserved bits are flagged, as is the swizzle with 32-byte atoms, which the hardware does not support."""
     dut = Placement()
 
     async def bench(ctx) -> None:

@@ -1,4 +1,4 @@
-"""Components with pipeline registers give the results of the same components without registers, some cycles later."""
+"""Components with pipeline registers give the same results as without registers, some cycles later."""
 
 from collections import deque
 from dataclasses import replace
@@ -25,7 +25,7 @@ _CYCLES = 120
 def check_delayed(
     registered: wiring.Component, bare: wiring.Component, latency: int, rng: Random, platform: object = None
 ) -> None:
-    """Check that a component with registers gives the results of one without, `latency` enabled cycles later."""
+    """Check that `registered` gives the results of `bare`, which has no registers, `latency` enabled cycles later."""
     m = Module()
     m.submodules.registered, m.submodules.bare = registered, bare
     ports = [
@@ -61,7 +61,7 @@ def check_delayed(
     simulator.run()
 
 
-#: Number of adder levels in front of the registers, and whether the output words have registers.
+#: Number of adder levels in front of the registers (None: no registers), and whether the output has registers.
 REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
 
 
@@ -78,7 +78,7 @@ def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
         check_delayed(*trees, (level is not None) + behind, rng, platform)
 
 
-#: Units with two slots, with block scales and floats, and with fp8 that keeps fewer bits.
+#: A unit with two slots, a unit with block scales, and a unit whose fp8 keeps fewer alignment bits.
 UNITS = [
     CoreConfig(name="little", formats=("f16", "s8"), step_bytes=4),
     CoreConfig(name="scaled", formats=("e4m3", "f16", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES, step_bytes=8),

@@ -1,4 +1,4 @@
-"""The whole row: its submodules, and its results for any widths."""
+"""A row has only the submodules that its formats need, and right results for any widths."""
 
 import re
 from collections import Counter
@@ -26,21 +26,21 @@ WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4"
 
 
 def single(word: str, **fields: object) -> CoreConfig:
-    """Return a configuration with one format and the default alignment: sm_120's for 4-bit floats, else sm_90's."""
+    """Return a configuration with a single format, and default values for the fields that are not given."""
     scales = BLOCK_SCALES if word == "e2m1/4" else ()
     return CoreConfig(**{"name": word, "formats": (word,), "scales": scales, **fields})
 
 
 @lru_cache(maxsize=32)
 def netlist(config: CoreConfig) -> dict[str, str]:
-    """Return the modules of a unit as RTLIL text, by path. Modules without logic are missing."""
+    """Return the RTLIL text of each module of a row, by its path. Modules without logic are left out."""
     text = to_rtlil(Row(config), "row")
     bodies = re.findall(r"^module \\(\S+)$(.*?)^end$", text, re.MULTILINE | re.DOTALL)
     return {re.sub(r"\$\d*", "", path): body for path, body in bodies}
 
 
 def little(*words: str) -> dict[str, int]:
-    """Return the length of a step with few products: two groups of 4-bit elements, or four bytes of wider elements."""
+    """Return `step_bytes` of a small step: 16 bytes (two groups) with 4-bit formats, else 4 bytes."""
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
 
 
@@ -64,12 +64,12 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
         expected |= {"align", "group"}
     elif not element.fixed_point:
         expected |= {"format_a", "format_b"}
-        if word != "tf32":  # the unit has a single product for tf32
+        if word != "tf32":  # a step of 4 bytes has a single product of tf32
             expected |= {"largest_of_products"}
     # Number of submodules of each kind, at any depth.
     result = Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
     assert set(result) == expected
-    # The multiply stage and its slot multipliers have the same name, which occurs once more than there are slots.
+    # The stage and its slot multipliers are all named `multiply`, so the name occurs once more than there are slots.
     assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
     stage = "align" in expected
     assert result["align"] == stage + (0 if element.fixed_point else config.slots)
@@ -97,7 +97,7 @@ def test_only_scales_held_are_built() -> None:
 
 
 def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], distribution: str, rng: Random) -> None:
-    """Compare the results of an instruction with the golden model. All nibbles are defined under every rule."""
+    """Compare the results of an instruction with the golden model. Its metadata nibble 0b1110 is legal in all rules."""
     operands = matrices(i, (1, *shape), "mid" if distribution in ("least", "lone") else distribution, rng)
     a, b, c = operands.a, operands.b, operands.c
     if distribution == "least":  # only one nonzero product, whose result is subnormal
@@ -105,7 +105,7 @@ def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], di
         high = max(low, i.a.bias - 62, 0) + 4
         a, b = (with_exponents(codes, i.a, i.low_bit(i.a), low, high, rng) for codes in (a, b))
         a[:, :, 1:], c = 0, np.zeros_like(c)
-    elif distribution == "lone":  # one small product beside zeros times large numbers, with any accumulator
+    elif distribution == "lone":  # one small product, other products of zero and a large number, and any accumulator
         a = with_exponents(a, i.a, i.low_bit(i.a), 1, 3, rng)
         b = with_exponents(b, i.b, i.low_bit(i.b), 1, (1 << i.b.exponent_bits) - 1, rng)
         a[:, :, 1:] = 0
@@ -127,7 +127,7 @@ def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: in
 
 
 def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
-    """Return a replacement of `numerics` for a datapath that belongs to no architecture."""
+    """Return a stand-in for `numerics` that returns the parameters of a given datapath, for any architecture."""
 
     def rules(i: Instruction, arch: str) -> Numerics:
         short = i.container_bits == 8 and config.fp8_alignment_bits < config.alignment_bits
@@ -146,7 +146,7 @@ def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
     return rules
 
 
-#: Small versions of preset datapaths (fp8 with fewer bits, block scales), and unusual datapaths.
+#: Small versions of preset datapaths: one with fewer alignment bits for fp8, one with block scales.
 LITTLE = [
     CoreConfig(name="short", formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"), step_bytes=16,
                fp8_alignment_bits=13, cuts=()),
@@ -178,7 +178,7 @@ OTHERS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", [*LITTLE, *OTHERS], ids=lambda config: config.name)
 def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: CoreConfig) -> None:
-    """A datapath with other parameters follows the golden model with these parameters, for any operands."""
+    """A datapath with unusual parameters equals the golden model with the same parameters, for any operands."""
     monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
     engine = Engine(config, "amaranth")
     actual = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}

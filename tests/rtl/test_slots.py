@@ -1,4 +1,4 @@
-"""Positions of significands in a product slot, for presets, unusual datapaths and random datapaths."""
+"""No bit of a significand, product or term is lost in a slot, for presets, unusual and random datapaths."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -52,7 +52,7 @@ def configurations(draw: st.DrawFn) -> CoreConfig:
 
 
 def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
-    """Return the smallest and the largest significand of a format in an operand of the slot."""
+    """Return the smallest and the largest significand of a format as operand a or b of a slot."""
     fmt = element.format
     if element.packed_float:
         return 0, 12
@@ -63,7 +63,7 @@ def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
 
 
 def pairs(slot: Slot) -> Iterator[tuple[Element, Element]]:
-    """Yield pairs of formats that a slot may multiply: of the same container and kind."""
+    """Yield pairs of formats that a slot may multiply. Both formats have the same container width and kind."""
     for a, b in product(slot.elements, repeat=2):
         kind = (a.container_bits, a.format.is_integer, a.packed_float)
         if kind == (b.container_bits, b.format.is_integer, b.packed_float):
@@ -77,7 +77,7 @@ def products(slot: Slot, a: Element, b: Element) -> tuple[int, int]:
 
 
 def check_floats(slot: Slot) -> None:
-    """The fraction of a float fits its slot. The bit with weight 2**(e_max - F) is bit 0 of the sum."""
+    """Check that fractions of floats fit the slot, and that the bit of weight 2**(e_max - F) is bit 0 of the sum."""
     config = slot.config
     for element in slot.floats:
         for operand in ("a", "b"):
@@ -97,7 +97,7 @@ def check_floats(slot: Slot) -> None:
 
 
 def check_widths(slot: Slot, widths: Widths) -> None:
-    """No significand, product or term is truncated."""
+    """Check that the signals of a slot are wide enough for all significands, products and terms."""
     bits = slot.significand_bits
     held = product_signature(bits).members["significand"].shape.width
     handed_on = products_signature(slot.config).members["significands"].shape.width
@@ -119,7 +119,7 @@ def check_widths(slot: Slot, widths: Widths) -> None:
 
 
 def check_distances(slot: Slot) -> None:
-    """A saturated shift amount exceeds the distance that the shifter covers, so the term is shifted out."""
+    """Check that a saturated shift amount shifts out the whole term."""
     largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in slot.floats), default=0)
     assert largest < 1 << slot.shift_amount_bits or not slot.floats
     assert slot.shift_amount_bits <= PRODUCT_EXPONENT_BITS
@@ -131,7 +131,7 @@ def check_distances(slot: Slot) -> None:
 
 
 def check_sum(config: CoreConfig, widths: Widths) -> None:
-    """The sum has room for the largest terms and an accumulator, and reaches the smallest normal number."""
+    """Check that the sum is wide enough for the largest terms, an accumulator, and the smallest normal number."""
     low, high = -(1 << widths.total_bits - 1), (1 << widths.total_bits - 1) - 1
     for element in config.elements:
         if element.packed_float:
@@ -157,7 +157,7 @@ def check_sum(config: CoreConfig, widths: Widths) -> None:
             smallest = FORMATS[name].minimum_exponent
             # Distance from the sign bit, with weight 2**(E - F + total_bits - 1), down to the smallest normal number.
             assert floor - kept + widths.total_bits - 1 - smallest >= 0
-            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # an e_max above that of any scaled product
+            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # larger than e_max of any scaled product
             assert beyond - kept + widths.total_bits - 1 - smallest < 1 << ALIGNED_EXPONENT_BITS
 
 
@@ -194,7 +194,7 @@ def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_multipliers_have_the_minimum_width(config: CoreConfig) -> None:
-    """No other position of the floats' significands would make the multiplier narrower. Integers take their width."""
+    """No other position of the significands of floats in a slot would allow a narrower multiplier."""
     for slot in Widths(config).slots:
         integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}

@@ -1,4 +1,4 @@
-"""SystemVerilog structures of ports: they fit the emitted module, and each field has the right bits."""
+"""The SystemVerilog structures of ports fit the emitted module, and each of their fields has the right bits."""
 
 import re
 import shutil
@@ -22,12 +22,12 @@ from sptc.rtl.systemverilog import lines_of_ports, package
 
 TINY = PRESETS["tiny"]
 Done = subprocess.CompletedProcess[str]
-#: Lint options: no style warnings inside the emitted module, but at its ports.
+#: Lint options: style warnings are off inside the emitted module, and on at its ports.
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
-#: Top-level modules with many arrays, and those without logic around a unit.
+#: Top-level modules with many arrays, and top-level modules without logic around a unit.
 LARGE = ("warpgroup", "warpgroups", "tcgen05")
 WITHOUT_PARTS = ("unit", "row")
-#: Top-level modules, of which the quick tier lints one, and those without named arrays, which abort Icarus Verilog 11.
+#: Top-level modules: the quick tier lints only "core". Named arrays, as in warpgroups, abort Icarus Verilog 11.
 LINTED = [pytest.param(top, marks=() if top == "core" else pytest.mark.regression) for top in TOPS]
 WITHOUT_NAMED_ARRAYS = [top for top in LINTED if "warpgroup" not in str(top.values[0])]
 COMBINATIONAL = replace(TINY, name="combinational", rows=1, columns=1, cuts=())
@@ -41,7 +41,7 @@ def verilator(folder: Path, *words: str) -> Done:
 
 @cache
 def emitted(config: CoreConfig, top: str) -> str:
-    """Return the emitted module. In modules that contain dot-product units, the unit is a stub."""
+    """Return an emitted top-level module. If it contains dot-product units, these are replaced by a stub."""
     if top in WITHOUT_PARTS:
         return emit(config, top, "it")
     step, result = unit_step_layout(config).size, unit_result_layout().size
@@ -84,7 +84,7 @@ def test_modules_without_registers_have_no_clock(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_structures_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
-    """A random preset is linted for each small top-level module and for one of the large ones."""
+    """The lint accepts a random preset for each small top-level module and for one large top-level module."""
     others = [name for name in PRESETS if name != "tiny"]
     for top in (*(name for name in TOPS if name not in LARGE), str(rng.choice(LARGE))):
         preset = str(rng.choice(others))
@@ -100,7 +100,7 @@ def test_a_wrong_width_is_detected(tmp_path: Path) -> None:
 
 
 def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int, str]]:
-    """Yield path, lowest bit, width and meaning of each field and array element in the type of a port."""
+    """Yield path, lowest bit, width and meaning of each field, and of the first and last element of each array."""
     if isinstance(kind, Structure):
         for field in kind.fields:
             yield f"{path}.{field.name}", low + field.low, field.type.width, field.meaning
@@ -112,7 +112,7 @@ def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int, str
 
 
 def test_every_field_has_its_bits(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Verilator evaluates a function per field at elaboration: a field of ones has ones in its own bits only."""
+    """If a field of a structure is set to ones, the structure has ones in the bits of this field only."""
     lines: list[str] = []
     text = ""
     for top in rng.choice([*TOPS], 4, replace=False).tolist():

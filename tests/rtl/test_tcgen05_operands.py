@@ -1,4 +1,4 @@
-"""Operands that reach the arrays of a small CTA's tensor cores, compared with the index maps."""
+"""The operands that reach the arrays of a small CTA's tensor cores equal those of the index maps."""
 
 import gc
 from collections import deque
@@ -37,21 +37,21 @@ INSTRUCTIONS = 12
 STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
 
 
-#: Maps of accumulators in the registers of an array, for 32-bit and for 16-bit results.
+#: Maps from accumulators to registers of an array, for 32-bit and for 16-bit results.
 ACCUMULATORS = [
     accumulator_fragment(parse(f"mma.sync.aligned.m16n8k16.row.col.{d}.f16.f16.{d}")) for d in ("f32", "f16")
 ]
 
 
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
-    """Return the registers of each array for eight columns of its rows. For 16-bit results, two registers are zero."""
+    """Return the registers of each array that hold 8 columns of accumulators. With 16-bit results, two are zero."""
     codes = words.reshape(-1, ROWS, COLUMNS).astype(np.uint16 if half else np.uint32)
     registers = to_registers(codes, ACCUMULATORS[half])
     return np.pad(registers, ((0, 0), (0, 0), (0, REGISTERS - registers.shape[2])))
 
 
 def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.unsignedinteger]:
-    """Return eight columns of all rows from registers, the inverse of accumulator_registers."""
+    """Return eight columns of accumulators of all rows from registers: the inverse of `accumulator_registers`."""
     fragment = ACCUMULATORS[half]
     return from_registers(registers[..., : fragment.registers], fragment).reshape(-1, COLUMNS)
 
@@ -62,7 +62,7 @@ def columns_from(first: int) -> NDArray[np.int64]:
 
 
 def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.unsignedinteger], half: bool) -> None:
-    """Write eight columns of all lanes, or only the lower half of each word."""
+    """Write eight columns of all lanes. If `half` is set, write only the lower half of each word."""
     mask, places = np.uint32(0xFFFF if half else 0xFFFFFFFF), columns_from(first)
     memory[:, places] = memory[:, places] & ~mask | words & mask
 
@@ -80,13 +80,13 @@ async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """An instruction, and the operands at its addresses."""
+    """An instruction with its fields and descriptors, and the operands that memory holds at its addresses."""
 
     instruction: Instruction
     fields: dict[str, int]
     descriptors: dict[str, int]
     a: NDArray[np.uint8]
-    b: NDArray[np.uint8]  # in a pair, only this CTA's columns of B
+    b: NDArray[np.uint8]  # for a CTA pair, only the columns of B in this CTA
     nibbles: NDArray[np.uint8] | None
     scales: dict[str, NDArray[np.uint8]]
 
@@ -96,19 +96,19 @@ class Work:
 
     @property
     def reads(self) -> int:
-        """Number of core matrices to read: four for a panel of B (two if dense), and two for eight rows of A."""
+        """Number of core matrices that are read: four per panel of B (two if dense), and two per eight rows of A."""
         of_b = self.panels // (1 + self.fields["pair"]) * (4 if self.instruction.sparse else 2)
         return of_b + 2 * self.fields["a_shared"] * ARRAYS * ROWS // 8
 
     @property
     def columns(self) -> int:
-        """Number of tensor-memory columns to read: metadata, block scales and A."""
+        """Number of tensor-memory columns that are read for metadata, block scales and A."""
         scales = 4 + -(-self.instruction.n // 32) if self.instruction.scale_size else 0
         metadata = (1 if self.instruction.wide else 2) if self.instruction.sparse else 0
         return metadata + scales + (0 if self.fields["a_shared"] else 8)
 
     def panel(self, place: int) -> tuple[int, int | None]:
-        """Return the number of the panel of D that is computed in a turn, and of this CTA's panel of B, if any."""
+        """Return the panel of D of turn `place`, and this CTA's panel of B, or None if the other CTA has B."""
         if not self.fields["pair"]:
             return place, place
         half, is_second = place // 2, place % 2
@@ -116,7 +116,7 @@ class Work:
 
 
 def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: Random) -> Work:
-    """Draw an instruction. Properties that A and B share, such as majors and byte ids, differ where possible."""
+    """Draw an instruction. A and B differ in their properties, such as majors and byte ids, where possible."""
     kind = KINDS[number % len(KINDS)]
     _, i = parse_shaped(kind.format(48 if "block_scale" in kind else 16))
     bits, layout = i.container_bits, LAYOUTS["D"]
@@ -154,7 +154,7 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: Ra
 
 @lru_cache(maxsize=1024)
 def twin(instruction: Instruction) -> Instruction:
-    """Return an ``mma.sp`` that reads metadata and block scales of the same granularity from registers."""
+    """Return an ``mma.sp`` with the same K, type of A and number of scales, whose registers hold the same operands."""
     return next(
         i
         for i in every_instruction("mma")
@@ -165,7 +165,7 @@ def twin(instruction: Instruction) -> Instruction:
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDArray[np.uint8], c: NDArray) -> None:
-    """Compare the inputs of an array with its rows of A, a panel of B, and a panel of D."""
+    """Compare the inputs of an array with the expected rows of A, panel of B, and accumulators."""
     payload, i = warp.i.payload, one.instruction
     where = f"{i}, {one.fields}, columns {8 * panel} on, array {array}"
     rows = slice(ROWS * array, ROWS * (array + 1))
@@ -266,4 +266,4 @@ def test_block_scales_need_an_even_number_of_arrays() -> None:
         with pytest.raises(ConfigError, match=f"^arrays must be an even number with block scales, not {arrays}$"):
             Tcgen05(TCGEN05_ARRAY, arrays)
         assert Tcgen05(replace(TCGEN05_ARRAY, formats=("f16",), scales=()), arrays).arrays == arrays
-    gc.collect()  # Free the components that were not elaborated here, while their warnings are off.
+    gc.collect()  # Free the unused components here, where Amaranth's warnings about them are off.

@@ -1,4 +1,4 @@
-"""Order and timing of a warp's instructions and results. Stand-ins replace the dot-product units."""
+"""A warp has the right order and timing of instructions and results. Stand-ins replace the dot-product units."""
 
 import gc
 from collections import deque
@@ -22,14 +22,14 @@ from sptc.tests.rtl.conftest import simulate_clocked
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
 LANES = 32
-#: Cycles without a result, or with an instruction at the input, after which a warp is assumed to hang.
+#: A warp is assumed to hang after this number of cycles without a result, or with an unaccepted instruction.
 PATIENCE = 1000
 
 
 def run(
     dut: Warp, items: list[Item], rng: Random, *, gaps: float = 0, stalls: float = 0, resets: Collection[int] = ()
 ) -> list[Cycle]:
-    """Offer items in order, compare their results, and return every cycle.
+    """Offer items in order, compare their results, and return a record of every cycle.
 
     `gaps` is the probability that no new item is offered in a cycle, and `stalls` that no result is accepted. An offer
     stays until it is accepted; otherwise the payload is random. The run ends some cycles after the last result that no
@@ -63,7 +63,7 @@ def run(
 
 
 class Stamp(Unit):
-    """Cheap stand-in for a unit: d = 3 c + sum of A's words, which shows the operands and the order of steps."""
+    """Stand-in for a unit that computes d = 3 c + sum of the words of A. Thus d depends on the order of the steps."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -105,7 +105,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
     blocks = 128 // (rows * columns)
     counts = [2 if long and step_bytes == 16 else 1 for long in lengths]
     intervals = [config.warp_interval(count) for count in counts]
-    for count, cycles in zip(counts, intervals, strict=True):  # intervals are longer if step 2 waits for step 1
+    for count, cycles in zip(counts, intervals, strict=True):  # longer only if step 2 waits for the result of step 1
         assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
         log = run(Warp(config, Stamp), items, rng, gaps=share)
@@ -122,7 +122,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
 
 
 def test_a_reset_forgets_the_instruction(rng: Random) -> None:
-    """A reset at any point of the first instruction removes it: the next result belongs to the second instruction."""
+    """A reset removes the running instruction: the next result belongs to the instruction after it."""
     config = replace(TINY, rows=4, columns=8, cuts=CUTS)
     items = [stamp_item(config, bool(rng.integers(2)), rng) for _ in range(40)]
     resets = set(np.cumsum(rng.integers(1, 50, 16)).tolist())
@@ -143,4 +143,4 @@ def test_what_cannot_serve_a_warp() -> None:
     ):
         with pytest.raises(ConfigError, match=f"^{message}$"):
             Warp(replace(TINY, **changes))
-    gc.collect()  # Free the component that was not elaborated here, while its warning is off.
+    gc.collect()  # Free the unused components here, where Amaranth's warnings are off.

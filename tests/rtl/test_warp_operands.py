@@ -1,4 +1,4 @@
-"""Inputs of a warp's core: operands, metadata and block scales of every row and column, compared with the fragments."""
+"""A warp's core gets the operands, metadata and block scales of every row and column that the fragments state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ RESULTS = {"f32": ResultCode.F32, "f16": ResultCode.F16, "s32": ResultCode.S32}
 
 
 class OpenCore(Core):
-    """Stand-in for a core that accepts a tile per cycle for the bench to check, and returns accumulators plus one."""
+    """Stand-in for a core. The bench checks the tile at its input in each cycle; the result is the accumulators + 1."""
 
     made: list["OpenCore"]
 
@@ -50,7 +50,7 @@ class OpenCore(Core):
 
 @lru_cache(maxsize=2)
 def instructions(config: CoreConfig) -> list[Instruction]:
-    """Return an instruction of each kind: element, shape, sparsity, number of block scales and width of the result."""
+    """Return one instruction of each element width, K, sparsity, number of block scales and type of D."""
     kinds = {
         (i.a.bits, i.container_bits, i.k, bool(i.sparse), i.scale_size, i.d.name): i
         for i in every_instruction("mma")
@@ -85,7 +85,7 @@ class Case:
         return from_registers(self.registers[name][None, :, : fragment.registers], fragment)[0]
 
     def expected(self, config: CoreConfig, step: int) -> dict[str, list[int]]:
-        """Return the expected operands of rows and columns in a step. Absent operands are zero."""
+        """Return the expected operands of each row or column in a step, by operand, with zeros beyond the end of K."""
         i, size = self.instruction, config.step_bytes
         b_size = 2 * size if i.sparse else size
         words = {}
@@ -152,7 +152,7 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
 
 
 def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
-    """Check that D is C plus the number of steps, and that each row's flags are its metadata of all steps (`given`)."""
+    """Check that D is C + the number of steps, and that each row's flags are its metadata in the steps (`given`)."""
     chunks, steps = warp.config.chunks, len(given)
     words = ctx.get(warp.o.payload.d.as_value()).to_bytes(4 * LANES * REGISTERS, "little")
     fragment = accumulator_fragment(case.instruction)
@@ -175,7 +175,7 @@ def test_every_row_and_column_gets_its_operands(step_bytes: int, rng: Random, mo
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))
     warp = Warp(config)
     cases: Sequence[Case] = [draw(config, rng, number) for number in range(COUNT)]
-    given: list[list[list[int]]] = [  # metadata of every row, by case and step
+    given: list[list[list[int]]] = [  # metadata of every row, for each case and step
         [[0] * ROWS for _ in range(2 if case.long and step_bytes == 16 else 1)] for case in cases
     ]
 

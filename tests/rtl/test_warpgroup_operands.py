@@ -1,4 +1,4 @@
-"""Inputs of a warpgroup's arrays, compared with the index maps: A, B, metadata and accumulators."""
+"""The arrays of a warpgroup get the A, B, metadata and accumulators that the index maps state."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -33,17 +33,17 @@ class Work:
     fields: dict[str, int]
     descriptors: dict[str, int]
     registers: dict[str, NDArray[np.uint32]]
-    a: NDArray[np.uint32]  # registers of A, shape (warp, lane, register)
-    panels: list[NDArray[np.uint32]]  # registers of B, shape (lane, register)
+    a: NDArray[np.uint32]  # registers of A, array shape (warp, lane, register)
+    panels: list[NDArray[np.uint32]]  # registers of B of each panel, array shape (lane, register)
 
     @property
     def reads(self) -> int:
-        """Number of core matrices to read: four for a panel of B (two if dense), and two for eight rows of A."""
+        """Number of core matrices that are read: four per panel of B (two if dense), and two per eight rows of A."""
         return len(self.panels) * (4 if self.instruction.sparse else 2) + 16 * self.fields["a_shared"]
 
 
 def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work:
-    """Draw an instruction. Properties that A and B share, such as majors and swizzles, differ where possible."""
+    """Draw an instruction. A and B differ in their properties, such as majors and swizzles, where possible."""
     i = parse(KINDS[number % len(KINDS)])
     fields = {name: int(rng.integers(2)) for name in ("a_shared", "add", "sparsity_selector")}
     wide = i.container_bits == 16
@@ -72,7 +72,7 @@ def put(ctx, payload, one: Work) -> None:
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDArray[np.uint32]) -> None:
-    """Compare the inputs of an array with its rows of A and metadata, a panel of B, and its accumulators."""
+    """Compare the inputs of an array with the expected rows of A, metadata, panel of B, and accumulators."""
     payload = warp.i.payload
     where = f"{one.instruction}, {one.fields}, panel {panel}, array {array}"
     for name, expected in (("a", one.a[array]), ("b", one.panels[panel]), ("c", c * np.uint32(one.fields["add"]))):

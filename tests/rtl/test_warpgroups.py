@@ -1,4 +1,4 @@
-"""Warpgroups: commands and flags of one warpgroup; turns, results, groups and waits of several warpgroups."""
+"""Commands and flags of a warpgroup are right, and several warpgroups take turns without affecting each other."""
 
 from collections import deque
 
@@ -17,7 +17,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 class BusyWarp(Warp):
-    """Stand-in for an array that is busy with eight columns as long as 32 units, and then gives a result."""
+    """Stand-in for an array. A panel of eight columns keeps it busy as long as an array of 32 units."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -42,7 +42,7 @@ def test_commands() -> None:
 
 
 async def check_room(ctx, dut: Warpgroup) -> None:
-    """While a multiplication waits for accumulators, commits are accepted up to the maximum of pending groups."""
+    """Check that commits are accepted while a multiplication waits for accumulators, up to `GROUPS` pending groups."""
     ctx.set(dut.c.valid, 0)
     ctx.set(dut.accessed, 0)
     for operation, count in ((Operation.MULTIPLY, 1), (Operation.COMMIT, GROUPS)):
@@ -141,7 +141,7 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 @pytest.mark.regression
 @pytest.mark.parametrize("count", COUNTS)
 def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
-    """Warpgroups take turns with whole multiplications, at the interval measured for one warpgroup on an H200."""
+    """Warpgroups take turns with whole multiplications, at the interval that the timing law has for one warpgroup."""
     dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=BusyWarp), Signal()
 
     async def bench(ctx) -> None:
@@ -155,7 +155,7 @@ def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
 
 
 async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
-    """Let all warpgroups multiply concurrently. Check that they take turns, and the interval of multiplications."""
+    """Let all warpgroups multiply concurrently. Check that they take turns, and that the interval is right."""
     count, panels = len(dut.i), n // 8
     first, timed = 2 * count, 4 * count
     found: list[tuple[int, int]] = []
@@ -189,9 +189,9 @@ class _Side:
         kinds = rng.choice([Operation.MULTIPLY, Operation.COMMIT, Operation.WAIT, Operation.FENCE], 40)
         self.commands = deque((kind, int(rng.integers(3)), int(rng.integers(1 << 20))) for kind in kinds)
         self.offered = False
-        self.accumulator = 0  # accumulator that is offered, or zero
-        self.to_multiply: deque[int] = deque()  # A of each panel that has not been multiplied
-        self.due: deque[tuple[int, int]] = deque()  # accumulator and A of each expected result
+        self.accumulator = 0  # accumulator that is offered to the hardware, or zero if none is
+        self.to_multiply: deque[int] = deque()  # value of A for each panel that has not been multiplied
+        self.due: deque[tuple[int, int]] = deque()  # accumulator and value of A of each expected result
         self.lengths: deque[int] = deque()
         self.issued = self.finished = self.delivered = 0
         self.marks: deque[int] = deque()
@@ -203,7 +203,7 @@ class _Side:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_warpgroups_do_not_affect_each_other(count: int, seed: int) -> None:
-    """Random commands, accumulators and stalls: no result or wait affects another warpgroup."""
+    """With random commands, accumulators and stalls, results and waits of a warpgroup do not depend on the others."""
     rng = np.random.default_rng([seed, count])
     dut = Warpgroup(TENSOR_CORE, count=count, warp_class=Showing)
     sides = [_Side(rng) for _ in range(count)]

@@ -13,14 +13,14 @@ from sptc.rtl.widths import Widths
 
 PICTURE = module.__doc__ or ""
 HOPPER = PRESETS["hopper"]
-#: Column at which the bits begin in the pictures.
+#: Column of text in which the bits begin, in each line of a picture.
 MARGIN = 26
 SUM, NORMALISED = (len(line) - MARGIN for line in PICTURE.splitlines() if line.startswith("      bit"))
 Spans = dict[str, tuple[int, int]]
 
 
 def spans(row: str, bits: int) -> Spans:
-    """Return the highest and the lowest bit of each letter in a row of a picture. Equal letters are adjacent."""
+    """Return the highest and the lowest bit that each letter of a picture's row marks. Equal letters are adjacent."""
     results = {}
     for run in re.finditer(r"(\S)\1*", row):
         assert run[1] not in results
