@@ -1,4 +1,4 @@
-"""Directed cases with one output of one instruction, which the tests of coverage build and sample."""
+"""Directed cases for the tests of coverage. Each case is one output of one instruction."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ PRESET_OF = {F16: "tiny", HALF: "tiny", SPARSE: "tiny", BF16: "ampere", TF32: "a
 
 @dataclass(frozen=True)
 class Case:
-    """Directed case of one output. Elements are zero by default; numbers are values, strings are hexadecimal codes."""
+    """Operands of one output. Elements are zero by default. Numbers state values, strings state hexadecimal codes."""
 
     text: str
     a: dict[int, Any] = field(default_factory=dict)
@@ -41,11 +41,11 @@ class Case:
     nibbles: dict[int, int] = field(default_factory=dict)
     scale_a: dict[int, int] = field(default_factory=dict)
     scale_b: dict[int, int] = field(default_factory=dict)
-    preset: str = ""  #: Datapath. By default, that of the instruction in `PRESET_OF`
+    preset: str = ""  #: Name of the datapath. If empty, `PRESET_OF` states the datapath of the instruction
 
 
 def code_of(fmt: Format, value: float | str) -> int:
-    """Return the code of a number in its container. The format must represent the number exactly."""
+    """Return the code, in its container, of a number that the format represents exactly, or of a hexadecimal string."""
     if isinstance(value, str):
         return int(value, 16)
     if fmt.name == "f16":
@@ -57,7 +57,7 @@ def code_of(fmt: Format, value: float | str) -> int:
 
 
 def words_of(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> tuple[NDArray, NDArray]:
-    """Return the step words of a one-step instruction, and its results: D of the golden model, and flags."""
+    """Return the step words of a one-step instruction, and result words with D of the golden model and right flags."""
     d = multiply(i, arch, operands)
     (step,) = steps_of(config, i, operands)
     results = d.astype(np.uint64)

@@ -12,7 +12,7 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 def matrices(
     i: Instruction, shape: tuple[int, int, int], kind: str, rng: np.random.Generator, steps: int = 1
 ) -> MatrixOperands:
-    """Return operands of `shape[0]` products with any nibbles. D has shape `shape[1:]`, and K `steps` instructions."""
+    """Return operands of `shape[0]` products with any nibbles. D has shape `shape[1:]`; K is `steps` times `i.k`."""
     batch, m, n = shape
     whole = replace(i, m=m, n=n, k=steps * i.k)
     a, b, c = random_matrices(whole, kind, batch, rng)

@@ -1,4 +1,4 @@
-"""Structured arrays of ports, and components compiled with them: all widths, signs and nesting levels."""
+"""Compiled components exchange values of ports in structured arrays, for all widths, signs and nesting levels."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +19,7 @@ COUNT = 300
 
 
 class Inverter(wiring.Component):
-    """Component that outputs the complement of numbers of all widths and both signs, and of a number without bits."""
+    """Component that outputs the complements of signed and unsigned inputs of all widths. One input has no bits."""
 
     def __init__(self) -> None:
         numbers = {f"u{bits}": bits for bits in WIDTHS} | {f"s{bits}": signed(bits) for bits in WIDTHS}
@@ -47,7 +47,7 @@ def drawn(rng: np.random.Generator, bits: int, sign: bool) -> np.ndarray:
 
 
 def compiled(component: wiring.Component, library: Path) -> ComponentLibrary:
-    """Compile a combinational component to a library, in little time instead of to fast code."""
+    """Compile a combinational component to a library without optimisation, which takes little time."""
     ports = ports_of(component)
     names = [port.name for port in ports]
     text = to_verilog(component, "top", ports=[port.value for port in ports])
@@ -65,7 +65,7 @@ def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, list[int]]:
 
 
 def test_a_component(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Padding bits of a narrow output are ignored and cleared. Inputs without a value are zero."""
+    """Outputs are right for all widths. Inputs without a value are zero."""
     component = Inverter()
     inputs, outputs = ([port for port in ports_of(component) if port.is_input == side] for side in (True, False))
     library = compiled(component, tmp_path / "a.so")

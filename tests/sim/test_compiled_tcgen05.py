@@ -1,4 +1,4 @@
-"""Compiled tensor cores of a CTA and of a CTA pair: results of the golden model, and cycles of a B200."""
+"""The compiled tensor cores of a CTA and of a CTA pair have the golden model's results and a B200's cycles."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from sptc.verify.bench_jobs import random_instruction, random_memories
 pytestmark = pytest.mark.regression
 OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
 OPERANDS = ("a", "b", "d", "e", "scale_a", "scale_b")
-#: Number of instructions before the rate is constant, and number of instructions that are timed.
+#: Number of instructions that run before the timing begins, and number of instructions that are timed.
 FIRST, TIMED = 3, 6
 
 
@@ -42,7 +42,7 @@ def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand]) -> Ct
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
-    """Results are right for all types, with random N, locations of A, swizzles, transposition, signs and nibbles."""
+    """Results equal the golden model for all types, with random N, location of A, swizzle, major, sign and nibbles."""
     rng = np.random.default_rng(seed)
     shapes = {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}
     for i in shapes.values():
@@ -71,7 +71,7 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_consecutive_instructions_of_all_kinds(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Instructions of all kinds in sequence are right, on equal and other columns of D, also with gaps at each CTA."""
+    """Sequences of random instructions have the golden model's results, also with gaps between instructions."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):
@@ -90,7 +90,7 @@ def test_consecutive_instructions_of_all_kinds(hardware: CompiledTcgen05, ctas: 
 
 
 def test_undefined_instructions_are_flagged(hardware: CompiledTcgen05, seed: int) -> None:
-    """D that overlaps the metadata is flagged, and a valid instruction is not flagged."""
+    """An instruction whose D overlaps its metadata is flagged, and a valid instruction is not flagged."""
     made = case("tcgen05.mma.sp.cta_group::1.kind::f16", np.random.default_rng(seed), n=64)
     good = command_of(hardware, made)
     bad = CtaCommand(good.fields | {"d_column": good.fields["metadata_column"]}, good.n)
@@ -100,7 +100,7 @@ def test_undefined_instructions_are_flagged(hardware: CompiledTcgen05, seed: int
 
 
 def rows() -> list[tuple[Opcode, str, str, float]]:
-    """Return measurements with 128 rows per CTA: opcode, shape and types, location of A, and interval."""
+    """Return measured intervals with 128 rows per CTA, as rows of opcode, shape and types, location of A, interval."""
     results = []
     for row in recorded_cycles("tcgen05-b200-2026-03-06.csv"):
         opcode = parse_opcode(row["instruction"])
@@ -110,7 +110,7 @@ def rows() -> list[tuple[Opcode, str, str, float]]:
 
 
 def interval(hardware: CompiledTcgen05, opcode: Opcode, shape_and_types: str, a_from: str) -> float:
-    """Return the cycles from one instruction to the next on the same accumulators."""
+    """Return the cycles from one instruction to the next in a sequence of equal instructions."""
     _, i = parse_shaped(f"{opcode} ({shape_and_types})")
     made = case(
         str(opcode), np.random.default_rng(0), a_in="shared" if i.a.bits < i.container_bits else a_from, n=i.n,
@@ -123,7 +123,7 @@ def interval(hardware: CompiledTcgen05, opcode: Opcode, shape_and_types: str, a_
 
 
 def test_the_intervals_of_a_b200(hardware: CompiledTcgen05) -> None:
-    """One CTA agrees with the B200 within 0.06 of a cycle. A pair takes the cycles of the timing model."""
+    """Intervals equal the timing model. For one CTA, they are within 0.06 of a cycle of measurements on a B200."""
     compared = 0
     for opcode, shape_and_types, a_from, measured in rows():
         if opcode.kind == "i8" and opcode.cta_group == 2 and int(shape_and_types[5:].split("k")[0]) % 32:

@@ -1,6 +1,6 @@
-"""Compiled warpgroup: results equal the golden model and the recordings, and cycles equal those of an H200.
+"""The compiled warpgroup has the results of the golden model and of recordings, and the cycles of an H200.
 
-Tests of timing use arrays that only echo their operands, which ``rtl/test_warpgroup_operands.py`` tests.
+Tests of timing use arrays that only return their operands. ``rtl/test_warpgroup_operands.py`` tests these operands.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ Random = np.random.Generator
 WGMMA = [*every_instruction("wgmma")]
 SHORT = [i for i in WGMMA if i.n <= 32]
 MANY = 12
-#: Cycles from the last result of a group until a wait for the group is accepted.
+#: Number of cycles from the last result of a group until the hardware accepts a wait for the group.
 SEEN = 2
 #: Instructions in a timed group, and number of groups. The first group is not timed.
 GROUP, GROUPS = 8, 6
@@ -43,7 +43,7 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 
 def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
-    """Return random operands of any distribution, nibbles and selector, with A and B in any location and order."""
+    """Return random operands of an instruction. Distribution, nibbles, selector, locations and majors are random."""
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
     options = {"sparsity_selector": selector, "any_nibble": bool(rng.integers(2))}
     return random_register_file(instruction, "sm_90", kind, cases, rng, **options)
@@ -57,14 +57,14 @@ def held(file: RegisterFile) -> HeldOperands:
 
 
 def stalls(rng: Random) -> np.ndarray:
-    """Return valid and ready bits of each cycle. The share of ones is random, and changes every 17 cycles."""
+    """Return random valid and ready bits of each cycle. The probability of a one changes every 17 cycles."""
     shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
     bits = rng.random((60, 17, 3)) < shares[:, None]
     return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
 
 
 def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
-    """Check that the interval is within 0.2 cycles of a measurement, and within 1/8 cycle of the timing law."""
+    """Check that a simulated interval is within 0.2 cycles of a measurement, and within 1/8 cycle of the timing law."""
     expected = (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)
     forms = {(bool(i.sparse), i.a.name, i.b.name, i.n, i.d.name, i.satfinite): i for i in every_instruction("wgmma")}
     instruction = forms[expected]
@@ -108,7 +108,7 @@ def test_every_instruction(rng: Random) -> None:
 
 @needs_yosys
 def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units whose steps are computed in batches, give the same results, also with stalls."""
+    """Results and cycles do not change if the steps of units are computed in batches, also with stalls."""
     types = str(rng.choice(["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"]))
     (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
     file, pattern = drawn(i, rng, MANY), stalls(rng)
@@ -128,7 +128,7 @@ def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
 def test_recordings(family: str) -> None:
-    """D equals the recordings of an H200, and the flags of every panel or instruction follow the metadata rule."""
+    """D equals the recordings of an H200, and all flags of undefined nibbles follow the metadata rule."""
     paths = [path for path in shipped() if path.name.startswith(family)]
     paths = [path for path in paths if family == "wgmma" or is_executed(read(path).instruction)]
     assert len(paths) > 50, "there are too few recordings to compare"
@@ -140,8 +140,8 @@ def test_recordings(family: str) -> None:
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Every measurement is compared with a warpgroup whose arrays only echo operands, and some also with one whose
-    arrays have dot-product units. Both arrays have the same latency.
+    """The warpgroup has all measured intervals if its arrays only return their operands. Arrays with dot-product units
+    have the same latency, and are compared with some measurements.
     """
     rows = recorded_cycles("wgmma-h200-2026-11-22.csv")
     for row in rows:
@@ -151,14 +151,14 @@ def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: C
 
 
 def one_of(hardware: CompiledWarpgroup, rng: Random, n: int = 0) -> tuple[Command, RegisterFile]:
-    """Return a multiplication of any kind, or with a given number of columns, and its operands."""
+    """Return a random multiplication and its operands. If `n` is not zero, D has `n` columns."""
     kinds = [i for i in SHORT if n in (0, i.n)]
     file = drawn(kinds[int(rng.integers(len(kinds)))], rng, 1)
     return multiplication(hardware.config, file.instruction, held(file), 0), file
 
 
 def test_accumulators_of_an_earlier_multiplication(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """A multiplication without accumulators of its own adds to the result of the previous one."""
+    """A multiplication without given accumulators adds to the result of the previous multiplication."""
     for pattern in (None, stalls(rng)):
         first, file = one_of(hardware, rng)
         added = replace(first, fields=first.fields | {"add": 1}, c=None)
@@ -169,7 +169,7 @@ def test_accumulators_of_an_earlier_multiplication(hardware: CompiledWarpgroup, 
 
 
 def test_a_wait_is_accepted_after_its_groups_are_complete(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """A wait may leave any number of groups pending, and a group has any number of multiplications."""
+    """A wait is accepted at the right time, for any number of groups and of groups that may stay pending."""
     for _ in range(4):
         commands: list[Command] = []
         for _ in range(8):
@@ -190,7 +190,7 @@ def test_a_wait_is_accepted_after_its_groups_are_complete(echoing_warpgroup: Com
 
 
 def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """A commit in the cycle in which a multiplication ends forms a group that does not wait for this multiplication."""
+    """A commit around the last result of a multiplication forms a group that is complete at the right time."""
     command, _ = one_of(echoing_warpgroup, rng)
     (alone,) = echoing_warpgroup.run([command])
     for cycle in range(alone.done - 3, alone.done + 4):
@@ -202,7 +202,7 @@ def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: Compile
 
 
 def test_runs_that_cannot_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """A run that stalls forever is an error, and so is one that adds to missing or narrower accumulators."""
+    """A run that stalls forever raises an error, as does a run that adds to missing or narrower accumulators."""
     with pytest.raises(AssertionError, match="does not end"):
         echoing_warpgroup.run([COMMIT], np.zeros(1, np.uint8))
     first, second = (one_of(echoing_warpgroup, rng, n)[0] for n in (16, 32))
@@ -216,14 +216,14 @@ OF_64_COLUMNS = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 
 
 def operands_of(instruction: Instruction, rng: Random) -> HeldOperands:
-    """Return random registers of an instruction, with any nibbles and selector."""
+    """Return random operand registers of an instruction, with a random selector and random nibbles."""
     kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
     any_nibble = bool(instruction.rule and rng.integers(2))
     return random_operands(instruction, kind, 1, rng, sparsity_selector=selector, any_nibble=any_nibble)
 
 
 def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]:
-    """Return an instruction, and the registers of D from the golden model."""
+    """Return an instruction with random operands, and the golden model's registers of D for it."""
     operands = operands_of(instruction, rng)
     codes = multiply(instruction, "sm_90", gather_warp(instruction, operands))
     d = to_registers(codes, accumulator_fragment(instruction))
@@ -231,7 +231,7 @@ def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]
 
 
 def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Concurrent mma on all four arrays and ``wgmma``, with every kind of stall, give the right results."""
+    """``mma`` on all four arrays and ``wgmma`` at the same time give right results, also with stalls."""
     of_arrays = [[with_result(MMA[place], rng) for place in rng.permutation(len(MMA))] for _ in range(WARPS)]
     told = [[one for one, _ in of_array] for of_array in of_arrays]
     files = [drawn(SHORT[place], rng, 1) for place in rng.integers(len(SHORT), size=12)]
@@ -247,7 +247,7 @@ def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Rand
 
 
 def measured_mma() -> dict[str, dict[tuple[int, int], float]]:
-    """Return measured cycles of an mma alone on an SM, by number of warps and of accumulators per warp."""
+    """Return measured cycles of ``mma`` on an otherwise idle SM, by numbers of warps and of accumulators per warp."""
     found: dict[str, dict[tuple[int, int], float]] = {}
     for row in recorded_cycles("h200-2026-11-24.csv"):
         if row["instruction"].startswith("mma") and not row["beside"] and row["operands"] == "1":
@@ -261,7 +261,7 @@ ROWS = measured_mma()
 
 @pytest.mark.parametrize("top", ["echoing_warpgroup", "hardware"])
 def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, rng: Random) -> None:
-    """Independent and dependent instructions on one array, and eight warps on an SM, take the measured cycles."""
+    """Dependent ``mma`` have the measured latency, and independent ``mma`` the measured interval of an H200."""
     hardware = request.getfixturevalue(top)
     assert len(ROWS) >= 10
     assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}

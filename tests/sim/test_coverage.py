@@ -1,4 +1,4 @@
-"""Coverage of steps, integers and block scales: directed steps reach the expected bins and no others."""
+"""Coverage of operations, integers and block scales: directed steps reach the expected bins and no others."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_selection() -> None:
 
 
 def test_operations_and_legality() -> None:
-    """Every chunk of an instruction is sampled. Chunks that it does not use have nibble 0."""
+    """Coverage counts the operation of a step, and the nibble of every chunk that the instruction uses."""
     assert reached(sample(Case(SPARSE, {0: 1.0}, {0: 1.0})), "operations") == {"f16 x f16 to f32, sparse"}
     assert reached(sample(Case(HALF, {0: 1.0}, {0: 1.0})), "operations") == {"f16 x f16 to f16, dense"}
     events = reached(sample(Case(SPARSE, nibbles={0: 0b0001, 3: 0b1111})), "legality")
@@ -55,7 +55,7 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
 
 
 def native(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return one-step instructions, one for each set of formats: sparse under each metadata rule, and dense."""
+    """Return one-step instructions that the datapath executes: one for each set of formats and metadata rule."""
     found: dict[tuple[object, ...], Instruction] = {}
     for i in every_instruction():
         one_step = i.stored_k * i.container_bits <= 8 * config.step_bytes
@@ -68,7 +68,7 @@ def native(config: CoreConfig, arch: str) -> list[Instruction]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
-    """Every operation with every kind of operand: derived results and events agree with the golden model."""
+    """For every operation, the results that coverage derives from operands equal those of the golden model."""
     config, arch = PRESETS[name], ARCHITECTURES[name]
     for i in native(config, arch):
         coverage = StepCoverage(config)
@@ -81,7 +81,7 @@ def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
 
 
 def test_exchange() -> None:
-    """If 3:1 multiplexers exchange two slots for a nibble of the plain rule, coverage counts them in stored order."""
+    """If 3:1 multiplexers exchange two slots, selection is counted for the slots in which the elements are stored."""
     b, nibbles = {row: float(row) for row in range(16)}, dict.fromkeys(range(4), 0b0001)
     coverage = sample(Case(SPARSE, {2: 1.0, 5: 1.0}, b, nibbles=nibbles, preset="rtx-blackwell"))
     chosen = "f16 x f16 (2:4), nibble 0b0001, slot"
@@ -94,7 +94,7 @@ def test_exchange() -> None:
 
 
 def test_steps_of_no_instruction() -> None:
-    """Invalid pairs of formats are counted only for legality. Undefined control codes are not counted."""
+    """A step with an invalid pair of formats counts only for legality; with undefined control codes, not at all."""
     config, steps, results = built(Case(SPARSE, preset="ampere"))
     control = step_words(config).control.start
     mixed = steps.copy()
@@ -118,7 +118,7 @@ Elements = dict[int, int]
 def sample_integers(
     pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, overflow: bool = False, wrong: int = 0
 ) -> tuple[set[str], bool]:
-    """Return the coverage events of a dense step whose result is computed here, and whether coverage accepts it.
+    """Return the coverage events of a dense integer step, and whether coverage accepts the result computed here.
 
     `c` is the exact accumulator. If it exceeds 32 bits, `overflow`, the overflow bit of the previous step, must be set.
     Bits of `wrong` are flipped in the result.
@@ -190,7 +190,7 @@ PASSED_ON = [
     ("s8 s8", LEAST - 1, 4, True, {"in range", BELOW, "accumulator below, sum in the range"}),
     ("u8 u8", MOST + 1, 4, False, {"wrapped high", ABOVE, "smallest A times smallest B"}),
     ("s4 s4", MOST + 1, -4, False, {"in range", ABOVE, "accumulator above, sum in the range"}),
-    ("u8 u8", LEAST - 1, 4, False, set()),  # unsigned products cannot cause this, so no event
+    ("u8 u8", LEAST - 1, 4, False, set()),  # no event, because unsigned products cannot cause this accumulator
 ]
 
 
@@ -255,7 +255,7 @@ def test_scales_of_a_step(code: int, label: str) -> None:
 
 
 def test_causes_of_nan_beside_a_scale() -> None:
-    """A NaN scale is counted as the cause only if nothing else is NaN, also with products that are all zero."""
+    """A NaN scale counts as the cause of a NaN only if no other operand causes it, also if all products are zero."""
     assert reached(sample(Case(MXF8, scale_a={0: 255})), "ue8m0 NaN over a whole step") == {"zero products"}
     for case in (
         Case(MXF8, scale_a={0: 255}, scale_b={0: 255}),

@@ -1,4 +1,4 @@
-"""Coverage of float steps, special cases, rounding and alignment: directed steps reach the expected bins."""
+"""Directed steps of floats reach the expected bins of special cases, rounding and alignment."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from .coverage_cases import BF16, F16, FP8, HALF, INF, NAN, PRESET_OF, SPARSE, T
 
 ALL_NEGATIVE_ZERO = dict.fromkeys(range(8), -0.0)
 TINY_A = {0: 2.0**-24}
-#: Cases for the covergroup `special cases`, each with all bins that it reaches.
+#: Steps for the covergroup `special cases`, each with all bins that it reaches.
 SPECIALS: list[tuple[Case, set[str]]] = [
     (Case(F16, {0: 1.0}, {0: 1.0}), set()),
     (Case(F16, {0: NAN}, {0: 1.0}), {"NaN only from NaN in A"}),
@@ -163,7 +163,7 @@ def test_alignment(case: Case, wanted: set[str], source: str) -> None:
 
 
 def test_reachable_distances_are_those_of_every_exponent() -> None:
-    """For formats with few exponents, reachable bins equal those of all products and accumulators, tried one by one."""
+    """Bins that count as reachable are exactly the bins that some product or accumulator reaches (tried with e2m1)."""
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=40, fp8_alignment_bits=40, step_bytes=16)
     operations = tuple(operation for operation in operations_of(config) if operation.result == "f16")
     covergroup = alignment(operations[0].mode, operations)
@@ -187,7 +187,7 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
 
 
 def test_an_accumulator_below_e_zero() -> None:
-    """With few alignment bits, e_zero is -116, above the exponent of the smallest accumulators, -126."""
+    """Distances are right if e_zero (-116 with F = 8) exceeds the exponent of the smallest accumulators (-126)."""
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8, step_bytes=16)
     i = parse("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
     zeros = np.zeros((1, 1, 16), np.uint8)

@@ -1,4 +1,4 @@
-"""Covergroups and Verilator's coverage files: they are counted, read, merged and reported."""
+"""Covergroups count hits, and coverage files of the package and of Verilator are read, merged and reported."""
 
 import json
 from collections.abc import Callable
@@ -112,7 +112,7 @@ def test_a_file_is_read_back_and_legible(tmp_path: Path, rng: Random) -> None:
             each.hits += rng.integers(0, 3, each.shape) * rng.integers(0, 1 << 40)
         before = path.stat().st_ino if path.exists() else None
         coverage.write(path)
-        assert path.stat().st_ino != before  # a new file, so that concurrent readers keep the old one
+        assert path.stat().st_ino != before  # a new file, so that processes that read the old file are not disturbed
         read = Coverage.read(path)
         assert read.to_json() == coverage.to_json()
         for each in coverage:
@@ -137,7 +137,7 @@ def test_the_table_and_its_percentages() -> None:
     colours.count([0, 1], [1, 2])
     shades.hits[~shades.unreachable] = 7
     coverage = Coverage([colours, shades])
-    rows = [line.split()[-4:] for line in coverage.table(2).splitlines()[1:4]]  # colours, shades, and the total
+    rows = [line.split()[-4:] for line in coverage.table(2).splitlines()[1:4]]  # two groups, total
     assert rows == [["6", "5", "2", "40.0"], ["6", "5", "5", "100.0"], ["12", "10", "7", "70.0"]]
     assert coverage.table(0).splitlines()[-1] == "missing: tiny: colours: 3 bins"
     report = coverage.report(2)
@@ -193,7 +193,7 @@ def test_other_files() -> None:
 
 
 def test_a_covergroup_samples_values() -> None:
-    """The guard accepts or rejects a sample, the mask rejects single elements, and bins with conditions may overlap."""
+    """The guard `iff` rejects whole samples, the mask `where` rejects single values, and bins may overlap."""
     can_be_negative = Need("Nothing is negative.", lambda operation: operation == "signed")
     bins = (
         Bin("even", lambda s: s["x"] % 2 == 0),
@@ -248,7 +248,7 @@ def test_points_in_reports_and_the_command(files: tuple[Path, Path], capsys: pyt
 
 
 def test_merge(files: tuple[Path, Path]) -> None:
-    """Merged files of Verilator add their hits, for any order and source folder. Points without a hit remain."""
+    """Merging files of Verilator adds their hits, in any order and from any folder, and keeps points without hits."""
     first, second = map(CodeCoverage.read, files)
     merged = first.merge(second)
     assert merged.hits == second.merge(first).hits

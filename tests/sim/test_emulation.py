@@ -1,4 +1,4 @@
-"""Instructions that the assembler emulates: operands are widened and split in two, and C is added at the end."""
+"""An emulated instruction is computed as two instructions with wider elements, as the assembler does."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ SHAPE = (3, 4, 5)
 
 
 def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
-    """Return a datapath that computes by the golden model and records its calls."""
+    """Return a stand-in for a datapath. It computes with the golden model, and appends each instruction to `calls`."""
 
     def compute(i: Instruction, operands: MatrixOperands) -> NDArray:
         calls.append(i)
@@ -34,7 +34,7 @@ FOUR_BIT = [i for i in MMA if i.a.name in ("s4", "u4")]
 
 @pytest.mark.parametrize("i", [*FP8, *FOUR_BIT], ids=str)
 def test_two_instructions_of_wider_elements(rng: Random, i: Instruction) -> None:
-    """The emulation equals the golden model, which computes the steps itself, with special values and any nibbles."""
+    """The emulation equals the golden model for all operand distributions and nibbles, and runs two instructions."""
     wider = ["f16", "f16"] if i in FP8 else [fmt.name.replace("4", "8") for fmt in (i.a, i.b)]
     for kind in distributions(i):
         calls: list[Instruction] = []

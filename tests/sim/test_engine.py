@@ -1,4 +1,4 @@
-"""The hardware as a back end, in both simulators: equal to the golden model, with models that are built only once."""
+"""The simulated hardware as a back end equals the golden model, in both simulators, and is compiled only once."""
 
 import shutil
 from dataclasses import replace
@@ -36,7 +36,7 @@ def of_architecture(arch: str) -> list[Instruction]:
 
 
 def check(product: Product, d: NDArray, where: str) -> None:
-    """Compare the result of a product with D, and the flags of each step with its metadata rule."""
+    """Compare the result of a product with `d`, and the flags of each instruction along K with its metadata rule."""
     np.testing.assert_array_equal(product.d, d, err_msg=where)
     assert product.flags
     for step in product.flags:
@@ -86,7 +86,7 @@ def undefined(i: Instruction, operands: MatrixOperands) -> NDArray[np.bool_]:
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
-    """A product may have more tiles than a call of the simulator, and any size. Its operands are not changed."""
+    """Products of any size, with more tiles than one call of the simulator, are right. Operands are not changed."""
     i = parse(F16)
     operands = matrices(i, (60, 24, 13), "wide", rng)
     before = [operand.copy() for operand in (operands.a, operands.b, operands.c, operands.nibbles)]
@@ -106,7 +106,7 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
     a = np.full((1, 16, 32), 100, np.int8).view(np.uint8)
     b = np.full((1, 32, 8), sign * 100, np.int8)
     b[:, 16:] = -sign * 100
-    b[:, 16:, 0] = sign * 100  # in column 0, the sum stays beyond 32 bits
+    b[:, 16:, 0] = sign * 100  # in column 0, the second step leaves the sum beyond 32 bits
     c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
     result = engine(TINY).multiply(i, MatrixOperands(a, b.view(np.uint8), c))
     assert step_count(TINY, i) == 2
@@ -131,14 +131,14 @@ def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    """The compiled row of preset tiny, from the cache that all tests share."""
+    """Path of the compiled row of preset tiny, in the cache that all tests share."""
     engine(TINY)
     return cache_folder() / f"row-{fingerprint(TINY, compiled_row.row_driver(TINY))}.so"
 
 
 @pytest.fixture
 def kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that contains the row of preset tiny, in which a further build is an error."""
+    """Folder of a cache that contains the compiled row of preset tiny. Building another model raises an error."""
     folder = tmp_path / "kept"
     folder.mkdir()
     shutil.copy(model, folder)
@@ -162,7 +162,7 @@ def test_a_cached_model_is_used_again(kept: Path) -> None:
 
 
 def test_presets_with_one_datapath_share_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets with the same datapath share one library. The test copies that of tiny instead of building one."""
+    """Presets with the same datapath share one library. In this test, a copy of tiny's library replaces each build."""
     built = []
 
     def build(of: Libraries, to: Path, control: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Libraries that are specialised for a constant control word: equal results, and use only where they save time."""
+"""Libraries for a constant control word have the same results, and are used only where they save time."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 
 def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return steps of one instruction with any operands, metadata and accumulators."""
+    """Return steps of one instruction with random operands, metadata and accumulators."""
     return any_steps(TINY, control_word(TINY, parse(text), last=True), count, rng)
 
 
@@ -57,7 +57,7 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
 @pytest.mark.regression
 @needs_yosys
 def test_other_control_words_use_the_general_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps with different control words are computed by the general row, even if only one bit differs."""
+    """Steps with different control words use the general library, even if only one bit of one step differs."""
     monkeypatch.setattr(libraries, "WORTH", 1)
     row = CompiledRow(TINY)
     one, other = (steps_of(text, 200, rng) for text in SUBJECTS[:2])
@@ -77,7 +77,7 @@ def test_other_control_words_use_the_general_row(rng: np.random.Generator, monke
 
 @needs_yosys
 def test_another_recipe_gives_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another recipe gives the specialised library another file name in the cache, but not the general library."""
+    """The file name of a specialised library depends on the recipe, and that of the general library does not."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 1)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))

@@ -1,4 +1,4 @@
-"""Interface of a row, and words of a warp's instruction, compared with the layouts of the hardware."""
+"""The interface of a row and the words of a warp's instruction equal the layouts of the hardware."""
 
 import os
 import subprocess
@@ -89,7 +89,7 @@ def test_the_cached_interface_equals_that_of_the_hardware(preset: str, tmp_path:
 
 def test_a_built_row_runs_without_amaranth(seed: int) -> None:
     engine(PRESETS["tiny"])
-    say(_RUN, str(seed))  # this run stores the interface in the cache, if it is not there yet
+    say(_RUN, str(seed))  # after this run, the cache has the interface
     assert say(_RUN, str(seed)) == ["False"]
 
 

@@ -1,4 +1,4 @@
-"""SIMD simulation of sixteen steps: operations on words of any width, and rows of every datapath, equal Verilator."""
+"""SIMD simulation of sixteen steps equals Verilator, for operations of any width and for rows of every datapath."""
 
 import ctypes
 import json
@@ -38,7 +38,7 @@ extern "C" void run(size_t count, const uint32_t* const* steps, uint32_t* const*
 
 
 class Operations(wiring.Component):
-    """Component with every operation, on words of several widths that are parts of a step."""
+    """Component with every operation that rows may use. The operands are parts of a step with several widths."""
 
     def __init__(self, rng: Random, rounds: int = 6) -> None:
         self._rng = rng
@@ -81,7 +81,7 @@ class Operations(wiring.Component):
         ]
 
     def _products(self) -> list[Value]:
-        """Return products of factors with 11 to 14 bits, unsigned and signed."""
+        """Return products of unsigned and of signed factors with 11 to 14 bits."""
         starts = self._rng.integers(STEP_BITS - 16, size=(4, 2))
         return [
             self._cut((int(a), 11 + number, number % 2 == 1)) * self._cut((int(b), 11 + number, number % 2 == 1))
@@ -94,7 +94,7 @@ class Operations(wiring.Component):
 
 
 def steps(rng: Random, count: int) -> np.ndarray:
-    """Return random words, some of which are all zeros or all ones, so that carries and comparisons are long."""
+    """Return random words. Some words are all zeros or all ones, so that carries pass through many bits."""
     words = rng.integers(0, 1 << 32, (count, STEP_BITS // 32), np.uint32)
     words[rng.random(words.shape) < 0.2] = 0
     words[rng.random(words.shape) < 0.2] = 0xFFFFFFFF
@@ -112,7 +112,7 @@ def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.n
 
 
 def netlist(component: wiring.Component, folder: Path) -> dict:
-    """Return the flattened netlist of a combinational component, as Yosys writes it to JSON."""
+    """Return the flattened netlist of a combinational component in the JSON format of Yosys."""
     (folder / "top.il").write_text(to_rtlil(component, "top"), encoding="utf-8")
     run_yosys(folder, f"read_rtlil top.il\nproc\nflatten\n{PREPARED}write_json top.json\n")
     return json.loads((folder / "top.json").read_text(encoding="utf-8"))["modules"]["top"]
