@@ -34,8 +34,9 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
-    """Function that evaluates a combinational component in Amaranth's simulator. Its arguments are arrays of input values,
-    named by ports. Results are also named by ports. Inputs without values are zero.
+    """Function that evaluates a combinational component in Amaranth's simulator.
+
+    Arguments are arrays of input values. Arguments and results have the names of ports. Inputs without values are zero.
     """
 
     def run(component: wiring.Component, platform: object = None, **values: ArrayLike) -> Results:
