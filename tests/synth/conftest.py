@@ -1,4 +1,4 @@
-"""Fixtures for measurements with a separate cache."""
+"""Fixtures for tests of synthesis, which store their measurements in a separate cache."""
 
 from pathlib import Path
 
@@ -24,5 +24,5 @@ def library(liberty: Path) -> Library:
 
 @pytest.fixture
 def least() -> CoreConfig:
-    """The smallest datapath, which is synthesised fast."""
+    """A very small datapath, which Yosys synthesises in little time."""
     return CoreConfig(name="least", formats=("s8", "u8"), step_bytes=4, rows=2, columns=1, cuts=("reduce",))

@@ -1,4 +1,4 @@
-"""Netlists of a few gates for tests."""
+"""Functions that make netlists of a few gates for tests."""
 
 from sptc.synth.netlist import Netlist
 
@@ -7,7 +7,7 @@ Gate = tuple[str, dict[str, str]]
 
 
 def netlist(gates: list[Gate], inputs: int, outputs: int, name: str = "gates") -> Netlist:
-    """Return a netlist of cells between the bits of input x and of output y."""
+    """Return a netlist of gates with an input x and an output y, of `inputs` and `outputs` bits."""
     lines = ["module \\top", f"wire width {inputs} input 0 \\x", f"wire width {outputs} output 1 \\y"]
     wires = {wire for _, ports in gates for wire in ports.values()}
     lines += [f"wire \\{wire}" for wire in sorted(wires) if wire[0] not in "xy"]

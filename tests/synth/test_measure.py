@@ -1,4 +1,4 @@
-"""Energy of a small mapped unit: results equal the golden model's, and the energy depends on the operands."""
+"""A small mapped unit has the golden model's results, and its energy depends on the operands."""
 
 from functools import cache
 
@@ -27,7 +27,7 @@ def measured(instruction: Instruction = SPARSE, distribution: str = "normal", se
 
 @pytest.mark.regression
 def test_a_measurement_is_repeatable() -> None:
-    assert measured() == measured.__wrapped__()  # the second call computes the result without the cache
+    assert measured() == measured.__wrapped__()  # `__wrapped__` measures again, without the cache of `measured`
     totals = [measured(seed=seed).total for seed in range(3)]
     assert max(totals) < 1.1 * min(totals)
 

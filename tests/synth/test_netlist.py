@@ -1,4 +1,4 @@
-"""Netlists of parts of the hardware: their cells and black boxes."""
+"""Netlists of parts of the hardware have the right cells and black boxes."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ def cells_of(netlist: Netlist, folder: Path) -> dict[str, int]:
 
 
 def test_units() -> None:
-    """Netlists are equal for configurations that differ only in name, and differ without sparsity or registers."""
+    """The netlist of a unit depends on sparsity and pipeline registers, but not on the configuration's name."""
     config = CoreConfig(name="one", formats=("s8",), step_bytes=4, cuts=("reduce",))
     whole = unit(config)
     assert whole.text == unit(replace(config, name="other")).text
@@ -38,7 +38,7 @@ def test_units() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("sparse", "most"), [(False, 100), (True, 300)], ids=["control", "decoders"])
 def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path: Path) -> None:
-    """Outside its units, a dense array has only pipeline control, and a sparse one also decoders and flags of rows."""
+    """Outside its units, a dense array has only pipeline control; a sparse array also has row decoders and flags."""
     config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",), sparse=sparse)
     array = around_units(config, "core")
     cells = cells_of(array, tmp_path)

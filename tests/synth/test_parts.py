@@ -1,4 +1,4 @@
-"""Parts of top modules: each part occurs once in the list, with its number of instances, and none is missing."""
+"""The list of a top module's parts has every part once, with its number of instances."""
 
 import gc
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_every_part_is_in_the_hardware(top: str) -> None:
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
-        if place in places:  # an equal module was visited before
+        if place in places:  # a module with the same name without numbers was visited before
             return
         places.add(place)
         if place in names_of(top):
@@ -58,7 +58,7 @@ def test_every_part_is_in_the_hardware(top: str) -> None:
                 enter(part, hierarchy._place(f"{place}.{name}"))
 
     enter(component[top](), "")
-    gc.collect()  # free components that were never elaborated, while their warnings are off
+    gc.collect()  # free unused components here, where Amaranth's warnings about them are off
     assert names_of(top).keys() <= places
 
 
@@ -74,14 +74,14 @@ def test_area_of_the_parts() -> None:
 
 
 def module(name: str, *others: str) -> str:
-    """Return the RTLIL text of a module with a register, a helper module, and an instance of each other module."""
+    """Return the RTLIL text of a module with a register, a helper module, and instances of the modules `others`."""
     cells = [f"cell \\{name}.{other} \\{other}\nend\n" for other in ("helper", *others)]
     helper = f"module \\{name}.helper\nwire width 1 input 0 \\i\ncell $not $1\nend\nend\n"
     return f"module \\{name}\nwire width 1 input 0 \\i\ncell $dff $1\nend\n{''.join(cells)}end\n{helper}"
 
 
 def test_parts_of_a_small_hierarchy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two arrays of two units, modules of one kind form one part with their helpers, but without other parts."""
+    """Modules of one kind, from two arrays of two units, form one part with their helper modules."""
     text = module("top", "tensor_cores") + module("top.tensor_cores", "fetch", "core_0", "core_1")
     text += module("top.tensor_cores.fetch")
     for core in ("top.tensor_cores.core_0", "top.tensor_cores.core_1"):

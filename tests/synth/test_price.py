@@ -1,4 +1,4 @@
-"""Each netlist is measured once for each recipe; results are stored atomically. Sweeps return points in order."""
+"""A netlist is measured once per recipe. Results are stored completely or not at all. Sweeps keep their order."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from sptc.synth.sweep import Grid, points, sweep
 from sptc.synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 from sptc.tests.synth.netlists import nands
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
@@ -41,7 +41,7 @@ def test_a_cached_measurement_is_not_repeated(own_cache: Path, monkeypatch: pyte
 
 
 def test_what_a_measurement_depends_on(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A measurement depends on netlist, recipe, content of the library and tool versions, but not on a file name."""
+    """A measurement depends on netlist, recipe, content of the library and tool versions, but not on its file name."""
     recipe = Recipe(library=library)
     measure(nands(2), recipe)
     assert measure(nands(2), Recipe(library=Library("other.lib", library.text))).cached
@@ -103,7 +103,7 @@ GRID = Grid((("s8",), ("f16",)), (12,), (4, 8), ("mux4",), ((), ("multiply", "re
 
 
 def test_grids() -> None:
-    """The last axis of a grid varies fastest. Packed e2m1 implies the scale formats that it needs."""
+    """The last axis of a grid varies fastest. A grid point with packed e2m1 gets the scale formats that it needs."""
     grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=(False,))
     found = points(grid)
     names = [str(point) for point in found[:3]]
@@ -151,7 +151,7 @@ def test_a_sweep_and_its_reports(library: Library) -> None:
 
 @pytest.mark.regression
 def test_orders_of_the_ports(library: Library, tmp_path: Path) -> None:
-    """Area and delay are medians over several orders of the ports. The scatter is that of the single measurements."""
+    """Area and delay are medians over several orders of the ports. The scatter is the range of these measurements."""
     grid = Grid((("s8",),), (12,), (8,), ("mux4",), ((),), (True, False))
     recipe = Recipe(library=library, orders=3)
     sparse, dense = (point.measurement for point in sweep(grid, recipe))

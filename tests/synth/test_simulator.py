@@ -1,4 +1,4 @@
-"""Toggle counts of random netlists equal a gate-by-gate simulation. Energies equal hand calculations."""
+"""Toggle counts of random netlists equal those of a gate-by-gate simulation. Energies equal hand calculations."""
 
 from collections import Counter
 from itertools import pairwise
@@ -20,7 +20,7 @@ KINDS = ("INV", "NAND2", "NOR2", "XOR2", "BUF")
 
 
 def random_netlist(rng: np.random.Generator) -> MappedNetlist:
-    """Return a netlist of registers and gates, some of which drive registers, so that loops pass through registers."""
+    """Return a random netlist of gates and registers. Every loop passes through a register."""
     held: list[int | str] = [INPUTS + number for number in range(FLOPS)]
     nets: list[int | str] = [*range(INPUTS), *held, "1"]
     cells: dict[str, tuple[str, dict[str, int | str]]] = {}
@@ -35,7 +35,7 @@ def random_netlist(rng: np.random.Generator) -> MappedNetlist:
 
 
 class Stepped:
-    """Simple reference simulation of a netlist, one gate after the other, for a single stream of inputs."""
+    """Simple reference simulator of a netlist. It evaluates one gate at a time, for a single stream of inputs."""
 
     def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
         functions = {cell.name: cell.outputs[0] for cell in library.cells}
@@ -85,12 +85,12 @@ def test_toggles_equal_the_reference_simulation(words: int, glitches: bool, seed
 
 
 def of_output(load: float) -> float:
-    """Return the internal energy of a toggle of an output with a given load."""
+    """Return the mean internal energy in pJ of a toggle of an output, for a load in pF."""
     return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
 
 
 def test_energy_of_toggles() -> None:
-    """Pins inside a box load the nets that drive the box, and pins outside load the nets that the box drives."""
+    """Energies include the load of pins across a box's border: pins inside load nets outside, and the reverse."""
     box = Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})
     ends = {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})}
     around = MappedNetlist(ends, {"step": [0]}, {"result": [3]}, {"unit": box})

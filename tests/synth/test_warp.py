@@ -1,4 +1,4 @@
-"""Energy of a small mapped warp: results equal the golden model's, and its units take the energy of a single unit."""
+"""A small mapped warp has the golden model's results, and its units take the same energy as a single unit."""
 
 from functools import cache
 
