@@ -1,4 +1,4 @@
-"""Compressed matrices in files of the package and of other software; marlin_24 as compressed-tensors packs it."""
+"""Compressed matrices in files of the package and of other software are read back, also in marlin_24."""
 
 import hashlib
 import itertools
@@ -18,13 +18,13 @@ from sptc.tensors.quantise import quantise
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import expand, sparsify
 
-# Granularity, format and recipe of quantised matrices, one of each element width.
+# Granularity, format and recipe of quantised matrices, with elements of every width.
 QUANTISED = [
     *(("1:2", "tf32", "plain"), ("2:4", "f16", "plain"), ("2:4", "bf16", "plain"), ("2:4", "e4m3", "plain")),
     *(("2:4", "e4m3", "mx"), ("2:4", "e3m2", "mx"), ("2:4", "e2m1", "mx"), ("2:4", "s8", "plain")),
     *(("4:8", "e2m1", "nvfp4"), ("4:8", "e2m1", "mx"), ("4:8", "s4", "plain"), ("4:8", "u4", "plain")),
 ]
-#: Granularities that a software format does not support.
+#: Granularities that are not supported, by software format.
 LACKS = {"bitmask": ("1:2", "4:8"), "cutlass3-sm90": ("4:8",)}
 #: Combinations that marlin_24 supports: integers with f16 scales.
 MARLIN = [*itertools.product(["2:4"], ["s4", "s8"], ["group", "channel"])]
@@ -73,7 +73,7 @@ def test_types_come_back(name: str, tmp_path: Path, rng: np.random.Generator) ->
 
 
 def test_a_checkpoint_of_other_software(tmp_path: Path, rng: np.random.Generator) -> None:
-    """A sparse-24-bitmask checkpoint with two layers, written by this test in the layout of compressed-tensors."""
+    """A checkpoint of compressed-tensors (sparse-24-bitmask) with two layers is read. The test writes its layout."""
     path, tensors, dense = tmp_path / "model.safetensors", {}, {}
     for layer in ("a.q_proj.weight", "a.k_proj.weight"):
         matrix = rng.normal(size=(6, 24)).astype(np.float16).astype(ml_dtypes.bfloat16)
@@ -101,7 +101,7 @@ def test_a_checkpoint_of_other_software(tmp_path: Path, rng: np.random.Generator
 
 
 def test_files_without_text(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Without text metadata, the granularity follows from the element size, except 4:8, which must be given."""
+    """If a file has no text metadata, the element size determines the granularity; 4:8 must be given by the caller."""
     for granularity, dtype in (("1:2", np.float32), ("2:4", np.float16), ("4:8", np.uint8)):
         dense = rng.integers(0, 16, (64, 512)).astype(dtype)
         compressed = sparsify(dense, granularity, prune=True)
@@ -179,12 +179,12 @@ def test_arrays_of_any_shape(tmp_path: Path, rng: np.random.Generator) -> None:
 
 
 N, K = np.arange(128).reshape(-1, 1), np.arange(512).reshape(1, -1)
-#: First 16 digits of the SHA-256 of weight_packed and meta, as compressed-tensors 0.10.2 packs `integers`.
+#: First 16 digits of the SHA-256 of weight_packed and meta that compressed-tensors 0.10.2 packs for `integers(bits)`.
 DIGESTS = {4: ("f41d773e81b671b0", "aaeb360eae6991fa"), 8: ("6c4857ed1e3a7ee2", "759e0780cf73639f")}
 
 
 def integers(bits: int) -> NDArray[np.int8]:
-    """Return a 2:4 matrix of signed integers."""
+    """Return a fixed 2:4 matrix of signed integers with 4 or 8 bits."""
     half = 1 << bits - 1
     values = (N * 37 + K * 11 + N * K // 5) % (2 * half) - half
     return np.where((K % 4 == N % 3) | (K % 4 == 3), values, 0).astype(np.int8)
@@ -233,7 +233,7 @@ def test_files_of_vllm_have_no_text(fmt: str, recipe: str, tmp_path: Path, rng: 
 
 
 def test_values_that_become_zero_count_as_zero() -> None:
-    """Software quantises before it compresses, so a chunk of small values has the metadata of an empty chunk."""
+    """`recompressed` gives a chunk whose values are quantised to zero the metadata of an empty chunk."""
     dense = np.zeros((64, 128))
     dense[:, 0], dense[:, 4:6] = 100, 1e-3
     compressed = sparsify(dense, "2:4")

@@ -1,4 +1,4 @@
-"""Files of matrices: they are read back, memory-mapped where possible, and every error is one sentence."""
+"""Files of matrices are read back, are memory-mapped where possible, and each error in them is one sentence."""
 
 import sys
 from pathlib import Path

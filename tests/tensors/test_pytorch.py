@@ -1,4 +1,4 @@
-"""Tensors of PyTorch: malicious files create no object, and semi-structured tensors are compressed as by CUTLASS."""
+"""Malicious files of PyTorch create no objects, and semi-structured tensors of PyTorch are read right."""
 
 import pickle
 import random
@@ -82,7 +82,7 @@ def test_files_without_tensors(tmp_path: Path) -> None:
 
 
 def forged(path: Path, program: Callable[[bytes], bytes], data: bytes, compression: int = zipfile.ZIP_STORED) -> None:
-    """Write an archive as PyTorch does, with a changed pickle or changed bytes of the storage."""
+    """Write an archive of PyTorch with a tensor, but with a changed pickle and with `data` as the tensor's bytes."""
     torch.save(torch.zeros(4, 8), path)
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -93,7 +93,7 @@ def forged(path: Path, program: Callable[[bytes], bytes], data: bytes, compressi
 
 
 def told(count: int, offset: int, shape: tuple[int, int], strides: tuple[int, int]) -> Callable[[bytes], bytes]:
-    """Return a function that changes the count, offset, shape and strides that a pickle declares."""
+    """Return a function that replaces the count, offset, shape and strides that a pickle declares for its tensor."""
 
     def number(value: int) -> bytes:
         return b"\x8a\x08" + struct.pack("<q", value)
@@ -155,7 +155,7 @@ def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
 
 
 def semi_structured(matrix: np.ndarray, name: str) -> Any:
-    """Return a tensor that is compressed as by CUTLASS. PyTorch itself can do this only on a GPU."""
+    """Return a semi-structured tensor in the layout of CUTLASS. PyTorch's own function for this needs a GPU."""
     from torch.sparse import SparseSemiStructuredTensorCUTLASS
     from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
 
@@ -165,7 +165,7 @@ def semi_structured(matrix: np.ndarray, name: str) -> Any:
 
 
 def of_cusparselt() -> Any:
-    """Return a tensor as cuSPARSELt compresses it, with one buffer for values and metadata."""
+    """Return a semi-structured tensor in the layout of cuSPARSELt: one buffer with values and metadata."""
     from torch.sparse import SparseSemiStructuredTensorCUSPARSELT
 
     buffer = torch.zeros(64 * 128 * 9 // 16, dtype=torch.float16)

@@ -1,4 +1,4 @@
-"""Casts equal ml_dtypes and the nearest of all codes. Recipes equal their formulas, number by number."""
+"""Casts equal ml_dtypes and give the nearest code. Recipes of quantisation equal their published formulas."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ WITHOUT_SPECIALS = ("e3m2", "e2m3", "e2m1")
 
 
 def numbers(name: str, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return all numbers of narrow formats, half-way points with their neighbours, and numbers of every exponent."""
+    """Return values to round: numbers of the format, half-way points with their neighbours, and random numbers."""
     fmt = FORMATS[name]
     random = rng.integers(0, 1 << 32, 4096, dtype=np.uint32).view(np.float32)
     with np.errstate(all="ignore"):
@@ -59,7 +59,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].bits <= 8 and name != "ue8m0"])
 def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
-    """In exact arithmetic, no other code is nearer to a float64 value, and ties go to the even code."""
+    """The code of a float64 value is the nearest of all codes in exact arithmetic, and ties go to the even code."""
     fmt = FORMATS[name]
     table = {code: decode_codes(np.array([code], np.uint8), fmt)[0] for code in range(1 << fmt.bits)}
     finite = {code: Fraction(value) for code, value in table.items() if math.isfinite(value)}
@@ -78,10 +78,10 @@ def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
 
 
 def test_roundings_that_are_easily_wrong(rng: np.random.Generator) -> None:
-    """Roundings near the smallest ue8m0 numbers, of float64 to f16, and of float32 to tf32 with its 13 zero bits."""
+    """Roundings are right near the smallest ue8m0 numbers, of float64 directly to f16, and of float32 to tf32."""
     smallest = np.array([[0.0, 1e-300, 2.0**-127, 1.49 * 2.0**-127, 1.5 * 2.0**-127, 2.0**-126]])
     assert quantise(smallest, "ue8m0").codes.tolist() == [[0, 0, 0, 0, 1, 1]]
-    value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # in float32, this value would be a half-way case and would become 1
+    value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # rounded to float32 before, this value would become 1
     assert quantise(value, "f16").codes[0, 0] == 0x3C01
     assert np.float16(np.float32(value))[0, 0] == 1
     values = rng.normal(size=(16, 16)).astype(np.float32)
@@ -139,13 +139,13 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
 
 
-#: Message for a scale that float32 cannot represent, and powers of two of matrices, some of which need such a scale.
+#: Error message for a scale that float32 cannot represent. Powers of two that scale matrices; some need such a scale.
 NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
 POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 
 
 def float32_scale(largest: float, divisor: float) -> float | None:
-    """Return the scale of a matrix, or None if float32 cannot represent it."""
+    """Return the scale `largest` / `divisor` rounded to float32, or None if it exceeds the range of float32."""
     exact = largest / divisor
     return None if exact >= 2.0**128 - 2.0**103 or exact <= 2.0**-150 else float(np.float32(exact))
 
@@ -257,7 +257,7 @@ def test_bad_words() -> None:
 
 
 def test_blocks_of_another_length(rng: np.random.Generator) -> None:
-    """A block scale of B for a sparse instruction covers 64 elements, not 32. Blocks do not affect each other."""
+    """Quantisation supports blocks of 64 elements, as for B of sparse instructions. Blocks are independent."""
     values = rng.standard_normal((3, 128)) * 2.0 ** rng.integers(-20, 20, (3, 128))
     whole = quantise(values, "e4m3", recipe="mx", block=64)
     assert (whole.block, whole.scales.shape) == (64, (3, 2))

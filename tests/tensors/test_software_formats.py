@@ -1,4 +1,4 @@
-"""Formats of software, index maps of CUTLASS and layouts of scales: round trips, PyTorch's conversion, a product."""
+"""Software formats of compressed matrices equal those of PyTorch, CUTLASS and cuBLAS, and are read back."""
 
 import itertools
 
@@ -18,7 +18,7 @@ from sptc.tensors.scales import SCALE_LAYOUTS, from_scale_blocks, to_scale_block
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
-# Granularity and type of the stored elements, and numbers of rows and columns that every format supports.
+# Granularity and type of the stored elements; numbers of rows and columns that every software format supports.
 KINDS = {
     "tf32": ("1:2", np.float32), "f16": ("2:4", np.float16), "bf16": ("2:4", ml_dtypes.bfloat16),
     "s8": ("2:4", np.int8), "e4m3": ("2:4", ml_dtypes.float8_e4m3fn), "s4": ("4:8", np.int8),
@@ -34,7 +34,7 @@ def random_compressed(kind: str, rng: np.random.Generator, producer: str = "pyto
 
 
 def codes(array: NDArray, four_bits: bool) -> NDArray:
-    """Return the bits of elements, but only the low four bits of 4-bit elements."""
+    """Return the bits of elements as unsigned integers. If `four_bits` is set, only the low four bits are kept."""
     raw = array.view(f"u{array.dtype.itemsize}")
     return raw & np.uint8(15) if four_bits else raw
 
@@ -83,7 +83,7 @@ def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
     ],
 )  # fmt: skip
 def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rng: np.random.Generator) -> None:
-    """If the golden model multiplies the registers of a packed matrix of small integers, it gives the dense product."""
+    """The registers of format "ptx" give the dense product of small integers if the golden model multiplies them."""
     text = f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{types}"
     i = parse(text)
     compressed = random_compressed(kind, rng)
@@ -198,7 +198,7 @@ def test_metadata_of_another_matrix(rng: np.random.Generator) -> None:
 
 
 def test_layouts_of_scales(rng: np.random.Generator) -> None:
-    """Every scale is at the offset that cuBLAS documents, and comes back with its type."""
+    """Every block scale is at the offset that cuBLAS documents, and is read back with its type."""
     for rows, columns in ((128, 4), (128, 8), (256, 4), (1, 1), (130, 9), *rng.integers(1, 300, (3, 2)).tolist()):
         scales = rng.integers(1, 256, (rows, columns)).astype(np.uint8)
         blocks = to_scale_blocks(scales)
@@ -224,7 +224,7 @@ def test_layouts_of_scales(rng: np.random.Generator) -> None:
 
 
 def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]) -> NDArray:
-    """Evaluate a CuTe layout with two modes. The first digit of a mode varies fastest."""
+    """Return the table of offsets of a CuTe layout with two modes. The first digit of a mode varies fastest."""
     table = np.zeros([int(np.prod(mode)) for mode in shape], int)
     for place in np.ndindex(*table.shape):
         for coordinate, mode, stride in zip(place, shape, strides, strict=True):
@@ -235,7 +235,7 @@ def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], .
 
 
 def ordered(shape: tuple[tuple[int, ...], ...], steps: tuple[tuple[int, ...], ...]) -> NDArray:
-    """Return the layout of CuTe's ``make_ordered_layout``: strides increase in the order of the steps."""
+    """Return the offsets of CuTe's ``make_ordered_layout``: strides increase in the order that `steps` states."""
     sizes, order = list(itertools.chain(*shape)), list(itertools.chain(*steps))
     strides = [int(np.prod([size for size, other in zip(sizes, order, strict=True) if other < own])) for own in order]
     return layout(shape, (tuple(strides[: len(shape[0])]), tuple(strides[len(shape[0]) :])))
@@ -273,7 +273,7 @@ def test_atoms() -> None:
     "atom", [atom_sm90(8, 64), atom_sm90(16, 96), atom_sm90(32, 64), *map(atom_sm100, SM100)], ids=range(7)
 )
 def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
-    """Padding is zero, atoms follow each other along M first, and each nibble is at its position in the map."""
+    """CUTLASS atoms of metadata are ordered along M first, nibbles are at their positions in atoms, padding is zero."""
     rows, chunks = atom.shape[0] * 2 - 5, atom.shape[1] * 3 - 1
     nibbles = rng.integers(0, 16, (rows, chunks), dtype=np.uint8)
     octets = to_atoms(nibbles, atom)
@@ -292,7 +292,7 @@ def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("word_bits", "rows"), [(16, 96), (32, 48)])
 def test_interleaved(word_bits: int, rows: int) -> None:
-    """Words are reordered as in CUTLASS's host_reorder.h, then stored column-major in pairs of columns."""
+    """Metadata words are ordered as in CUTLASS's host_reorder.h, then stored column-major in pairs of columns."""
     group, interweave = (32, 4) if word_bits == 16 else (16, 2)
     columns = 6
     positions = interleaved_positions(rows, columns, word_bits)

@@ -1,4 +1,4 @@
-"""Compression and expansion, compared with a chunk-by-chunk reference that uses published tables."""
+"""Compression and expansion of matrices equal a chunk-by-chunk reference that uses published tables."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from sptc.tensors import blocks
 from sptc.tensors.compressed import Compressed, NibbleError, SparsityError, broken, check_nibbles, short_chunks
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
-# Units that each producer stores of a chunk, by the units of the chunk that are not zero.
+# For each producer: the two units of a chunk that it stores, by the units of the chunk that are not zero.
 PYTORCH = {(): (2, 3), (0,): (0, 2), (1,): (1, 2), (2,): (2, 3), (3,): (2, 3)}
 CUTLASS3 = {(): (0, 0), (0,): (0, 3), (1,): (1, 3), (2,): (2, 3), (3,): (0, 3)}
 BITMASK = {(): (0, 1), (0,): (0, 1), (1,): (0, 1), (2,): (0, 2), (3,): (0, 3)}
@@ -73,7 +73,7 @@ def test_pruned(producer: str, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(pruned.nibbles, nibbles, case)
         np.testing.assert_array_equal(bits(pruned.stored), bits(stored), case)
         assert pruned.stored.dtype == dense.dtype, case
-        # A pruned matrix is sparse, and compressing it again gives the same result.
+        # A pruned matrix is sparse: compressing it without pruning gives the same result.
         again = sparsify(expand(pruned), name, producer=producer)
         np.testing.assert_array_equal(again.nibbles, nibbles, case)
         np.testing.assert_array_equal(again.stored.astype(np.float32), stored.astype(np.float32), case)
@@ -135,7 +135,7 @@ def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pyte
 
 
 def test_undefined_nibbles_and_short_chunks() -> None:
-    """CUTLASS 3 writes the nibble 0 for empty chunks. Unless `strict` is set, it is accepted for stored zeros."""
+    """Undefined nibbles are rejected. Without `strict`, nibble 0 of a chunk of zeros (CUTLASS 3) is accepted."""
     good = Compressed(np.ones((3, 4)), np.full((3, 2), 0b0001, np.uint8), GRANULARITIES["2:4"])
     check_nibbles(good)
     with pytest.raises(NibbleError, match="row 0, chunk 0: nibble 0b0001 breaks the ordered rule") as caught:
