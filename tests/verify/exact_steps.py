@@ -1,4 +1,4 @@
-"""Independent evaluation of traced steps in exact integers, from codes to the value of every field."""
+"""Checks of traced steps: every field is computed again from the operands' codes, in exact integers."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ from sptc.verify.trace import OutputTrace, Product, Step, Term
 
 @lru_cache(maxsize=1 << 18)
 def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return signed significand, exponent of its last bit and exponent of a code, or an infinity or NaN itself."""
+    """Return signed significand, exponent of its last bit and exponent of a code; for infinities and NaN, the float."""
     top = (1 << fmt.exponent_bits) - 1
     fraction, field = code & (1 << fmt.fraction_bits) - 1, code >> fmt.fraction_bits & top
     negative = bool(fmt.signed and code >> fmt.fraction_bits + fmt.exponent_bits & 1)
@@ -28,7 +28,7 @@ def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
 
 
 def widened(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return the fields of the f16 to which an fp8 code is converted."""
+    """Return the fields, as :func:`fields_of` does, of an fp8 code after conversion to f16."""
     fields = fields_of(code, fmt)
     if isinstance(fields, float) or not fields[0]:
         return fields
@@ -43,7 +43,7 @@ def truncated(significand: int, places: int) -> int:
 
 
 def rounded(total: int, unit: int, rounding: str) -> float:
-    """Return a sum, which is given in units of 2**unit, after a single rounding."""
+    """Return total * 2**unit, rounded once in the given rounding mode."""
     fmt = FORMATS["f16" if rounding == "RNE-f16" else "f32"]
     bits = 13 if rounding == "RZ-E8M13" else fmt.fraction_bits
     magnitude = abs(total)
@@ -67,7 +67,7 @@ def code_of(value: float, bits: int) -> int:
 
 
 def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int, int, int] | float:
-    """Check a traced product against its codes. Return its significand and exponents, or its infinity or NaN."""
+    """Check a traced product against its codes. Return its fields as :func:`fields_of` does."""
     if i.a.is_integer:
         values = []
         for code, fmt in ((product.a, i.a), (product.b, i.b)):
@@ -102,7 +102,7 @@ def check_term(term: Term, number: tuple[int, int, int], e_max: int, bits: int, 
 
 
 def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
-    """Check that the traced row of B contains the multiplied element."""
+    """Check that the row or rows of B that the trace states as selected contain the multiplied element."""
     if product.selected == "none":
         assert product.b == 0
     elif product.selected.isdigit():
@@ -155,7 +155,7 @@ def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[f
 
 
 def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple[int, int, int]) -> list:
-    """Return significand and exponent of the block scales of each group of a step."""
+    """Return, for each group of a step, significand and exponent of the product of its two block scales."""
     if i.scale_format is None:
         return []
     tile, row, column = place

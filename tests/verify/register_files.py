@@ -1,4 +1,4 @@
-"""Random register files of every family, arrays of archives, and error messages about them."""
+"""Functions that make random register files of every family, and read archives and error messages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ Random = np.random.Generator
 
 
 def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
-    """Return a register file of random tiles. D is random, too, since reading a file does not check D."""
+    """Return a register file of random tiles. D is also random, because readers of files do not check D."""
     instruction = parse(text)
     if text == WGMMA:
         shapes = {"a": (cases, 128, 4), "b": (cases, 128), "c": (cases, 128, 2), "d": (cases, 128, 2)}
@@ -44,7 +44,7 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
 
 
 def file_of(text: str, rng: Random, make: MakeTensorMemory, cases: int = 3) -> Any:
-    """Return a register file of any family. `make` is the fixture `tensor_memory_file`."""
+    """Return a random register file for an instruction of any family. `make` is the fixture `tensor_memory_file`."""
     return make(text, rng, cases=cases) if text.startswith("tcgen05") else random_file(text, rng, cases)
 
 
@@ -54,7 +54,7 @@ def contents(path: Path) -> dict[str, np.ndarray]:
 
 
 def refusal(path: Path) -> str:
-    """Return the error message of reading a file, which must be one line that names the file."""
+    """Return the error of reading a file, without the file name. The message must be one line with this name first."""
     with pytest.raises(sptc.Error) as caught:
         read(path)
     assert type(caught.value) is sptc.FileError

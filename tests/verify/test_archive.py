@@ -1,4 +1,4 @@
-"""Invalid register files are rejected in one line that names the file, and are closed."""
+"""Invalid register files are rejected with a one-line message that names the file, and are closed."""
 
 import gc
 import io
@@ -17,7 +17,7 @@ from sptc.tests.verify import register_files as samples
 from sptc.tests.verify.register_files import MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, MakeTensorMemory, Random
 from sptc.verify.register_file import read, write
 
-#: Keys that a file of each family must have.
+#: Keys that a register file must have, by instruction.
 OF_MMA, OF_TCGEN05 = "instruction selector A B C E", "instruction idesc tmem smem d a b e"
 REQUIRED = {
     SPARSE: OF_MMA, NVFP4: f"{OF_MMA} scale_a scale_b scale_ids", WGMMA: f"{OF_MMA} b_descriptor",

@@ -1,4 +1,4 @@
-"""Campaigns: end of a run, files, resumption, and unsuitable state folders."""
+"""Campaigns end at their limits, store their results, are resumed, and reject unsuitable state folders."""
 
 import itertools
 import signal
@@ -20,7 +20,7 @@ from sptc.verify import campaign
 from sptc.verify.campaign import Record, StateFolder, Totals, parameters
 from sptc.verify.shards import Plan, ShardResult
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
+# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
@@ -62,7 +62,7 @@ def test_a_record_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
 def test_ctrl_c_while_a_shard_is_stored(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl+C while the result of a shard is stored takes effect after entry and coverage have been written once."""
+    """If Ctrl+C arrives while a shard is stored, its entry and its coverage are still written, exactly once."""
     write, key = Journal.write, ("ampere", "little")
     hits = {key: (np.array([1]), np.array([3]))}
     for late in (False, True):
@@ -146,7 +146,7 @@ def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fake clock advances by one second at each reading: at the start of the run and before every shard."""
+    """A run ends when its time is over. The fake clock advances a second at each reading, which every shard causes."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(HOPPER, None, sample=False)

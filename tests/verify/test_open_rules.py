@@ -1,7 +1,7 @@
-"""Rules in which public models of Blackwell differ: one rule explains each difference, and packs distinguish the rules.
+"""One rule explains each difference between public models of Blackwell, and conformance packs find a GPU's rule.
 
 `differences.json` has operands on which the golden model and the model of sf-tensor/tcgen05 (commit 8fce64d) differ,
-one for each code path, with both results. Elements are codes. A of a sparse instruction is compressed.
+one difference for each code path, with both results. Elements are codes. A of a sparse instruction is compressed.
 """
 
 import json
@@ -84,7 +84,7 @@ def test_the_hardware_has_both_values_of_each_rule(values: str) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [NVFP4, NVFP4.replace("mma", "mma.sp").replace("k64", "k128")])
 def test_separately_truncated_parts_of_groups(text: str, seed: int) -> None:
-    """Golden model, C++ and RTL agree for any accumulator if every four products are truncated separately."""
+    """Golden model, C++ library and RTL agree if each sum of four products is truncated separately."""
     rng, (_, i) = np.random.default_rng(seed), parse_shaped(text)
     operands = far_scales(i, rng, 8)
     exponents = rng.integers(12, 24, operands.c.shape)
@@ -106,7 +106,7 @@ def test_the_default_is_as_recorded_and_modelled() -> None:
 
 @pytest.mark.parametrize(("text", "key"), [(NVFP4, "group"), (BF16, "floor")])
 def test_a_pack_decides_the_rule(text: str, key: str, seed: int) -> None:
-    """A pack distinguishes a GPU with the alternative rule from one with the default rule, and names the rule."""
+    """A conformance pack recognises a GPU with the alternative rule, and names the rule."""
     pack = choose_pack(subject_named(text), "sm_100", seed)
     name = OPEN_RULES[key].name
     assert pack.file.cases <= MOST_CASES

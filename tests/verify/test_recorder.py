@@ -1,4 +1,4 @@
-"""The script that records a GPU runs on an emulated GPU with one planted fault at a time."""
+"""The script that records a GPU runs on an emulated GPU, and each planted fault of the GPU is recognised."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ INTEGER = "tcgen05.mma.cta_group::1.kind::i8 (m128n8k32.satfinite.s32.s8.s8)"
 WARP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf8f6f4.block_scale (m256n16k64.f32.e4m3.e4m3.ue8m0)"
 STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8 (m128n64k64.s32.u8.s8)"
-#: Twenty planted faults: the instruction, and the neighbour whose results the emulated GPU returns.
+#: Twenty faults: an instruction, and the neighbour of its model whose results the emulated GPU returns.
 PLANTED = [
     *((NVFP4, name) for name in ("sums of four products truncated under ue4m3 scales", "F = 34", "F = 36", "L = 32",
                                  "rounding RNE-f32", "scales of A ignored", "scales of B ignored",
@@ -50,7 +50,7 @@ assert len({*PLANTED}) == 20
 
 
 def neighbour(name: str) -> SimpleNamespace:
-    """Return a back end with the results of a named neighbour of the model."""
+    """Return a back end with the results of a named neighbour: the golden model with one parameter changed."""
 
     def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         [model] = [each for each in neighbours_of(instruction, arch) if each.name == name]
@@ -188,7 +188,7 @@ def test_the_file_needs_python_and_numpy_alone() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["sm_100", "sm_103", "sm_110", "sm_121"])
 def test_the_assembler_accepts_every_kernel(tmp_path: Path, name: str) -> None:
-    """The assembler accepts all kernels on sm_100. On other targets, types of A and B are not varied."""
+    """The assembler accepts all kernels for sm_100, and those with one pair of types of A and B for other targets."""
     rows = {replace(row.subject.instruction, a=None, b=None) if name != "sm_100" else row: row for row in rows_of(name)}
     for row in rows.values():
         subject, rng = row.subject, np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Register files of every family are read back as written, and the models reproduce their results."""
+"""Register files of every family are read back as written, and the models reproduce shipped recordings."""
 
 import itertools
 from collections import defaultdict
@@ -65,7 +65,7 @@ def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(
     for text in (TCGEN05, PAIR):
         of_tmem = tensor_memory_file(text, rng)
         images = {"tmem": of_tmem.tmem, "smem": of_tmem.smem}
-        if text == PAIR:  # in a file, the axis of the CTAs precedes the case axis
+        if text == PAIR:  # in a file, the first axis is that of the CTAs, the second that of the cases
             images = {name: np.stack([image[:, 0], image[:, 1]]) for name, image in images.items()}
             assert images["tmem"].shape == (2, 3, 128, 512)
         np.savez(tmp_path / "file.npz", instruction=text, idesc=of_tmem.idesc, **of_tmem.addresses, **images)
@@ -92,7 +92,7 @@ def test_take(text: str, tensor_memory_file: MakeTensorMemory, rng: Random) -> N
 
 
 def test_d_and_the_rest_of_tensor_memory(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    """The masks of D and of the rest of tensor memory cover all bits without overlap."""
+    """`matrix` and `beside` split tensor memory into D and all other bits, without overlap."""
     for text in (TCGEN05, PAIR, samples.STATIONARY):
         file = tensor_memory_file(text, rng)
         i, ctas = file.instruction, file.opcode.cta_group
@@ -106,7 +106,7 @@ def test_d_and_the_rest_of_tensor_memory(tensor_memory_file: MakeTensorMemory, r
 
 
 def test_some_shipped_recordings(rng: Random) -> None:
-    """Compare the hardware, the golden model and the recording with each other, on one file of each instruction."""
+    """Hardware and golden model agree with a recording of each instruction."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in SHIPPED:
         files[path.name.partition(".selector")[0]].append(path)
@@ -123,7 +123,7 @@ def test_some_shipped_recordings(rng: Random) -> None:
 
 @pytest.mark.regression
 def test_shipped_recordings_are_whole() -> None:
-    """Recordings cover every mma, selector and policy of sm_90, all wgmma forms, and all distributions."""
+    """Shipped recordings cover every mma of sm_90 with all selectors and policies, wgmma, and all distributions."""
     found: dict[str, set[tuple[int, str]]] = defaultdict(set)
     words: dict[str, set[str]] = defaultdict(set)
     for path in SHIPPED:
@@ -151,7 +151,7 @@ def test_shipped_recordings_are_whole() -> None:
 
 @pytest.mark.parametrize("backend", ["golden", "rtl"])
 def test_every_recorded_set(recorded_sets: Iterator[tuple[str, RegisterFile]], backend: str) -> None:
-    """Replay all 354 recorded sets, if the complete recordings are available."""
+    """The models reproduce all 354 recorded sets. Without the complete recordings, the test is skipped."""
     sets, outputs = 0, 0
     for key, file in recorded_sets:
         assert np.array_equal(replace(file, d=None).run(backend), file.d), key

@@ -1,4 +1,4 @@
-"""Replays of register files: comparisons, positions of reported differences, and tiles that a limit selects."""
+"""Replays of register files find all differences, report the right positions, and run as many tiles as allowed."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -
 
 
 def flipped(file: Any, *places: tuple[int, ...]) -> Any:
-    """Flip a bit of D at each place: (case, thread, register, bit), or (case, CTA, lane, column, bit)."""
+    """Return a file with flipped bits of D, at (case, thread, register, bit) or at (case, CTA, lane, column, bit)."""
     d = file.d.copy()
     words = d if isinstance(file, RegisterFile) else d.reshape(file.cases, -1, 128, 512)
     for *place, bit in places:
@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path, rng: Random) -> None:
 
 
 def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
-    """An output with several wrong bits is one mismatch. The first has the lowest case, row and column."""
+    """An output with several wrong bits is one mismatch. The first mismatch has the lowest case, row and column."""
     places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
     file = recording(F32, 4, rng)
     write(tmp_path / "file.npz", replace(file, d=None))
@@ -77,7 +77,7 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
 
 
-#: Bits inverted in recording, back end and golden model; and the reference of the mismatch, with D and without.
+#: Bits inverted in recording, back end and golden model; reference of the mismatch in a file with D and without D.
 DISAGREEMENTS = [
     (0, 0, 0, None, None), (1, 0, 0, "recorded", None), (0, 1, 0, "recorded", "golden model"),
     (0, 0, 1, "golden model", "golden model"), (1, 1, 0, "golden model", "golden model"),
@@ -89,7 +89,7 @@ DISAGREEMENTS = [
 def test_recording_back_end_and_golden_model_are_compared(
     kind: str, tensor_memory_file: MakeTensorMemory, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output counts once if any two of back end, golden model and recorded D, if any, differ."""
+    """An output counts as one mismatch if back end, golden model and recorded D (if present) are not all equal."""
     file: Any
     if kind == "registers":
         file = recording(F32, 3, rng)
@@ -136,7 +136,7 @@ def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch:
 
 
 def test_a_limit_draws_distinct_tiles(tmp_path: Path, rng: Random) -> None:
-    """Of seven tiles, tile i has 2**i wrong outputs. Thus the number of mismatches shows which tiles a replay ran."""
+    """A replay with a limit runs distinct tiles. Tile i has 2**i wrong outputs, so their sum shows which tiles ran."""
     file, marked = recording(F32, 7, rng), tmp_path / "marked.npz"
     registers = [(thread, register) for thread in range(32) for register in range(4)]
     places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
@@ -236,7 +236,7 @@ def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_pa
         (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the first column after D
         (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the unused half of a word with an f16 of D
         (PAIR, (1, 1, 5, 511, 0)),
-        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A, which the instruction shifts by a lane
+        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # a column of A, which the instruction shifts by one lane
     ):
         file = tensor_memory_file(text, rng, d="f16")
         write(tmp_path / "file.npz", flipped(file, place))

@@ -1,4 +1,4 @@
-"""Shards of a campaign: plan, operands, mismatches and coverage."""
+"""Shards of a campaign have the right plan, operands, mismatches and coverage."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
 
 
 def test_coverage_of_a_shard_is_its_own() -> None:
-    """Coverage of one shard is not counted again for the next shard in the same process."""
+    """The coverage of a shard does not include hits of earlier shards in the same process."""
     shards = [Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
     empty = empty_coverage("hopper")
     assert not any(group.hits.any() for group in empty)
@@ -147,7 +147,7 @@ def test_coverage_of_a_shard_is_its_own() -> None:
 
 @pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
 def test_a_top_gets_only_instructions_that_it_executes(top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A top-level module gets instructions that it executes; `tcgen05` gets images of tensor memory."""
+    """A campaign gives a top-level module only instructions that it executes, and finds a wrong bit of its results."""
     plan = Plan(seed=3, backends=(top,), tiles=1)
     shards = [plan.shard(index) for index in range(0, plan.lap, 7)]
     families = {"warp": {"mma"}, "warpgroup": {"mma", "wgmma"}, "tcgen05": {"tcgen05"}}[top]
@@ -174,7 +174,7 @@ def test_a_top_gets_only_instructions_that_it_executes(top: str, monkeypatch: py
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
 def test_shards_on_tops(top: str, seed: int) -> None:
-    """On each top-level module, the results of some shards equal the golden model."""
+    """The results of each top-level module equal the golden model in some shards."""
     plan = Plan(seed=seed, backends=(top,), tiles=2, architectures=("sm_100" if top == "tcgen05" else "sm_90",))
     for index in range(4):
         assert run_shard(plan.shard(index), sample=False).mismatches == 0

@@ -1,4 +1,4 @@
-"""Shrinking of mismatches, neighbours of a model, and tiles that distinguish neighbours."""
+"""Mismatches are shrunk, tiles distinguish neighbours of a model, and neighbours marked as equal are equal."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     calls = 0
 
     def fails(candidate: RegisterFile) -> bool:
-        """Return whether four elements are nonzero, and the nibble of row 3, chunk 1 is that of `file`."""
+        """Return True if four elements are nonzero and the nibble of row 3, chunk 1 equals that of `file`."""
         nonlocal calls
         calls += 1
         o = matrices_of(candidate)
@@ -61,7 +61,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     assert np.argwhere(o.a).tolist() == [[0, 3, 1], [0, 3, 4]]
     assert np.argwhere(o.b).tolist() == [[0, 2, 5]]
     assert np.argwhere(o.c).tolist() == [[0, 3, 5]]
-    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3 if shared memory also holds A
+    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3: shared memory holds A and B
     if i.sparse:
         nibbles = o.nibbles[0]
         assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
@@ -76,7 +76,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
 
 def test_unused_bits_are_kept_if_they_matter(rng: np.random.Generator) -> None:
     file = random_register_file(parse(F16), "sm_90", "mid", 1, rng, sparsity_selector=0)
-    file.e[0, 6] = 0x80  # not read: lanes 2 and 3 of a quad have the metadata for selector 1
+    file.e[0, 6] = 0x80  # unused with selector 0: lanes 2 and 3 of a quad hold the metadata for selector 1
     small = shrink(file, 0, 0, lambda candidate: bool(candidate.e[0, 6] & 0x80))
     assert small.e[0, 6] == 0x80
     assert not small.a.any()
@@ -159,7 +159,7 @@ def test_tiles_have_two_products_at_most(rng: Random) -> None:
 
 
 EVERY = chain(every_instruction(), *map(instructions_of, every_opcode()))
-#: Each instruction and architecture, without instructions that differ from another only in m above 64 or n.
+#: Every instruction and architecture. Of instructions that differ only in N, or only in M above 64, one is kept.
 FORMS = [*dict.fromkeys((replace(i, n=8, m=min(i.m, 64)), arch) for i in EVERY for arch in i.architectures)]
 
 
@@ -183,7 +183,7 @@ def test_every_architecture_has_neighbours_with_unique_names() -> None:
 
 
 def test_limits_of_the_reasons() -> None:
-    """Each reason why a neighbour cannot differ applies to one instruction and not to another."""
+    """Each reason why a neighbour of a model cannot differ applies only under the right conditions."""
     f16, bf16, short = (
         parse(f"mma.sp.sync.aligned.m16n8{rest}")
         for rest in ("k32.row.col.f32.f16.f16.f32", "k32.row.col.f32.bf16.bf16.f32", "k16.row.col.f32.f16.f16.f32")

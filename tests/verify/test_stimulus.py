@@ -1,4 +1,4 @@
-"""Random operands: nibbles, values, shapes, and reproducibility by the seed."""
+"""Random operands have the right nibbles, values and shapes, and are reproducible with the seed."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ Random = np.random.Generator
 
 
 def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
-    """Decode codes in the low bits of unsigned integers, independently of the package."""
+    """Return the values of codes, which are the low bits of unsigned integers. The package's decoder is not used."""
     dtype = np.dtype(DTYPES[fmt.name])
     with np.errstate(invalid="ignore"):  # signalling NaNs become quiet NaNs
         return (codes.astype(f"u{dtype.itemsize}") << fmt.ignored_low_bits).view(dtype).astype(float)
@@ -31,7 +31,7 @@ def architecture_of(i: Instruction) -> str:
 
 
 def one_of_each_kind() -> list[Instruction]:
-    """Return one instruction for every type of A, container, `.sp` variant, kind and scaling."""
+    """Return one instruction for every combination of type of A, `.sp` variant, kind and block scales."""
     kinds: dict[tuple[object, ...], Instruction] = {}
     for instruction in every_instruction("mma"):
         key = (instruction.a, instruction.sparse, instruction.kind, instruction.scale_size, instruction.scale_format)
@@ -44,7 +44,7 @@ SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
-    """The registers of 32 lanes have room for exactly the elements of the matrices."""
+    """For every distribution, the registers of 32 lanes have exactly the size of the matrices."""
     for i in KINDS:
         bits = i.container_bits
         assert distributions(i) == (benches.INTEGER_DISTRIBUTIONS if i.a.is_integer else benches.FLOAT_DISTRIBUTIONS)
@@ -60,7 +60,7 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
 
 
 def check_nibbles(i: Instruction, cases: int, rng: Random) -> None:
-    """Check that metadata has all legal nibbles and no others, or all sixteen nibbles if any nibble is allowed."""
+    """Check that metadata has exactly the legal nibbles or, with `any_nibble`, all sixteen nibbles."""
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
             options = {"sparsity_selector": sparsity_selector, "any_nibble": any_nibble}
@@ -157,14 +157,14 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
 @pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
 def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
-    """Operands are where the descriptors point. Every location, swizzle and major-ness occurs."""
+    """Operands are at the addresses of the descriptors. Every location, swizzle and major-ness occurs."""
     distribution = "extreme" if instruction.a.is_integer else "tiny"
     majors = {True, False} if instruction.container_bits == 16 else {False}
     expected = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
     expected |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
     expected |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
     seen: set[tuple[str, object]] = set()
-    # 60 files, and more until every way to store operands has occurred: 300 are too few once in a million runs.
+    # 60 files, and up to 300 until every way to store operands has occurred. 300 are too few in one of 10^6 runs.
     for number in range(300):
         if number >= 60 and seen >= expected:
             break

@@ -1,4 +1,4 @@
-"""Traces: every field of the golden model's trace follows from codes, and the hardware's trace is equal."""
+"""Every field of the golden model's trace follows from the operands' codes, and the hardware's trace is equal."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ from sptc.verify.trace_golden import golden_traces
 from sptc.verify.trace_hardware import hardware_traces
 from sptc.verify.trace_output import trace
 
-#: Instructions of every method, with all granularities, both kinds of multiplexers, and both types of result.
+#: Instructions of every method of computation, with all granularities, both kinds of multiplexers, and all types of D.
 SUBJECTS = {
     "fused": ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_90"),
     "spliced": ("mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32", "sm_120"),
@@ -84,7 +84,7 @@ def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["fused", "grouped", "integer", "emulated"])
 def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Generator) -> None:
-    """At least 1,500 random outputs of each method are checked in every run."""
+    """Every field follows from codes in 1,500 random outputs of each method of computation."""
     outputs = 0
     while outputs < 1_500:
         outputs += check(name, rng, 1, 16, 8)
@@ -122,7 +122,7 @@ def test_the_hardware_has_the_same_fields(small_ampere: None, rng: np.random.Gen
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.Generator) -> None:
-    """Three random instructions per architecture are compared, as Amaranth's simulator takes half a minute for each."""
+    """Hardware and golden model have equal traces for three random instructions of each architecture."""
     forms = {}  # one instruction of every combination of types, granularity and scales
     for i in every_instruction():
         form = (i.a, i.b, i.d, i.container_bits, i.granularity, i.scale_format, i.satfinite, i.rule)
@@ -161,7 +161,7 @@ def test_the_first_difference_is_at_the_fault(
     monkeypatch.setitem(PRESETS, "traced", replace(SMALL, formats=("f16",)))
     plant(monkeypatch, where)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
-    operands = part(mid(i, rng).matrices, slice(None), 4, 4)  # fewer outputs might all be right by chance
+    operands = part(mid(i, rng).matrices, slice(None), 4, 4)  # with fewer outputs, the fault might change none
     pairs = zip(golden_traces(i, "sm_80", operands), hardware_traces(i, "sm_80", operands), strict=True)
     seen = [(golden, hardware, first_difference(golden, hardware)) for golden, hardware in pairs]
     golden, hardware, parted = next(each for each in seen if each[2] is not None)

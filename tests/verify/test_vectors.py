@@ -1,4 +1,4 @@
-"""Seeded vectors: the written operands give the written results, at every level, in every format and family."""
+"""The operands of written vectors give the written results, at every level, in every format, for all families."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ def request(text: str = SPARSE, arch: str = "sm_90", **others: Any) -> VectorReq
 
 
 def read_hex(path: Path, table: dict[str, Any]) -> NDArray[np.uint32]:
-    """Read a $readmemh file as words, shape (vectors, words), independently of the package's writer."""
+    """Return the words of a $readmemh file, shape (vectors, words), read without the package's own code."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
     assert len(lines) == table["count"] == np.prod(table["shape"])
     assert {len(line) for line in lines} == {-(-table["bits"] // 4)}
@@ -71,7 +71,7 @@ def require_manifest(folder: Path) -> dict[str, Any]:
 def test_registers_give_the_written_results(
     text: str, arch: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The register file is replayed, and format `hex` has the same words, although tiles are drawn one at a time."""
+    """The written register file has right results, and a file in format `hex` has the same words."""
     monkeypatch.setattr(vector_levels, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
         folder, seed = tmp_path / nibbles, int(rng.integers(1 << 30))
@@ -119,13 +119,13 @@ def test_distributions_alternate() -> None:
     extreme = {0, 0x7F, 0x80, 0xFF, 1}
     for block in blocks:
         for number, a in enumerate(block.matrices.a):
-            assert (set(a.ravel().tolist()) <= extreme) == (number % 2 == 1)  # tiles 0, 4 and 8 are first in a block
+            assert (set(a.ravel().tolist()) <= extreme) == (number % 2 == 1)  # blocks begin with even tiles
 
 
 def agrees(
     config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any, most: int = 0
 ) -> bool:
-    """Return whether a row of hardware gives the expected results of steps with any nibbles."""
+    """Return True if a simulated row gives the written results of random steps with any nibbles."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
@@ -150,7 +150,7 @@ STEPS = {
     "arch", ["sm_90", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_80", "sm_120"))]
 )
 def test_steps_equal_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
-    """Steps, flags and overflow bits that the golden model computes alone equal those of the hardware."""
+    """Results, flags and overflow bits of steps, which only the golden model computes, equal those of the hardware."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     for text in STEPS[arch]:
         i = parse(text)
@@ -159,7 +159,7 @@ def test_steps_equal_those_of_the_hardware(arch: str, rng: np.random.Generator) 
 
 
 def test_the_text_about_numerics_names_what_differs() -> None:
-    """Vectors have the group of the datapath, which differs from the architecture's in no other parameter here."""
+    """If only the parameter `group` differs from the architecture, the text states both values of `group`."""
     blackwell = PRESETS["rtx-blackwell"]
     assert numerics_text(blackwell, parse(SCALED), "sm_120").startswith("numerics of sm_120 (")
     text = numerics_text(replace(blackwell, name="own", group=4), parse(SCALED), "sm_120")
@@ -168,7 +168,7 @@ def test_the_text_about_numerics_names_what_differs() -> None:
 
 @pytest.mark.regression
 def test_steps_of_a_custom_datapath(rng: np.random.Generator) -> None:
-    """Alignment, step length and multiplexers are those of the datapath, not those of the architecture."""
+    """Vectors follow the datapath's alignment bits, step length and multiplexers, not the architecture's."""
     own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
     config = replace(TINY, cuts=(), **own)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -177,7 +177,7 @@ def test_steps_of_a_custom_datapath(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("preset", ["ampere", "hopper", "blackwell", "tiny"])
 def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> None:
-    """Vectors of a unit equal those of a row after the metadata decoder, also with 3:1 multiplexers."""
+    """Vectors of a unit equal vectors of a row after the metadata decoder, also with 3:1 multiplexers."""
     config = PRESETS[preset]
     arch = {"ampere": "sm_80", "tiny": "sm_80", "hopper": "sm_90", "blackwell": "sm_120"}[preset]
     stage = MetadataStage(config)
@@ -212,7 +212,7 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
 
 
 def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
-    """The result of a step is the accumulator of the next step. The last result is that of the instruction."""
+    """The result of a step is the accumulator of the next step, and that of the last step is D of the instruction."""
     write_vectors(request(arch="sm_80", level="row", config=TINY, tiles=2), tmp_path)
     manifest = require_manifest(tmp_path)
     assert manifest["tables"][0]["shape"] == [2, 16, 8, 2]
