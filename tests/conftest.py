@@ -96,7 +96,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from sptc.tests.dependencies import rooms_of_modules  # imported last, since it loads subpackages itself
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
-        print(f"\nloaded subpackages that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
+        print(f"\ntests loaded subpackages that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
@@ -235,7 +235,7 @@ def tensor_memory_file() -> Callable[..., Any]:
 
 @pytest.fixture
 def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
-    """Replacement for `Engine.compute` that also flags chunk 3 of row 5 of each 16 x 8 tile, whatever its nibble is."""
+    """Stand-in for `Engine.compute` that also flags chunk 3 of row 5 of each 16 x 8 tile, even if its nibble is legal."""
     from sptc.rtl.step import row_result_layout
     from sptc.sim.engine.engine import Engine
     from sptc.sim.engine.steps import Steps

@@ -98,7 +98,7 @@ def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
 
 
 def prove(jobs: int, *, again: bool) -> Outcome:
-    """Prove every property of every preset that is not recorded as proved, on all cores."""
+    """Prove the properties of presets that are not recorded as proved, with `jobs` processes."""
     committed, begun = record.read_record(record.RECORD), time.monotonic()
     outcome = Outcome(record.RECORD.relative_to(ROOT).as_posix(), len(committed.proofs), [], {}, 0.0, 0, "")
     if committed.sources == record.source_digest() and not again:
@@ -158,7 +158,7 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
     skipped = {name: reason for o in outcomes for name, reason in o.skipped.items()}
     seconds = sum(o.seconds for o in outcomes)
     longest = sorted(outcomes, key=lambda o: o.seconds, reverse=True)[:25]
-    total = f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped in {len(outcomes)} files"
+    total = f"{passed} tests passed, {len(failed)} failed, {len(skipped)} skipped in {len(outcomes)} files"
     work = f"{seconds / 60:.1f} minutes in all processes" + (f"; {missing} files not run" if missing else "")
     seeds = f"Seeds {', '.join(map(str, sorted({o.seed for o in outcomes})))}."
     lines = [
@@ -172,7 +172,7 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
 
 
 def main() -> int:
-    """Run test files without valid result. Return 1 after a failure, 2 if the folder is in use, 130 if interrupted."""
+    """Run test files without a valid result. Return 1 after a failure, 2 if another run is active, 130 after Ctrl+C."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of processes (default: all cores)"
@@ -207,7 +207,7 @@ def main() -> int:
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
     print(f"{len(files)} test files, {len(outcomes)} passed earlier; random tests use --seed {seed}", flush=True)
     interrupted = False
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell lets a background process ignore this signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell lets background processes ignore SIGINT.
     try:
         proofs = [prove(chosen.jobs, again=chosen.again)]
     except KeyboardInterrupt:

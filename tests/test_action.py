@@ -1,4 +1,4 @@
-"""The GitHub action: its declarations, and its commands (except the installation), run here as on a GitHub runner."""
+"""The GitHub action has valid declarations, and its commands run as on a GitHub runner, except the installation."""
 
 import os
 import re

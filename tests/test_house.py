@@ -1,4 +1,4 @@
-"""Structure of the package: permitted imports, modules that `import sptc` loads, and rules for files."""
+"""The package keeps its rules for imports, for modules that `import sptc` loads, and for files and docstrings."""
 
 import ast
 import inspect

@@ -27,7 +27,7 @@ FLOORS = "api cli formal gemm golden gpu infra isa recordings rtl sim synth tens
 
 
 def call(*command: object, cwd: Path) -> str:
-    """Run a command and return its standard output. If it fails, raise an error with its standard error."""
+    """Run a command and return its standard output. If it fails, raise an error with all of its output."""
     words = [str(word) for word in command]
     process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     assert process.returncode == 0, f"{' '.join(words)}\n{process.stdout}\n{process.stderr}"

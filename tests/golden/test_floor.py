@@ -60,7 +60,7 @@ def code(i: Instruction, value: float) -> int:
 
 
 def operands(i: Instruction, products: tuple[tuple[int, int], ...], c: int) -> MatrixOperands:
-    """Return operands in which the first elements of every output have the given products."""
+    """Return operands in which the first products of every output have the given signs and exponents."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
     # Sparse 32-bit types store one of two elements.

@@ -25,8 +25,8 @@ TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for 
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
-    """Return the float instructions by row: architecture and name. Rows of sm_90 are left out, because those are
-    compared with measurements. ``mma.sp`` with and without ``::ordered_metadata`` share a row.
+    """Return the float instructions by architecture and name (a row), without sm_90, which is compared with recordings.
+    ``mma.sp`` with and without ``::ordered_metadata`` share a row.
     """
     rows = defaultdict(list)
     for instruction in every_instruction("mma"):

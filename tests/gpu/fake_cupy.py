@@ -46,7 +46,7 @@ class FakeKernel(Loaded):
 
 
 class FakeLoops(Loaded):
-    """Kernel of loops on an SM, in which each instruction of a loop takes a given number of cycles."""
+    """Kernel with one or two loops on an SM. Each instruction of a loop takes `FakeCupy.interval` cycles."""
 
     def __init__(self, cupy: "FakeCupy", text: str) -> None:
         super().__init__(cupy, text)

@@ -57,7 +57,7 @@ LINES = (
     "instructions m16n8k32 --json",
     "presets",
     "prove metadata.legal --list",
-    # The tests hide Yosys and the C++ compiler. Of the next commands, those that need them end with an error.
+    # The tests hide Yosys and the C++ compiler. The following commands that need one of these end with an error.
     "prove metadata.legal --preset tiny --jobs 1 --json",
     "sweep --formats f16 --step-bytes 16 --liberty cells.lib --jobs 1 --json",
     "area --config config.json --unit-only --liberty cells.lib --jobs 1",

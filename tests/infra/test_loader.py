@@ -94,7 +94,7 @@ def planted(folder: Path, data: bytes) -> str:
 
 @root_only
 def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user neither loads nor reads the other user's files, and compiles no file into the other's folders."""
+    """A user does not load or read files of another user, and does not compile into folders of another user."""
     monkeypatch.setenv("SPTC_CACHE", str(commons / "cache"))
     one, other = libraries[1], libraries[2]
     assert as_user(ONE, lambda: number_of(built("thing.so", written(one)))) == 1

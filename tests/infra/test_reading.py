@@ -46,7 +46,7 @@ NO_ARRAYS = {
 
 
 def read_all(path: Path) -> dict[str, np.ndarray]:
-    with read_arrays(path, "is nothing") as archive:
+    with read_arrays(path, "is invalid") as archive:
         return {name: archive.read(name) for name in archive.names}
 
 
@@ -74,8 +74,8 @@ ARCHIVES = {
     "that claims more": patched(18, struct.pack("<I", 1 << 31)),
     "cut short": whole()[:-30],
     "text": b"hello",
-    "with bytes behind it": whole() + b"x",
-    "with bytes before it": b"x" + whole(),
+    "with bytes after its end": whole() + b"x",
+    "with bytes before its start": b"x" + whole(),
     "with a directory of gigabytes": whole()[:-10] + b"\xff\xff\xff\x7f" + whole()[-6:],
     "nothing": b"",
 }
@@ -85,24 +85,24 @@ def test_no_array_and_no_archive(tmp_path: Path) -> None:
     for name, (content, words) in NO_ARRAYS.items():
         path = tmp_path / f"{name}.npy"
         path.write_bytes(content)
-        with pytest.raises(FileError, match=rf"^{path} is nothing \(.*{words}.*\)$"):
-            read_array(path, "is nothing")
+        with pytest.raises(FileError, match=rf"^{path} is invalid \(.*{words}.*\)$"):
+            read_array(path, "is invalid")
         path = tmp_path / f"{name}.npz"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("x.npy", content)
-        with pytest.raises(FileError, match=rf"^{path} is nothing \(.*\)$"):
+        with pytest.raises(FileError, match=rf"^{path} is invalid \(.*\)$"):
             read_all(path)
     for name, content in ARCHIVES.items():
         path = tmp_path / f"{name}.npz"
         path.write_bytes(content)
-        with pytest.raises(FileError, match=rf"^{path} is nothing \(.+\)$"):
+        with pytest.raises(FileError, match=rf"^{path} is invalid \(.+\)$"):
             read_all(path)
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", array_bytes())
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("x.npy", array_bytes())
-    with pytest.raises(FileError, match=r"^\S+ is nothing \(the archive contains 'x.npy' twice\)$"):
+    with pytest.raises(FileError, match=r"^\S+ is invalid \(the archive contains 'x.npy' twice\)$"):
         read_all(path)
 
 
@@ -112,7 +112,7 @@ def test_a_long_reason(tmp_path: Path) -> None:
     data[26:28] = struct.pack("<H", len(data) - 30)
     path = tmp_path / "x.npz"
     path.write_bytes(data)
-    with pytest.raises(FileError, match=r"is nothing \(File name in directory.*\.\.\.\)$") as raised:
+    with pytest.raises(FileError, match=r"is invalid \(File name in directory.*\.\.\.\)$") as raised:
         read_all(path)
     assert len(str(raised.value)) < len(str(path)) + 250
 
@@ -127,7 +127,7 @@ def test_text_with_codes_that_no_character_has(tmp_path: Path) -> None:
             if readable:
                 assert read_all(tmp_path / "x.npz")["x"] == words.view(f"{order}U4")[0]
                 continue
-            with pytest.raises(FileError, match=r"is nothing \(the text of 'x.npy' has an invalid character code\)$"):
+            with pytest.raises(FileError, match=r"is invalid \(the text of 'x.npy' has an invalid character code\)$"):
                 read_all(tmp_path / "x.npz")
 
 
@@ -136,7 +136,7 @@ def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, a=np.zeros(6000, np.uint8), b=np.zeros(6000, np.uint8))
     monkeypatch.setenv("SPTC_ARCHIVE_GIB", str(7000 / 2**30))
-    with read_arrays(path, "is nothing") as archive:
+    with read_arrays(path, "is invalid") as archive:
         assert archive.read("a").size == 6000
     with pytest.raises(FileError, match=r"arrays take more than .* GiB: set SPTC_ARCHIVE_GIB to another limit"):
         read_all(path)
@@ -162,7 +162,7 @@ def test_members_that_expand(tmp_path: Path) -> None:
     np.savez_compressed(path, a=np.zeros(1 << 22, np.uint8), b=np.array(1))
     assert read_all(path)["a"].size == 1 << 22  # the compression ratio is possible for deflate
     claiming(path, "a.npy", 1 << 29)
-    with read_arrays(path, "is nothing") as archive:
+    with read_arrays(path, "is invalid") as archive:
         assert archive.read("b") == 1
     with pytest.raises(FileError, match=r"'a.npy' is more than 1100 times its compressed size\)$"):
         read_all(path)
@@ -189,7 +189,7 @@ def test_arrays_and_archives_that_are_whole(tmp_path: Path, rng: np.random.Gener
     for shape, order in product(((), (0,), (3, 0), (4, 5)), "CF"):
         array = np.asarray(rng.integers(0, 99, shape), order=order)  # type: ignore[call-overload]
         np.save(tmp_path / "x.npy", array)
-        result = read_array(tmp_path / "x.npy", "is nothing")
+        result = read_array(tmp_path / "x.npy", "is invalid")
         np.testing.assert_array_equal(result, array)
         assert result.dtype == array.dtype
         assert not result.size or not result.flags.writeable, (shape, order)

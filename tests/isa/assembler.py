@@ -56,7 +56,7 @@ def _vector(count: int, first: int) -> str:
 
 
 def mma_lines() -> Iterator[Line]:
-    """Yield lines of ``mma``: every shape with all types of one class, accumulators, kinds, scales and saturation."""
+    """Yield ``mma`` lines with all combinations of shape, types of one class, accumulators, kind, scale, saturation."""
     shapes = [(8, 16), (8, 32), (8, 128), *((16, k) for k in (4, 8, 16, 32, 64, 128, 256))]
     accumulators = [("f32", "f32"), ("f16", "f16"), ("s32", "s32"), ("f32", "f16"), ("f16", "f32")]
     for sp, (m, k), types in product(_SPARSE, shapes, _CLASSES):
@@ -97,7 +97,7 @@ def wgmma_lines() -> Iterator[Line]:
 
 
 def tcgen05_lines(cta: int) -> Iterator[Line]:
-    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or for a pair. No kernel may have both."""
+    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or for a pair. A kernel cannot mix both."""
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
     usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
     collectors = ("", *(f"collector::{usage}" for usage in usages))

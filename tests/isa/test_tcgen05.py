@@ -123,7 +123,7 @@ def test_shapes() -> None:
             assert taken == set(rows), str(form)
 
 
-# For each kind: combinations of types and saturation, K, chunks per row, selectors, granularity, and container bits
+# By kind: number of combinations of types and saturation, K, chunks per row, selectors, granularity, container bits
 TYPES = {
     "tf32": (1, 16, 8, 2, "1:2", 32), "f16": (3, 32, 8, 2, "2:4", 16), "f8f6f4": (50, 64, 16, 1, "2:4", 8),
     "i8": (8, 64, 16, 1, "2:4", 8), "mxf8f6f4": (25, 64, 16, 1, "2:4", 8), "mxf4": (1, 128, 16, 1, "4:8", 4),

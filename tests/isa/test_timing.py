@@ -24,7 +24,7 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """Return the rows of a table of recorded cycles."""
+    """Return the rows of a CSV file of recorded cycles, without comment lines."""
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     return [*csv.DictReader(line for line in lines if not line.startswith("#"))]
 
@@ -39,8 +39,8 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
     """The model of ``wgmma`` agrees with measured intervals within 0.011 of a cycle, for all types, locations of A,
     swizzles and majors.
 
-    A wait for a whole group takes the latency of its first multiplication and an interval for each further one. Several
-    warpgroups are not faster than one; they start at different times, so their intervals are known within 4 per cent.
+    A wait for a group takes the latency of its first multiplication and an interval for each later multiplication.
+    Several warpgroups are not faster than one. They start at different times, so the tolerance is then 4 per cent.
     """
     compared, swizzles = Counter[str](), set()
     for row in alone:
@@ -236,8 +236,8 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
     instruction = parse(SPARSE["f16"])
     one = product_timing(instruction, (1536, 2816, 3200))
     assert (one.waves, one.bound_by) == (1, "shared memory")
-    # For each 32 elements along K: operand reads of two instructions, and loads of A, its metadata and B at 300 bytes
-    # per cycle.
+    # Cycles per 32 elements along K: two instructions of 144 cycles each, and loads of A, its metadata and B at 300
+    # bytes per cycle.
     assert one.multiplying == round(3200 // 32 * (2 * 144 + (128 * (32 + 4) + 256 * 32 * 2) / 300))
     assert product_timing(instruction, (1536, 2817, 3200)).waves == 2
     dense = product_timing(dense_twin(instruction), (1536, 2816, 3200))

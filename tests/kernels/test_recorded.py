@@ -44,7 +44,7 @@ def test_cycles_of_wgmma_by_loop() -> None:
     assert whole.cycles is not None
     assert loop.cycles is not None
     assert loop.cycles["tensor core"] == 64 * 64 / 2
-    # The loop copies 64 x 64 elements of f16 of A and of B 16 times, for 16 products of four instructions each.
+    # In each of 16 iterations, the loop copies 64 x 64 elements of f16 of A and of B, and issues four instructions.
     reads, copies = 64 * (64 * 32 + 64 * 16 * 2) / 128, 16 * 2 * 64 * 64 * 2 / 128
     assert loop.cycles["shared memory"] == reads + copies
     assert loop.bound_by == "shared memory"

@@ -1,6 +1,6 @@
 // Makes random calls of the C interface, some with wrong arguments, in a build with sanitizers. Arguments: seed, number
-// of instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap and
-// exactly as long as their stated size, so that a sanitizer finds every access beyond them.
+// of instructions, and a file whose lines contain an instruction, a tab and an architecture. Buffers are on the heap,
+// and exactly as long as their stated size, so that a sanitizer finds every access beyond them.
 //
 // With SPTC_LIBFUZZER, this file is a target of libFuzzer (benchmarks/fuzz.py). The first line of an input contains the
 // instruction and the architecture, and the bytes after it replace the random numbers.
@@ -257,7 +257,7 @@ int main(int count, char **words) {
         if (happens(40)) arch = mutated(arch);
         use(text, arch, counts);
     }
-    std::printf("%lu instructions, %lu calls accepted, %lu of tcgen05\n", instructions, counts.accepted,
+    std::printf("%lu instructions, %lu successful calls, %lu of these of tcgen05\n", instructions, counts.accepted,
                 counts.in_tensor_memory);
     return counts.accepted && counts.in_tensor_memory ? 0 : 1;
 }

@@ -48,7 +48,7 @@ def test_text() -> None:
         pass
     with refuses(f"sm_80 does not have '{WGMMA}'; these have it: sm_90, sm_90a.", 5), opened(WGMMA, "sm_80"):
         pass
-    for text in (f" {F16}; ", F16.replace(".sync.aligned", "") + ".aligned.sync"):  # ptxas accepts both texts
+    for text in (f" {F16}; ", F16.replace(".sync.aligned", "") + ".aligned.sync"):  # ptxas accepts both spellings
         with opened(text) as instruction:
             assert instruction.text == F16
 

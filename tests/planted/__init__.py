@@ -55,7 +55,7 @@ def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[A
 
 
 def instead(name: str, module: str, function: str, preset: str = "tiny") -> Callable[[Callable[..., Any]], None]:
-    """Register a function as a fault that runs in place of a function or a method of a module.
+    """Register a function as a fault. It replaces a function of a module, or a method of a class in this module.
 
     The registered function gets the module and the correct function before the arguments. Parameters: see
     :class:`Fault`.

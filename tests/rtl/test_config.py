@@ -131,7 +131,7 @@ def test_codes_are_positions_in_the_list_of_formats() -> None:
 
 
 def test_slots() -> None:
-    """Product slot n is for the formats with more than n elements in a step of 32 bytes, such as 8 of tf32."""
+    """Slot n multiplies formats with more than n elements in a step: tf32, with 8 in 32 bytes, uses slots 0 to 7."""
     made = config("tf32", "f16", "e4m3", "s4", "e2m1/4", scales=("ue8m0",))
     assert [made.slots_of(element) for element in made.elements] == [8, 16, 32, 64, 64]
     assert (made.slots, made.term_slots, made.chunks) == (64, 32, 16)
@@ -198,7 +198,7 @@ def test_presets_carry_their_names_and_use_every_format() -> None:
             used[PRESET_OF_ARCHITECTURE[arch]].add(Element(fmt, instruction.container_bits))
     for name in set(PRESETS) - {"tiny", "blackwell"}:
         assert set(PRESETS[name].elements) <= used[name], name
-    # mma of sm_100 has no kinds and uses few formats of its datapath, that of sm_120. tcgen05 uses all of them.
+    # mma of sm_100 uses few formats of its datapath, which equals that of sm_120. tcgen05 uses all formats.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
 
 

@@ -18,7 +18,7 @@ from sptc.rtl.widths import Widths
 
 Random = np.random.Generator
 
-#: Number of cycles; about half of them are enabled.
+#: Number of simulated cycles. The enable input is 1 in about half of them.
 _CYCLES = 120
 
 

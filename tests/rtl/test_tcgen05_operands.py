@@ -199,7 +199,7 @@ def test_every_array_gets_its_operands(rng: Random) -> None:
     tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]
     panels = deque((one, place) for one in work for place in range(one.panels))
-    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # accumulators as the test expects them
+    model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # expected accumulators
     accumulators = model.copy()
 
     async def tensor_memory(ctx) -> None:
@@ -248,7 +248,7 @@ def test_every_array_gets_its_operands(rng: Random) -> None:
             if taken and accepted < INSTRUCTIONS:
                 operands.offer(ctx, dut.i.payload, CtaOperation.MULTIPLY, TCGEN05_ARRAY, work[accepted])
         assert not panels, "multiplications have stopped too early"
-        assert waited, "the test never made a CTA wait for the other"
+        assert waited, "the CTA never waited for the other CTA of its pair"
         assert (reads, columns) == (sum(one.reads for one in work), sum(one.columns for one in work))
         await ctx.tick().repeat(10)
 

@@ -74,7 +74,7 @@ class Stamp(Unit):
 
 
 def stamp_item(config: CoreConfig, long: bool, rng: Random) -> Item:
-    """Return a random instruction for stand-ins, with its expected result."""
+    """Return a random instruction, with the result that a warp of :class:`Stamp` units gives."""
     a, c = rng.integers(0, 1 << 32, (2, LANES, 4), np.uint32)
     control = control_layout().const({"result": ResultCode.S32})
     payload = warp_operands_layout().const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
@@ -98,7 +98,7 @@ ARRAYS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), ARRAYS)
 def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: Random) -> None:
-    """Consecutive and single instructions take the expected cycles and give the right results, with gaps and stalls."""
+    """Instructions take the expected cycles and give the right results, with gaps between them and stalled results."""
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     lengths = (True, False, False, True, True, False)
     items = [stamp_item(config, long, rng) for long in lengths]

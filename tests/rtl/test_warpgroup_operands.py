@@ -65,7 +65,7 @@ def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work
 
 
 def put(ctx, payload, one: Work) -> None:
-    """Set the instruction at the input of the warpgroup."""
+    """Put an instruction and its registers at the input of the warpgroup."""
     operands.offer(ctx, payload, Operation.MULTIPLY, TENSOR_CORE, one)
     for name, words in one.registers.items():
         ctx.set(payload[name].as_value(), operands.bits_of(words))
@@ -85,7 +85,7 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
 
 
 def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
-    """Arrays get the operands of consecutive instructions of all kinds, also with gaps and stalls of C and D."""
+    """Arrays get the operands of consecutive instructions of all kinds, also with gaps, and if C or D stalls."""
     arrays: list[Inverting] = []
     dut = Warpgroup(TENSOR_CORE, warp_class=type("Array", (Inverting,), {"made": arrays}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)

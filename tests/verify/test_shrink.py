@@ -139,7 +139,7 @@ def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
             file = read(path)
             reaches = (file.instruction.a.name, file.instruction.d.name) in REACHING
             assert (file.run("golden") == file.d).all() == (by == 0 or not reaches), (path.name, by)
-    # Exponents of fp8 products are above e_zero, so that only e5m2 times e5m2 of wgmma was recorded.
+    # Exponents of fp8 products exceed e_zero, so of wgmma with fp8, only e5m2 times e5m2 was recorded.
     expected = {
         _names(i)
         for i in every_instruction()

@@ -19,7 +19,7 @@ from types import ModuleType
 
 __all__ = ["NAME", "ROOMS", "room_of"]
 
-#: Name of the planted fault. Empty without a fault.
+#: Name of the planted fault. Empty if no fault is planted.
 NAME = os.environ.get("SPTC_PLANT", "")
 #: Files with the faults of each subpackage.
 ROOMS = {
