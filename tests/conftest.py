@@ -235,7 +235,7 @@ def tensor_memory_file() -> Callable[..., Any]:
 
 @pytest.fixture
 def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
-    """Stand-in for `Engine.compute` that also flags chunk 3 of row 5 of each 16 x 8 tile, even if its nibble is legal."""
+    """Stand-in for `Engine.compute` that also flags chunk 3 of row 5 of each 16 x 8 tile, even a legal nibble."""
     from sptc.rtl.step import row_result_layout
     from sptc.sim.engine.engine import Engine
     from sptc.sim.engine.steps import Steps
