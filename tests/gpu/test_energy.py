@@ -201,7 +201,7 @@ def test_the_command(gpu: FakeGpu, tmp_path: Path, cli: CommandLine) -> None:
 
 
 class FakeLibrary:
-    """Stand-in for NVIDIA's management library, for a GPU that has consumed 12.5 J and has 37 degrees Celsius."""
+    """Stand-in for NVIDIA's management library. The GPU has consumed 12.5 J, and its temperature is 37 degrees."""
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails

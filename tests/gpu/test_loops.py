@@ -49,7 +49,7 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
 
 
 def test_body_of_a_loop() -> None:
-    """The body of a loop has the instructions of one group, which use the registers of operands in rotation."""
+    """The body of a loop has the instructions of one group, which use several sets of registers in rotation."""
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
     matches = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
     assert matches == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]

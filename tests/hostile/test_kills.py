@@ -43,7 +43,7 @@ class Work:
     words: tuple[str, ...]
     #: Function that returns the result of a run from its output and its folder. All complete runs have equal results.
     result: Callable[[str, Path], object]
-    #: Number of times that the command is killed: fifty kills of all commands together.
+    #: Number of kills of this command. All commands together are killed fifty times.
     kills: int
     #: Name of an output file that may exist only if it is complete. Empty if the command writes no such file.
     finished: str = ""

@@ -1,4 +1,4 @@
-"""The user's cache is at the right place, uses only trusted files, and may be unwritable."""
+"""The user's cache is at the right place and uses only trusted files. An unwritable cache is not an error."""
 
 import os
 import subprocess

@@ -27,7 +27,7 @@ def double(number: int) -> int:
 
 
 def deadly(number: int, mark: str, times: int) -> int:
-    """Return a number; for number 5, kill the worker process before, at most `times` times, counted in file `mark`."""
+    """Return `number`. If it is 5, kill the worker process instead, at most `times` times; `mark` counts the kills."""
     path = Path(mark)
     deaths = len(path.read_text()) if path.exists() else 0
     if number == 5 and deaths < times:
@@ -220,6 +220,6 @@ except ZeroDivisionError:
 
 
 def test_an_error_while_data_are_sent() -> None:
-    """A pool ends after an error while data are sent. The test runs in a process that may be stopped if it hangs."""
+    """An error ends a pool even while data are sent. The test runs a separate process, which is stopped if it hangs."""
     done = subprocess.run([sys.executable, "-c", _BURDENED], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "left\n"

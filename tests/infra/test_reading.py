@@ -58,7 +58,7 @@ def whole(**options: object) -> bytes:
 
 
 def patched(offset: int, value: bytes) -> bytes:
-    """Return an archive in which bytes of both headers of its member are replaced, from the ZIP version + `offset`."""
+    """Return an archive in which bytes of both headers of its member are replaced, `offset` after the ZIP version."""
     data = bytearray(whole())
     for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
         place = data.index(mark) + start + offset

@@ -53,7 +53,7 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         base = printed["base offset"].meaning
         number = int(base.partition(" row ")[2][:1] or 0)
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
-        # The base offset is 0 here: without swizzle, its field reports other base offsets, which can be decoded.
+        # The base offset is set to 0: without swizzle, its field reports other offsets, but the decoder accepts them.
         bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)
         fields = shared_fields(bits, family)
         assert_partition(fields, 64, bits)

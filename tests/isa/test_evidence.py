@@ -115,7 +115,7 @@ def test_recorded_words_are_evidence_for_few_forms() -> None:
 
 
 def test_evidence_depends_on_the_location_of_a() -> None:
-    """The label covers A in registers and in shared memory: N = 64 was recorded, N = 176 compared in a campaign."""
+    """Labels cover A in registers and A in shared memory: N = 64 was recorded, N = 176 was compared in a campaign."""
     recorded, measured = (parse(WGMMA.format(n)) for n in (64, 176))
     places = ("registers", "shared")
     assert {evidence(recorded, "sm_90", place) for place in places} == {Evidence.RECORDED}
@@ -185,7 +185,7 @@ def test_what_targets_and_families_lack() -> None:
                 require_target(i, name)
         of_floats = next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16"))))
         assert require_target(of_floats, "sm_103a") == "sm_100"
-    # The assembler of CUDA 13.5 rejects the same names. `test_assembler` compares all instructions with CUDA 13.0.
+    # The assembler of CUDA 13.5 rejects the same targets. `test_assembler` compares all instructions with CUDA 13.0.
     i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
     assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
     for name in ("sm_120f", "sm_121f"):

@@ -72,7 +72,7 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
 
 
 def test_a_against_the_manual() -> None:
-    """A is where the manual states. Each warp of wgmma has 16 rows, in the order of mma (PTX ISA 9.7.15.5.1.1)."""
+    """A is in the registers that the manual states. A warp of wgmma has 16 rows, as in mma (PTX ISA 9.7.15.5.1.1)."""
     for instruction in EVERY:
         fragment = a_fragment(instruction)
         stored_k = instruction.k // 2 if instruction.sparse else instruction.k

@@ -1,4 +1,4 @@
-"""The checker of wgmma sequences accepts sequences that PTX defines. In others, it reports the first misuse."""
+"""The checker of wgmma accepts sequences that PTX defines. In other sequences, it reports the first misuse."""
 
 import doctest
 from collections.abc import Callable

@@ -114,7 +114,7 @@ def test_fields_and_values_that_are_no_descriptor() -> None:
 
 @pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
 def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
-    """`first_beyond` returns the lowest byte address outside a memory of a given size that holds part of an element."""
+    """`first_beyond(size)` returns the lowest address, from `size` on, of a byte that holds part of an element."""
     descriptor = SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"])
     where = shared_map(descriptor, 16, 48, bits, major="k", unit_elements=unit_elements)
     touched = {

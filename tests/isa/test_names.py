@@ -41,7 +41,7 @@ def test_a_text_names_one_instruction(text: str, arch: str | None, name: str) ->
 
 
 def test_ordered_metadata_is_preferred() -> None:
-    """If words fit instructions of equal numerics, that with ordered metadata is chosen; else an error lists them."""
+    """Of instructions with equal numerics, that with ordered metadata is chosen. Otherwise, an error lists them."""
     for i in every_instruction():
         if i.sparse == "sp" and i.family == "mma":
             assert resolve(str(i)).instruction == i  # an exact name is never changed

@@ -65,7 +65,7 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
 
 
 def test_mma(alone: list[dict[str, str]]) -> None:
-    """Measured intervals of eight warps and latencies of one warp agree with the model, also with equal operands."""
+    """Measured intervals of eight warps and latencies of one warp agree with the model, also if operands repeat."""
     compared = 0
     for row in alone:
         if not row["a_from"] and row["warps"] in ("1", "8"):
@@ -125,7 +125,7 @@ def test_sequences_take_the_measured_cycles() -> None:
 
 
 def test_which_instructions_have_cycles() -> None:
-    """`timing` returns cycles for all instructions of sm_90 only, and `timing_on` for mma on every target."""
+    """`timing` returns cycles for sm_90, and None for sm_80. `timing_on` returns cycles of mma on every target."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
     for name, target in TARGETS.items():
@@ -251,7 +251,7 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
         product_timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), (64, 64, 64))
 
 
-#: Dense tera-operations per second in white papers: architecture, tensor cores, clock in GHz, values by key of rate.
+#: Dense tera-operations per second in white papers: architecture, number of tensor cores, clock in GHz, rates by key.
 PUBLISHED = [
     ("sm_80", 432, "1.41", {"32": "156", "16": "312", "16 f16": "312", "integer 8": "624"}),
     ("sm_86", 328, "1.695", {"32": "35.6", "16": "71", "16 f16": "142", "integer 4": "569"}),

@@ -38,7 +38,7 @@ class RecordedKernel:
     grid: tuple[int, ...]
     block: int
     shared: int
-    #: Arguments of the launch. Number `result` of them is the array for the result; :meth:`run` replaces it by zeros.
+    #: Arguments of the launch. The argument with index `result` gets the result; :meth:`run` replaces it by zeros.
     arguments: list[Any]
     result: int
     expected: NDArray

@@ -1,4 +1,4 @@
-"""The checker of memory accesses finds true errors in compiled kernels, and the lines of planted errors."""
+"""The checker of memory accesses reports the errors in compiled kernels, and the lines of planted errors."""
 
 import re
 from dataclasses import replace

@@ -24,7 +24,7 @@ BLOCK = {"BM": 128, "BN": 128, "BK": 64}
 
 
 def chain(kind: str, arch: str) -> str:
-    """Return the instruction that Triton compiles a product to, for a type of A and B and an architecture."""
+    """Return the instruction that Triton generates for a type of A and B on an architecture."""
     bits = {"f16": 16, "bf16": 16, "e4m3": 8, "s8": 8, "tf32": 32}[kind]
     d, k = ("s32" if kind == "s8" else "f32"), 256 // bits
     if arch == "sm_100":

@@ -1,4 +1,4 @@
-"""Recorded kernels run on the simulated hardware, fail without a wait, and have the modelled cycles."""
+"""Recorded kernels give right results on simulated hardware, wrong results without a wait, and modelled cycles."""
 
 import re
 

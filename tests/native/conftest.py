@@ -1,4 +1,4 @@
-"""Fixture that compiles the C++ library before the tests, so that the compilation counts for no single test."""
+"""Fixture that compiles the C++ library before the tests, so that no test includes the time of the compilation."""
 
 import pytest
 from sptc.native.library import library_file

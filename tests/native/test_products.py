@@ -54,7 +54,7 @@ def test_every_way_to_compute(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_every_build(kernels: str, rng: np.random.Generator) -> None:
-    """Each kernel build is right for each method and pair of formats. An error names builds that cannot run here."""
+    """Each kernel build is right for each method and pair of formats. A build that cannot run here raises an error."""
     chosen = {(numerics(i, arch).method, i.a.name, i.b.name): (i, arch) for i, arch in cases()}
     if kernels not in available():
         with pytest.raises(BackendError, match="this processor runs no kernels"):

@@ -1,4 +1,4 @@
-"""Instructions of the C interface equal recordings of an H200 and the golden model, in registers and memory."""
+"""Results of the C interface equal recordings of an H200 and the golden model, from registers and memory."""
 
 import ctypes
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Faults of the hardware that tests must detect: in routing, order, rounding, formats. Proofs detect others."""
+"""Faults of the hardware that tests must detect, in routing, order, rounding and formats."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

@@ -198,7 +198,7 @@ def run(dut: Placement, bench: Callable) -> None:
 
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
-    """An operand that overlaps D on either side is flagged. Operands that the instruction does not use are not."""
+    """An operand that overlaps D on either side is flagged, unless the instruction does not use the operand."""
     dut = Placement()
 
     async def bench(ctx) -> None:

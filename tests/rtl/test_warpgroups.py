@@ -203,7 +203,7 @@ class _Side:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_warpgroups_do_not_affect_each_other(count: int, seed: int) -> None:
-    """With random commands, accumulators and stalls, results and waits of a warpgroup do not depend on the others."""
+    """With random commands, accumulators and stalls, results and waits do not depend on other warpgroups."""
     rng = np.random.default_rng([seed, count])
     dut = Warpgroup(TENSOR_CORE, count=count, warp_class=Showing)
     sides = [_Side(rng) for _ in range(count)]

@@ -137,7 +137,7 @@ def test_the_table_and_its_percentages() -> None:
     colours.count([0, 1], [1, 2])
     shades.hits[~shades.unreachable] = 7
     coverage = Coverage([colours, shades])
-    rows = [line.split()[-4:] for line in coverage.table(2).splitlines()[1:4]]  # two groups, total
+    rows = [line.split()[-4:] for line in coverage.table(2).splitlines()[1:4]]  # rows of both groups and of the total
     assert rows == [["6", "5", "2", "40.0"], ["6", "5", "5", "100.0"], ["12", "10", "7", "70.0"]]
     assert coverage.table(0).splitlines()[-1] == "missing: tiny: colours: 3 bins"
     report = coverage.report(2)

@@ -38,7 +38,7 @@ extern "C" void run(size_t count, const uint32_t* const* steps, uint32_t* const*
 
 
 class Operations(wiring.Component):
-    """Component with every operation that rows may use. The operands are parts of a step with several widths."""
+    """Component with every operation that rows may use. The operands are parts of a step, and have various widths."""
 
     def __init__(self, rng: Random, rounds: int = 6) -> None:
         self._rng = rng

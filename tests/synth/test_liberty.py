@@ -138,7 +138,7 @@ def test_energy_tables_and_libraries_without_them() -> None:
 
 
 def test_units_conditions_and_ground_pins_of_energies() -> None:
-    """Energies are in pJ, weighted by the share of states in which their condition holds; ground pins have none."""
+    """Energies are in pJ, weighted by the share of states in which their condition holds, without ground pins."""
 
     def arc(values: str, *attributes: str) -> str:
         tables = " ".join(f'{edge}_power (scalar) {{ values ("{values}"); }}' for edge in ("rise", "fall"))

@@ -50,7 +50,7 @@ def test_every_part_is_in_the_hardware(top: str) -> None:
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
-        if place in places:  # a module with the same name without numbers was visited before
+        if place in places:  # a module of the same kind was visited before
             return
         places.add(place)
         if place in names_of(top):

@@ -41,7 +41,7 @@ def test_a_cached_measurement_is_not_repeated(own_cache: Path, monkeypatch: pyte
 
 
 def test_what_a_measurement_depends_on(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A measurement depends on netlist, recipe, content of the library and tool versions, but not on its file name."""
+    """A measurement depends on netlist, recipe, tool versions and library content, not on the library's file name."""
     recipe = Recipe(library=library)
     measure(nands(2), recipe)
     assert measure(nands(2), Recipe(library=Library("other.lib", library.text))).cached

@@ -73,7 +73,7 @@ def test_types_come_back(name: str, tmp_path: Path, rng: np.random.Generator) ->
 
 
 def test_a_checkpoint_of_other_software(tmp_path: Path, rng: np.random.Generator) -> None:
-    """A checkpoint of compressed-tensors (sparse-24-bitmask) with two layers is read. The test writes its layout."""
+    """A checkpoint with two layers in the layout sparse-24-bitmask of compressed-tensors is read."""
     path, tensors, dense = tmp_path / "model.safetensors", {}, {}
     for layer in ("a.q_proj.weight", "a.k_proj.weight"):
         matrix = rng.normal(size=(6, 24)).astype(np.float16).astype(ml_dtypes.bfloat16)

@@ -146,7 +146,7 @@ def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run ends when its time is over. The fake clock advances a second at each reading, which every shard causes."""
+    """A run ends when its time is over. The fake clock advances a second before every shard."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(HOPPER, None, sample=False)

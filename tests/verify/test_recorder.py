@@ -1,4 +1,4 @@
-"""The script that records a GPU runs on an emulated GPU, and each planted fault of the GPU is recognised."""
+"""The script that records results of a GPU runs on an emulated GPU, whose planted faults are recognised."""
 
 import json
 import subprocess
