@@ -102,7 +102,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
-    """Random seed of the test run."""
+    """Seed of all random tests in this run of pytest."""
     return int(request.config.getoption("--seed"))
 
 

@@ -15,7 +15,7 @@ from sptc.gemm import multiply
 
 ROOT = Path(__file__).parents[1]
 STANDARD = set(sys.stdlib_module_names)
-#: Subpackages ("rooms") by layer, from the lowest. Each imports only its own layer and lower ones, without cycles.
+#: Subpackages ("rooms") by layer, the lowest first. Each imports only its own layer and lower ones, without cycles.
 FLOORS = (
     "infra", "isa", "operands", "golden rtl tensors", "sim formal synth native gpu", "api", "gemm kernels",
     "verify show", "cli",

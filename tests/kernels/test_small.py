@@ -161,7 +161,7 @@ def test_threads_of_a_warp_exchange(rng: Random) -> None:
 
 
 def test_divergent_threads_reconverge(rng: Random) -> None:
-    """Results are right if threads diverge in a loop with as many iterations as the number of the thread."""
+    """Results are right if threads diverge in a loop, in which thread n makes n iterations."""
     body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
     body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
     number = np.arange(WORDS)

@@ -35,7 +35,7 @@ def test_accepted_configurations() -> None:
         assert config(cuts=cuts).latency == len(cuts)
 
 
-#: Rejected fields, and a regular expression for the beginning of the message.
+#: Invalid fields of a configuration, each with a regular expression for the beginning of the error message.
 REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({name: value}, f"{name} must be an integer from 1 to 256, not {re.escape(repr(value))}$")
       for name in ("rows", "columns", "step_bytes") for value in (0, -4, "4", 4.0, None)),

@@ -180,7 +180,7 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
     if one.nibbles is not None:
         for selector in range(twin(i).sparsity_selectors):
             nibbles = unpack_nibbles(operands.lanes_of(ctx, payload.e, 1).reshape(1, LANES), twin(i), selector)[0]
-            np.testing.assert_array_equal(nibbles, one.nibbles[rows], f"metadata of {where}, read with {selector}")
+            np.testing.assert_array_equal(nibbles, one.nibbles[rows], f"metadata of {where}, selector {selector}")
     for side, lines in (("a", rows), ("b", slice(COLUMNS * panel, COLUMNS * (panel + 1)))):
         if one.scales:
             byte = ctx.get(payload[f"byte_{side}"])

@@ -2,7 +2,7 @@
 
 from sptc.synth.netlist import Netlist
 
-#: A cell: type, and ports as (port, wire).
+#: A gate: type of the cell, and the wire of each port.
 Gate = tuple[str, dict[str, str]]
 
 

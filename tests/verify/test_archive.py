@@ -49,7 +49,7 @@ STRING_WANTED = r"must be a 0-d string, not "
 INTEGER_WANTED = r"must be a 0-d integer, not "
 TMEM = r"tmem must be a uint32 array of shape \[case, 128, 512\], not "
 OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 of shape "
-#: Defect of an archive: instruction, key, function that changes the value of the key, and part of the message.
+#: Defect of an archive: instruction, key, function that changes the value of the key, and part of the error message.
 Defect = tuple[str, str, Callable[[Any], Any], str]
 DEFECTS: list[Defect] = [
     *((text, key, change, f"{key} {UINT32_WANTED}{words}")

@@ -16,7 +16,7 @@ from sptc.verify.replay import replay
 
 SHIPPED, WORDS = shipped_dot_products()
 SETS = read(SHIPPED)
-#: Architecture of a neighbouring GPU generation, for each architecture with recorded dot products.
+#: For each architecture with recorded dot products: an architecture of a neighbouring GPU generation.
 NEIGHBOURS = {"sm_80": "sm_90", "sm_86": "sm_90", "sm_89": "sm_90", "sm_90": "sm_89", "sm_100": "sm_89"}
 
 
