@@ -1,8 +1,8 @@
-"""Block scales that Python code passes: conversion to codes, and the instructions that accept the scales.
+"""Convert the block scales that Python code passes to codes, and find the instructions that accept the scales.
 
-Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the instruction's scale format.
-They may also be floats that the instruction's scale format represents exactly. The elements are passed separately, not
-multiplied by their scales: a value is the product of element and scale.
+Block scales are codes, either in the ``ml_dtypes`` type of their format or as bytes in the instruction's scale format,
+or floats that the instruction's scale format represents exactly. The caller passes matrix elements that are not
+multiplied by their scales.
 """
 
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ from .matrices import as_array
 
 __all__ = ["BlockScales", "block_scales_of", "scaled_instructions"]
 
-#: Format of block scales, by the name of their type in ``ml_dtypes``.
+#: Key: name of a type in ``ml_dtypes``. Value: name of the block-scale format that this type holds.
 _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 
 
 @dataclass(frozen=True, eq=False)
 class BlockScales:
-    """Block scales of both factors of a product."""
+    """Block scales of both factors, A and B, of a matrix product."""
 
     #: Block scales as codes (uint8) or values (float64), shapes (..., M, blocks) and (..., N, blocks). A block consists
     #: of the elements along K that share a scale.
@@ -43,7 +43,7 @@ class BlockScales:
         return tuple(name for name in _FORMAT_OF.values() if all(_encoded(array, name) is not None for array in arrays))
 
     def of_vector(self) -> "BlockScales":
-        """Return the block scales of a product with a vector B, with B as a matrix of one column."""
+        """Return the block scales for a vector B that is multiplied as a matrix of one column."""
         return replace(self, b=self.b[..., None, :])
 
     def checked(
@@ -52,7 +52,7 @@ class BlockScales:
         """Return the codes of the block scales of the left and the right factor of an instruction.
 
         `shape` is M and N; with `swapped`, the left factor is B. Raise an `OperandError` if the instruction has no
-        block scales, or has them in another format or block length.
+        block scales, or if the scales do not have the format, the shape or the values that the instruction needs.
         """
         if i.span is None or i.scale_format is None:
             raise OperandError(f"{i} has no block scales")
@@ -84,7 +84,7 @@ def _encoded(values: NDArray[np.float64], fmt: str) -> NDArray[np.uint8] | None:
 
 
 def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
-    """Return the block scales of both factors as given by the caller; None if there are no block scales.
+    """Return the block scales that the caller gives for both factors; None if the caller gives none.
 
     Raise an `OperandError` if only one factor has scales, they are not matrices of codes, or their formats differ.
     """
@@ -117,11 +117,12 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
 def scaled_instructions(
     scales: BlockScales, k: int, fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions that accept these block scales, starting with the likely choice of a library.
+    """Return the instructions that accept these block scales; the first is the one that a library would likely choose.
 
-    The number of scales and K give the block length. All instructions have the sparsity structure of the first. For
-    `fmt` to `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or `OperandError`
-    if there is no such instruction, format or architecture, or two formats of scales are possible.
+    The number of scales and K give the block length. All returned instructions have the sparsity structure of the first
+    one. For `fmt` to `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or
+    `OperandError` if there is no such instruction, format or architecture, or the scales may have either of two
+    formats.
     """
     is_fp4, are_codes = fmt in ("e2m1", "e2m1,e2m1"), scales.a.dtype == scales.b.dtype == np.uint8
     if scales.format is None and is_fp4 and are_codes:

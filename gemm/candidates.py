@@ -1,4 +1,4 @@
-"""Candidate ways of summation for a search, likely ones first. Candidates that give the same bits appear only once."""
+"""Generate candidate ways of summation for a search, likely ways first. Of ways with equal bits, only one is tried."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -17,9 +17,10 @@ from .ways import GROUP_SCALINGS, INTERLEAVES, Way, combine, instruction_named
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
-#: Attributes of a way of summation, by attribute name.
+#: Type of a dictionary. Key: name of an attribute of :class:`Way`. Value: value of this attribute.
 _Words = dict[str, Any]
-#: Numbers of slices of K to try. Few slices are tried first; many slices are less likely than promoted partial sums.
+#: Numbers of slices of K to try: `_FEW` before promoted partial sums, and `_MANY` after them, since kernels rarely use
+#: many slices.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 #: Numbers of instructions per promoted partial sum to try.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
@@ -32,27 +33,28 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders of adding stream-K slices to try, and minimum number of K tiles in a slice to try.
+#: Orders in which to add stream-K slices; and minimum number of K tiles in a slice to try, besides 1.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K schedules that are generated, and maximum number of them that are tried; only schedules
 #: with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of likely kinds of ways of summation, the first of :func:`_kinds`, which are tried first, with all families.
+#: The first `_LIKELY` kinds of :func:`_kinds` are tried with all families before any other kind is tried.
 _LIKELY = 3
-#: Maximum number of ways of summation with equal bits that are recorded together with the one that was tried.
+#: Maximum number of ways of summation with equal bits that are recorded, including the way that is tried.
 _MOST_ALIKE = 8
-#: Numbers of bits n for which 2^n slices are added in trees over every order of the bits of the slice numbers.
+#: For each of these n, K is cut into 2^n slices, which are added in a tree for every order of the n slice-number bits.
 _BITS = (2, 3, 4, 5)
 #: Maximum number of slices of K for which every order of addition is tried.
 _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
-    """Assign equal numbers to sums with equal bits: exchanged terms of an addition change no bit, another order does.
+    """Assign equal numbers to ways of summation whose sums have equal bits by construction.
 
-    Chains with equal sequences of steps (see :mod:`sptc.isa.numerics`) give equal bits, even if their instructions have
-    different numbers of steps. `instructions` returns the number of instructions along K, given the text of the
-    instruction; `shape` is the shape of the product, transposed if the factors are exchanged.
+    Exchanging the two terms of an addition changes no bit. Chains with equal sequences of steps (see
+    :mod:`sptc.isa.numerics`) give equal bits, even if their instructions have different numbers of steps.
+    `instructions` returns the number of instructions along K, given the text of the instruction; `shape` is the shape
+    of the product, transposed if the factors are exchanged.
     """
 
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
@@ -188,7 +190,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return the ways of summation to try with an instruction, as attributes, by kind; likely kinds are first."""
+    """Return an iterator over attributes for each kind of ways to try with an instruction, likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -224,7 +226,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return the kinds of ways of summation to try for groups of `instructions` with one scale, as :func:`_kinds`."""
+    """Do the same as :func:`_kinds` if each group of `instructions` instructions along K shares a group scale."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]

@@ -1,4 +1,4 @@
-"""Default instruction, as a library would choose it, and default back end, the fastest that is available."""
+"""Choose the default instruction as a library would, and the fastest available back end as the default back end."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -23,12 +23,13 @@ _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 def instructions_for(
     fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None, scales: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return instructions of a format that differ in their result bits, starting with the likely choice of a library.
+    """Return instructions of a format with different result bits; the first is the likely choice of a library.
 
-    Instructions of tensor cores come before emulated ones, then the latest family, the usual accumulator, and large K.
-    `fmt` is the format of both operands, or the formats of A and B with a comma between them; `accumulate` is the type
-    of the accumulator (default: any), `scales` the format of the block scales (default: no block scales). Raise an
-    `InstructionError` or `OperandError` if there is no such instruction, format or architecture.
+    Instructions of tensor cores come before emulated instructions. Further criteria are, in this order: the usual
+    accumulator, the latest family, and a large K. `fmt` is the format of both operands, or the formats of A and B with
+    a comma between them; `accumulate` is the type of the accumulator (default: any), `scales` the format of the block
+    scales (default: no block scales). Raise an `InstructionError` or `OperandError` if there is no such instruction,
+    format or architecture.
     """
     modelled = target_named(arch).arch
     different: dict[object, Instruction] = {}
@@ -38,7 +39,7 @@ def instructions_for(
 
 
 def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
-    """Return instructions with the same result bits as `i` by construction, one per family, sparsity and `.kind`."""
+    """Return one other instruction with the same result bits as `i` for each other family, sparsity and ``.kind``."""
     instructions, modelled = dict[object, Instruction](), target_named(arch).arch
     scales = i.scale_format.name if i.scale_format else None
     for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):
@@ -49,7 +50,7 @@ def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
 
 
 def formats_of(fmt: str) -> tuple[str, str]:
-    """Return the formats of A and B from one format name, or two with a comma; raise an `OperandError` for others."""
+    """Return the formats of A and B from one or two comma-separated names; raise an `OperandError` if one is wrong."""
     a, comma, b = fmt.partition(",") if isinstance(fmt, str) else ("", "", "")
     if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {shown(fmt)}")
@@ -65,7 +66,7 @@ def _bits_of(i: Instruction, arch: str) -> object:
 def _every_instruction_for(
     fmt: str, arch: str, dense: bool, accumulate: str | None, scales: str | None
 ) -> tuple[Instruction, ...]:
-    """Return all instructions of a format, the likely choice of a library first; see :func:`instructions_for`."""
+    """Return all instructions of a format, the likely choice of a library first, as for :func:`instructions_for`."""
     formats, name, arch = formats_of(fmt), arch, target_named(arch).arch
     integer = FORMATS[formats[0]].is_integer
     accepted = (accumulate,) if accumulate else _ACCUMULATORS[integer]
@@ -98,7 +99,7 @@ def _every_instruction_for(
 
 
 def fastest(name: str | None, arch: str) -> Backend:
-    """Return a back end by name; by default libsptc, or the golden model if libsptc cannot be compiled.
+    """Return the named back end. If `name` is None, return libsptc, or the golden model if libsptc cannot be compiled.
 
     Raise a `BackendError` if there is no such back end, or it cannot run on this machine.
     """

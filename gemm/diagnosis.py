@@ -22,8 +22,8 @@ __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagno
 
 #: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Evidence in bits by which the outputs that distinguish an exact way must exceed the choice among the tried ways: with
-#: 4 bits, one of them matches by chance with a probability below 1/16.
+#: Evidence is weak if fewer outputs distinguish an exact way than log2 of the number of tried ways plus this margin in
+#: bits. With 4 bits, a tried way matches by chance with a probability below 1/16.
 _MARGIN = 4
 #: Maximum number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
@@ -72,7 +72,7 @@ class Remaining:
     expected: int  #: Code that the nearest explanation gives for the first unexplained output
 
     def in_words(self, result: str) -> str:
-        """Return a text with place, given value and expected value of the output; `result` is the result type."""
+        """Return a text with row, column, given value and expected value of the output; `result` is the result type."""
         fmt = FORMATS[result]
         one, other = decode_codes(np.array([self.result, self.expected], np.uint32), fmt)
         digits = fmt.bits // 4
@@ -131,8 +131,8 @@ class Identification:
     way: Way | None  #: The first way of summation that was found to give every bit
     #: Number of outputs that were compared with `way`; with the nearest way of summation if no way is exact.
     compared: int
-    #: The nearest way of summation whose results differ; its count is the number of outputs that distinguish it from an
-    #: exact way. None if the results of all other ways that were tried are equal.
+    #: The nearest way of summation whose results differ. If a way is exact, `nearest.differing` outputs distinguish the
+    #: two ways. None if all other ways that were tried give the same results.
     nearest: Miss | None
     equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
     #: If no way of summation is exact: a way of summation that explains every output if the order of adding the slices

@@ -32,7 +32,7 @@ __all__ = [
     "scaling_factors", "to_codes",
 ]  # fmt: skip
 
-#: Type of numpy or ``ml_dtypes`` by name of the result type.
+#: Key: name of a result type. Value: name of its type in numpy or ``ml_dtypes``.
 RESULTS = {name: TYPE_OF[name] for name in ("f32", "f16", "bf16", "e4m3", "e5m2", "s32", "s8")}
 _SATURATING = ("e4m3", "e5m2", "s8")
 #: Order in which a sum is multiplied by a scale of A and a scale of B; each product is rounded to f32. ``product``: the
@@ -128,7 +128,7 @@ def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return both factors of the last of two multiplications by scales; `order` is one of :data:`SCALE_ORDERS`."""
+    """Do the first of two multiplications by scales as in :data:`SCALE_ORDERS`; return both factors of the second."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)

@@ -1,4 +1,4 @@
-"""Operands of a product as codes, metadata and scales for one instruction."""
+"""Operands of a matrix product, converted to codes, metadata and scales for one instruction."""
 
 from dataclasses import dataclass, replace
 

@@ -31,8 +31,8 @@ __all__ = ["explain"]
 
 #: Number of rows and columns of the outputs on which faults of stored results and of slices of K are tried.
 _SAMPLE = (96, 96)
-#: Minimum fraction of sample outputs that a fault must nearly reproduce; then number of such faults that are tried with
-#: all ways of summation.
+#: A fault is near if it nearly reproduces at least this fraction of the sample outputs; and number of near faults that
+#: are tried with all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
 #: Minimum fraction of wrong outputs that are near the correct product if the kernel differs only in its roundings.
 _FINE = 0.98
@@ -48,9 +48,10 @@ _MOST_ERROR = 16
 #: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
 #: is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Maximum number of rows (or columns) of a product for which each is tried with the metadata or scales of all others.
+#: If a product has at most this many rows (or columns), each row is tried with the metadata and scales of every other
+#: row.
 _SOLVED = 512
-#: Maximum number of outputs in a row or column that are compared with another row or column.
+#: Maximum number of outputs of a row (or column) that are computed with the metadata or scales of other rows.
 _LINE = 64
 
 
@@ -124,10 +125,11 @@ class _Examination:
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return the explanation by a fault in all outputs, or only in rows and columns with wrong outputs, or None.
+        """Return how a fault explains the result, in all outputs or only in the rows and columns with wrong outputs.
 
-        It is None if the evidence is too weak. `codes` is the product with the fault, `way` computes the correct
-        product, and `bits` is the information content of the fault's free parameters.
+        Return None if the fault explains fewer than `LEAST` wrong outputs, does not reduce their number, or leaves some
+        unexplained with weak evidence. `codes` is the product with the fault, `way` computes the correct product, and
+        `bits` is the information content of the fault's free parameters.
         """
         correct, target = self.correct(way), self.target
         before = correct != target
@@ -251,7 +253,7 @@ class _Examination:
             self.tried += 1
             try:
                 score, far = self._probe.distance(fault, self.problem.ways[0])
-            except OperandError:  # K or the scale groups with the fault do not fit this way of summation.
+            except OperandError:  # With the fault, K or the scale groups do not fit this way of summation.
                 continue
             if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
                 yield explanation
@@ -267,7 +269,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
-        """Yield ways of summation with some conversions to tf32: those tried before, then others unless `few`."""
+        """Yield ways with the given conversions to tf32: first those tried before, then, unless `few`, further ways."""
         most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
         for way in self.problem.ways if few else self._every_way():
             if conversions is None or (way.convert_a, way.convert_b) in conversions:
@@ -278,7 +280,7 @@ class _Examination:
                 yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield the ways of summation that were tried before, then others, each of which is generated only once."""
+        """Yield the ways of summation that were tried before, then further ways, which are generated only once."""
         yield from self._known_ways
         for way in self._more_ways:
             self._known_ways.append(way)
@@ -323,7 +325,7 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Return the explanation of the whole result by a fault, or None if it does not convince.
+        """Return the explanation of the whole result by a fault, or None under the conditions of :meth:`judged`.
 
         Also return None if the changed way of summation gives the same product without the other changes of the fault.
         """

@@ -14,15 +14,15 @@ from .ways import Way
 
 __all__ = ["wrong_nibbles"]
 
-#: Maximum number of columns that are compared, and of elements of A in all rows together.
+#: Maximum number of columns of a row that are compared; and maximum number of elements in all wrong rows of A together.
 _COLUMNS, _ELEMENTS = 64, 1 << 18
-#: Maximum number of steps in the search for the wrong nibbles of a row. Each step adds the best pair of nibbles to at
-#: most two nibbles of earlier steps.
+#: Maximum number of steps in the search for the wrong nibbles of a row. Each step keeps the last two nibbles that were
+#: found, and adds the best pair of nibbles.
 _ROUNDS = 8
 #: Maximum number of replacements of one nibble from which pairs are formed: 16 for each of 128 chunks.
 _PAIRED = 2048
-#: All replacements together must leave at most rounding errors: none for integers, else those of the result type, or of
-#: 12 bits if the type has more.
+#: The replaced nibbles must explain a row up to rounding errors: none for integers, else those of the result type, or
+#: of 12 fraction bits if the type has more.
 _ROUNDING_BITS = 12
 #: Maximum number of different mistakes that the text of a fault names.
 _SHOWN = 3
@@ -33,8 +33,8 @@ def wrong_nibbles(
 ) -> Fault | None:
     """Return the fault by which a few nibbles in some rows of A are wrong; None if such nibbles explain no row.
 
-    The setting has metadata, no scales along K and no epilogue. `correct` is the correct product by a way of summation
-    whose instruction has the element types, and `values` the result whose fault is searched.
+    The setting has metadata, no scales along K and no epilogue. `correct` is the correct product, computed by `way`,
+    and `values` is the result whose fault is searched.
     """
     fmt = FORMATS[way.result]
     precision = 0 if fmt.is_integer else 2.0 ** -min(fmt.fraction_bits, _ROUNDING_BITS)
@@ -75,9 +75,10 @@ def _changes(
     differences: NDArray[np.float64],
     rounding: float,
 ) -> dict[int, int]:
-    """Return the wrong nibbles of a row of A by chunk, if a few of them leave errors of the size of `rounding`.
+    """Return the wrong nibbles of a row of A by chunk; empty if a few nibbles cannot explain the row.
 
-    `differences` are the differences of the result from the correct product in some columns of the row.
+    `differences` are the differences of the result from the correct product in some columns of the row. The changed
+    nibbles must explain them up to `rounding`.
     """
     assert setting.nibbles is not None
     assert setting.granularity
@@ -94,8 +95,8 @@ def _changes(
     for nibble in nibbles:
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
-    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # by chunk and nibble
-    usable = np.isfinite(steps).all(-1)  # other nibbles select NaN or infinity, or replace them
+    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # indices: chunk, nibble, column
+    usable = np.isfinite(steps).all(-1)  # False if a change is not finite in some column
     steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2
@@ -114,7 +115,7 @@ def _changes(
 
 
 def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: NDArray[np.bool_]) -> dict[int, int]:
-    """Return the nibbles of the two chunks whose replacement leaves the least squares of the differences `left`.
+    """Return the two new nibbles, in two chunks, that leave the least sum of squares of the differences `left`.
 
     `steps` are the changes of a row by chunk and nibble, shape (chunks, 16, columns); the change by the present nibble
     of a chunk is zero, so a single wrong nibble is paired with a present one. `usable` tells which nibbles may be

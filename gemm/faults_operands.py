@@ -1,4 +1,4 @@
-"""Faults of operands: elements read from wrong places, as another type, or rounded differently; wrong metadata."""
+"""Faults of operands: elements are read from wrong addresses or as another type, or rounded; metadata is wrong."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +26,7 @@ from .ways import Way, instruction_named
 
 __all__ = ["k_maps", "layouts", "metadata", "rounded_otherwise", "rounded_to_bf16", "rounded_words", "types"]
 
-#: Element types that a kernel may confuse with the correct type, by correct type.
+#: Key: correct element type. Value: types that a kernel may confuse with the correct type.
 _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
@@ -61,7 +61,7 @@ def _retyped(way: Way, a: str, b: str) -> Way:
 
 
 def _with_instruction(way: Way, old: str, new: str) -> Way:
-    """Return a way of summation with part of its instruction's name replaced; unchanged if there is no such name."""
+    """Return a way with part of its instruction's name replaced; unchanged if no instruction has the new name."""
     try:
         return replace(way, instruction=str(instruction_named(way.instruction.replace(old, new), way.arch)))
     except Error:
@@ -69,7 +69,7 @@ def _with_instruction(way: Way, old: str, new: str) -> Way:
 
 
 def _transposed(matrix: NDArray, as_read: bool) -> NDArray:
-    """Return a matrix as read by a kernel that mistakes its memory order for the order of its transpose."""
+    """Return a matrix that is stored by rows and read by columns (`as_read`), or stored by columns and read by rows."""
     rows, columns = matrix.shape
     return matrix.reshape(columns, rows).T if as_read else np.ascontiguousarray(matrix.T).reshape(rows, columns)
 
@@ -81,7 +81,7 @@ def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
 
 
 def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield misread matrices: text after "A" or "B" that names the fault, name ``a`` or ``b``, and matrix as read."""
+    """Yield for each misread matrix: text of the fault, to follow "A" or "B"; name ``a`` or ``b``; matrix as read."""
     for how, as_read in (("read", True), ("stored", False)):
         for name in "ba":
             matrix = _transposed(getattr(setting, name), as_read)
@@ -106,7 +106,7 @@ def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, N
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
     """Yield faults by which blocks of A, of B, or of metadata are read from another position along K.
 
-    `unit` is the number of columns of the smallest block, which is that of one instruction.
+    The smallest block has `unit` columns of A, which is the K of one instruction.
     """
     operands = {
         "A": ("a", "nibbles"), "the stored values of A, without their metadata,": ("a",), "B": ("b",),
@@ -206,7 +206,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
 
 
 def _wrong_nibbles(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
-    """Yield wrong metadata, each with the text of the fault after the word "metadata"."""
+    """Yield the text of a fault, to follow the word "metadata", and the wrong metadata of the fault."""
     for text, table in _tables():
         yield text, table[nibbles]
     rows, chunks = nibbles.shape
@@ -222,7 +222,7 @@ def _wrong_nibbles(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles
     for row, row_index in named_maps(rows, powers=(1, 8)):
         for chunk, chunk_index in named_maps(chunks, powers=(1, 2, 4)):
             if "^" in row and "^" in chunk:
-                text = f"of other rows and chunks: row p has that of row {row}, chunk q that of {chunk}"
+                text = f"of other rows and chunks: row p has the metadata of row {row}, chunk q that of chunk {chunk}"
                 yield text.replace("that of p", "that of q"), nibbles[row_index][:, chunk_index]
 
 
@@ -295,7 +295,7 @@ def _atoms(bits: int) -> Iterator[tuple[str, Atom]]:
 
 
 def _positions(every: NDArray[np.uint32], atom: Atom) -> NDArray[np.intp]:
-    """Return the index of the nibble that is stored at each address, for metadata in the atoms of CUTLASS 3."""
+    """Return the index of the nibble at each address of CUTLASS 3 atoms; empty if the atoms need padding."""
     total = np.zeros(every.size, np.intp)
     for digit in range(0, max(1, int(every.max()).bit_length()), 4):
         octets = to_atoms((every >> np.uint32(digit) & np.uint32(15)).astype(np.uint8), atom)

@@ -35,7 +35,8 @@ class Moved:
     """A permutation of outputs: a product whose outputs are stored at wrong rows and columns."""
 
     text: str  #: Text that names the outputs at wrong rows and columns, and where they are stored
-    #: Index of the output that is stored in place of each output of the result, row by row; -1 for a zero.
+    #: For each output of the result, row by row: index of the correct output that is stored there; -1 for a stored
+    #: zero.
     index: NDArray[np.intp]
     bits: float  #: Information content of the permutation, in bits
 
@@ -64,7 +65,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
-    """Return for each row of `y` the index of its row in `correct`; None if few rows match, or all match in order."""
+    """Return for each row of `y` the index of its row in `correct`; None if under half match, or no row has moved."""
     index = sources(correct, y)
     own = np.arange(len(index))
     whole = np.where(index >= 0, index, own)

@@ -19,20 +19,20 @@ from .ways import Way
 
 __all__ = ["LineArray", "epilogue_faults", "line_arrays", "scale_faults"]
 
-#: Sizes, powers of two, from which wrong index maps are built: of rows and columns, and of blocks along K.
+#: Powers of two from which wrong index maps are built: maps of rows and columns, and maps of blocks along K.
 _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 #: Number of rows or columns that share one group scale in block-wise scaling.
 _SHARED = 128
 #: Numbers of instructions per promoted partial sum, for faults in which the accumulator is not cleared.
 _PROMOTIONS = (1, 2, 4, 8, 16)
-#: Noun in texts for an index along axis 0, and along axis 1, of the product.
+#: Words that stand in texts for axis 0 and axis 1 of the product.
 _LINES = ("row", "column")
 
 _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield the scales, C and bias: field, kind of fault, name (in the product as computed) and array of each."""
+    """Yield for each scale, C and bias: its field, kind of fault, name (in the product as computed) and array."""
     a, b = "BA" if setting.swapped else "AB"
     names = {
         "scale_a": ("scale", f"the scale of {a}"), "scale_b": ("scale", f"the scale of {b}"), "c": ("C", "C"),
@@ -101,7 +101,7 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
 
 
 def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield kind and text of a fault of the epilogue, and the wrong values of fields of :class:`Epilogue`."""
+    """Yield for each fault of the epilogue: its kind, its text, and its wrong values by field of :class:`Epilogue`."""
     shape, epilogue = setting.shape, setting.epilogue
     for field, kind, name, array in _epilogue_arrays(setting):
         if kind == "scale":
@@ -143,7 +143,7 @@ def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
-    """Return f32 scales as changed by common mistakes of kernels, by text of the mistake: "is rounded to bf16"."""
+    """Return f32 scales with common mistakes of kernels; a key is the text of a mistake: "is rounded to bf16"."""
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         bits = np.asarray(scale, np.float32).view(np.uint32)
         power = bits & np.uint32(0xFF800000)
@@ -174,13 +174,13 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Scales of A or B as a table: a row for one or 128 rows of A (columns of B), a column for each block along K."""
+    """Scales of A or B as a table: one row for 1 or 128 rows of A (columns of B), one column for each block along K."""
 
     setting: Setting  #: Operands and epilogue of the correct product
     axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
     line: str  #: Noun for one row of the table of scales, such as "row" or "column"
     array: NDArray
-    applied: _Applied  #: Scales changed by common mistakes of kernels, by text of the mistake
+    applied: _Applied  #: Key: text of a common mistake of kernels. Value: scales with this mistake
     part: str  #: Name of the scales for :meth:`sptc.gemm.setting.Setting.part`
     shape: tuple[int, ...] = ()  #: Shape of the array of group scales; empty for block scales, whose array is the table
 
@@ -190,7 +190,7 @@ class _Table:
         return "AB"[self.axis]
 
     def parts(self, table: NDArray) -> dict[str, NDArray]:
-        """Return another table as an array of the setting, for :meth:`sptc.gemm.setting.Setting.with_parts`."""
+        """Convert a table of scales to the argument of :meth:`sptc.gemm.setting.Setting.with_parts`."""
         if not self.shape:
             return {self.part: table}
         count = self.shape[1] * self.shape[2]  # one line if all rows or columns share the scales
@@ -264,7 +264,7 @@ def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return scales that a kernel reads from wrong blocks along K, or in another memory layout than written."""
+    """Return scales as read from wrong blocks along K or in a wrong memory layout; a key is the text of the fault."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes that of {noun} {text}"] = array[:, index]
@@ -282,7 +282,7 @@ def _places(table: _Table, noun: str) -> _Applied:
 
 
 def _layouts(rows: int, blocks: int) -> dict[str, Index]:
-    """Return the address of each scale in memory, shape (rows, blocks), by layout."""
+    """Return for each memory layout the addresses of the scales, shape (rows, blocks)."""
     row, block = np.indices((rows, blocks))
     inside, plain = row % 32 * 16 + row % 128 // 32 * 4 + block % 4, row % 128 * 4 + block % 4
     across, down = -(-blocks // 4), -(-rows // 128)

@@ -17,7 +17,7 @@ from .ways import Way
 
 __all__ = ["beyond_the_end", "carried", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
-#: Numbers of rows and columns of output tiles that may begin from the accumulator of the previous tile.
+#: Output tiles, as rows and columns, that are tried for kernels whose tiles begin from the previous tile's accumulator.
 _TILES = (8, 16, 32, 64, 128, 256)
 #: Tolerance: largest accepted distance between a fitted count and an integer.
 _NEAR = 0.2
@@ -38,7 +38,7 @@ def sums_before(epilogue: Epilogue, values: NDArray[np.float64]) -> NDArray[np.f
 
 
 def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float64]:
-    """Return the scaled sum of each slice of `unit` columns of K for each output, shape (slices, outputs)."""
+    """Return the sum of each slice of `unit` elements along K, with its scales, for each output: (slices, outputs)."""
     both = [setting.with_zeros(decode_codes(setting.a, i.a)), decode_codes(setting.b, i.b).T]
     if setting.scales and i.scale_format and i.span:
         for side, codes in enumerate(setting.scales):

@@ -203,7 +203,7 @@ def identify(
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return operands, in the formats of an instruction, and epilogue of the product, which faults can change."""
+    """Return the product's :class:`Setting`, with operands in the formats of an instruction and with the epilogue."""
     a, b, scales, groups = operands.parts(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,

@@ -32,7 +32,7 @@ __all__ = [
     "out_of_containers", "own_format", "sparse_codes", "typed",
 ]  # fmt: skip
 
-#: Format of elements of A and B by type of numpy or ``ml_dtypes``; f32 and s32 are no such formats.
+#: Key: type of numpy or ``ml_dtypes``. Value: its format of A and B, which have no formats f32 and s32.
 _FORMAT_OF = {name: fmt for fmt, name in TYPE_OF.items() if name not in ("float32", "int32")}
 #: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
 FILLING = 0b0100
@@ -41,7 +41,7 @@ FILLING = 0b0100
 def as_array(name: str, value: Any) -> NDArray:
     """Return a numpy array in native byte order; copy a PyTorch tensor, which may be on a GPU, to a numpy array.
 
-    Raise an `OperandError` if the value is neither.
+    Raise an `OperandError` if the value is neither an array nor a tensor.
     """
     if isinstance(value, np.ndarray):
         return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
@@ -324,7 +324,7 @@ def typed(codes: NDArray, fmt: Format) -> NDArray:
 
 
 def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
-    """Return the codes of an accumulator given as numbers or codes of its type; raise an `OperandError` for others."""
+    """Return the codes of an accumulator from numbers or codes of its type; raise an `OperandError` for other types."""
     own, container = np.dtype(TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
     if c.dtype not in (own, container):
         raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")

@@ -46,9 +46,9 @@ from .ways import Way
 
 __all__ = ["ProductRequest", "generate", "output_operands", "prepare"]
 
-#: Quantisation recipe for operands, by format of block scales.
+#: Key: format of block scales. Value: quantisation recipe for the operands.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
-#: Numpy type by type of results and accumulators; results of all other types are written as uint8 codes.
+#: Key: type of results and accumulators. Value: numpy type. Results of all other types are written as uint8 codes.
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
 #: Suffixes of the files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
@@ -192,8 +192,8 @@ def _operands(
 ) -> tuple[Factors, float]:
     """Return the operands of an instruction, and the scale factor of the whole product.
 
-    With `given_scales`, the matrices hold unscaled elements for these block scales. Without, numbers are quantised if
-    they need scales.
+    With `given_scales`, the matrices hold unscaled elements for these block scales. Without `given_scales`, numbers are
+    quantised if they need scales.
     """
     sparse: NDArray | Compressed
     scale, scale_b = 1.0, 1.0
@@ -243,7 +243,7 @@ def _save_dense(
 
 
 def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
-    """Return a compressed matrix, its scale and block scales; dequantised if its formats are not the instruction's."""
+    """Return a matrix, its scale and block scales. Dequantise the matrix if the instruction has other formats."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:
         return left.compressed, 1.0, None

@@ -1,4 +1,4 @@
-"""Generate factors (a probe) whose products identify the way of summation of a kernel by few outputs."""
+"""Generate matrices (a probe) for a kernel: a few outputs of their product identify the kernel's way of summation."""
 
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -29,7 +29,7 @@ _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: first, so that mainly rounding errors remain.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
 _MOST_ELEMENTS = 1 << 25
-#: Numpy type of the formats whose elements are written as numbers.
+#: Key: format whose elements are written as numbers. Value: numpy type of these numbers.
 _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 

@@ -46,7 +46,7 @@ ARRAYS = (
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
 #: Limits of the ranges in which relative errors are counted, as powers of ten: below 10**-12 to above 10**4.
 DECADES = np.arange(-12, 5)
-#: Label in the histogram for each kind of errors: the operands of the float64 product to which results are compared.
+#: Key: kind of errors. Value: label in the histogram, which names the operands of the float64 reference product.
 _REFERENCES = {
     "arithmetic": "operands as multiplied",
     "whole": "A and B as given",

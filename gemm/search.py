@@ -30,7 +30,7 @@ from .ways import Way
 
 __all__ = ["Operands", "Search", "searched"]
 
-#: Maximum number of multiplications, of rows and of columns of the sample of outputs on which candidates are tried.
+#: Candidates are tried on a sample of outputs with at most this number of multiplications, of rows and of columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
 #: Number of rows and columns of the part of the sample on which candidates are tried first; and number of candidates
 #: that are always tried on the whole sample, so that a nearest way of summation is known.
@@ -331,7 +331,7 @@ def searched(
 
 
 def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of summation on all outputs; return the nearest of the wrong ones, and the exact ones."""
+    """Compare the best ways of summation on all outputs; return the nearest wrong way, and the exact ways."""
     near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

@@ -1,4 +1,4 @@
-"""Data of the search for the fault of a kernel: operands and epilogue, simulated faults, problem and explanation."""
+"""Data classes for the search for a kernel's fault: operands and epilogue, simulated faults, and explanations."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,8 @@ class Setting:
     computes: Backend  #: Back end that computes the sums of the product
     finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
-    #: Whether the left operand is the caller's B. In `epilogue` and `groups`, a still stands for the caller's A.
+    #: Whether the left operand is the caller's B. Fields `a` and `scale_a` of `groups` and `epilogue` hold scales of
+    #: the caller's A.
     swapped: bool = False
     is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
 
@@ -169,7 +170,7 @@ class Setting:
 
 
 def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArray:
-    """Return an array with the blocks of each row reordered; `k` columns of A correspond to one row of the array."""
+    """Return an array with the blocks of each row reordered; one row of the array covers `k` elements along K."""
     count, width = k // unit, array.shape[1] * unit // k
     if not width or width * count != array.shape[1]:
         return array

@@ -65,7 +65,7 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return the index of each output tile's cut, and the distinct cuts: the numbers of K tiles of their slices.
+        """Return for each output tile the index of its division into slices; and the divisions, as K tiles per slice.
 
         `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
         streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.

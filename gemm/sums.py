@@ -189,7 +189,7 @@ def stored(way: Way, epilogue: Epilogue, total: NDArray, finish: Finish | None =
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
-    """Add a slice to a running sum, or two slices; round the sum to the type of running sums."""
+    """Add two terms, each a slice or a running sum, and round the sum to the type of running sums."""
     total = _plus(one, other)
     return rounded_values(total, way.running) if way.running else total
 

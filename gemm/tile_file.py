@@ -25,9 +25,9 @@ from .unpack import unpack
 
 __all__ = ["holds_tile", "load", "save", "tile_instruction", "tile_matrix"]
 
-#: Function that computes an instruction, by instruction family.
+#: Key: instruction family. Value: function that computes an instruction of this family.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"mma": mma, "wgmma": wgmma, "tcgen05": tcgen05_mma}
-#: Names of the arguments that are arrays, by instruction family; all other arguments are numbers.
+#: Key: instruction family. Value: names of the arguments that are arrays; all other arguments are numbers.
 _ARRAYS = {
     "mma": ("a", "b", "c", "e", "D", "scale_a", "scale_b"),
     "wgmma": ("d", "a", "e", "smem", "D"),

@@ -268,7 +268,7 @@ class Way:
 _ADDED = {
     "in order": "added in order",
     "reverse": "added in reverse order",
-    "last first": "added to the last in order",
+    "last first": "added in order to the last slice",
     "tree": "added in a tree of neighbours",
     "halves": "added in a tree of halves",
     "any": "added in any order",
@@ -282,7 +282,7 @@ _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def _bits_of(order: object) -> tuple[int, ...]:
-    """Return the slice-number bits of a tree in the order of the additions; empty if the order is no tree over bits."""
+    """Return the slice-number bits over which a tree adds, in order; empty if `order` is no tree over bits."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
     bits = tuple(map(int, digits)) if all(word in _DIGITS for word in digits) else ()
@@ -295,7 +295,7 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add at least one term in one of :data:`ORDERS` or in a tree over bits.
+    """Add one or more terms, in one of :data:`ORDERS` or in a tree over bits; return their sum.
 
     Raise an `OperandError` if the order is ``any``, or a tree over bits of another number of terms.
     """
