@@ -1,4 +1,4 @@
-"""``sptc area``: gate count, area and delay of a datapath, for standard cells or an FPGA."""
+"""``sptc area``: measure gate count, area and delay of a datapath, for standard cells or an FPGA."""
 
 import argparse
 import json

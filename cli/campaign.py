@@ -1,4 +1,4 @@
-"""``sptc campaign``: compare RTL and golden model on seeded random shards, up to a limit of time or number."""
+"""``sptc campaign``: compare RTL and golden model on seeded random shards, up to a limit of time, outputs or shards."""
 
 import argparse
 import secrets

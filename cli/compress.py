@@ -19,11 +19,11 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Library whose choice of metadata nibbles is followed for chunks with fewer non-zeros than stored elements, by file
-#: format. Other formats follow PyTorch.
+#: Key: file format. Value: library whose metadata nibbles are written for chunks with fewer non-zeros than stored
+#: elements. For all other formats, PyTorch's metadata nibbles are written.
 _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
-#: Name of the file format for each alias.
+#: Key: alias of a file format. Value: name of this file format.
 _ALIASES = {"pytorch": "cutlass2"}
 
 

@@ -81,7 +81,7 @@ def _report() -> dict[str, Any]:
 
 
 def _group(extra: str) -> dict[str, Any]:
-    """Return the packages that an extra requires, the missing ones of these, and the command that installs them."""
+    """Return which packages an extra requires, which of them are missing, and which command installs the extra."""
     try:
         packages = requirements(extra)
     except BackendError as error:
@@ -153,7 +153,7 @@ def _text(report: Mapping[str, Any]) -> str:
 
 
 def _lines(group: Mapping[str, Any]) -> list[str]:
-    """Return lines of text about a group of packages: installed ones, and how to install missing ones."""
+    """Return lines of text that list the installed packages of a group, and how to install the missing packages."""
     present = ", ".join(f"{name} {version}" for name, version in group["packages"].items() if version)
     lines = [present] if present else []
     if group["missing"]:

@@ -1,4 +1,4 @@
-"""``sptc energy``: switching energy per kept product, by stage, instruction and operand distribution."""
+"""``sptc energy``: report the energy per kept product for each stage, instruction and operand distribution."""
 
 import argparse
 import tempfile
@@ -205,7 +205,8 @@ def _measured(
 def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
     """Parse an instruction and check that its energy can be measured.
 
-    Raise an `Error` for other families than ``mma`` and ``wgmma``, block scales, and formats that the datapath lacks.
+    Raise an `Error` if the instruction is neither ``mma`` nor ``wgmma``, or has block scales, or the datapath or the
+    top module does not compute it.
     """
     instruction = in_registers(text, arch)
     require_target(instruction, arch)
@@ -243,7 +244,7 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
 def _operands(
     options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
 ) -> MatrixOperands:
-    """Return operands with one of the names of :func:`_operand_names`; ``tiles(n)`` chains of n instructions each."""
+    """Return the operands that :func:`_operand_names` names `name`, for ``tiles(n)`` chains of n instructions each."""
     from ..synth.energy.operands import CHAIN, cut, drawn
 
     rng = np.random.default_rng(options.seed)

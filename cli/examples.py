@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 __all__ = ["EXAMPLES", "add_examples", "commands"]
 
 _SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Examples by command, in an order in which earlier examples write the files that later examples read.
+#: Key: command. Value: its examples. Earlier examples write the files that later examples read.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": ("sptc run --backend golden --limit 1 --junit results.xml",),
     "campaign": ("sptc campaign --preset ampere --shards 12 --tiles 4 --seed 1 --coverage --state campaign",),

@@ -1,4 +1,4 @@
-"""``sptc explain``: operand layout and numerics of an instruction, or meaning of a metadata nibble."""
+"""``sptc explain``: print operand layout and numerics of an instruction, or the meaning of a metadata nibble."""
 
 import argparse
 import re
@@ -103,7 +103,7 @@ def _element(word: str) -> tuple[int, int]:
 
 
 def _tiles(options: argparse.Namespace) -> TileChoice | None:
-    """Return the tile placement in shared memory that the options choose; None without such options."""
+    """Return how the options place tiles in shared memory; None if no option for this placement is given."""
     named = {name: value for name in _TILE_OPTIONS if (value := getattr(options, name)) is not None}
     names = {"swizzle": "swizzle", "major": "major", "lbo": "leading_offset", "sbo": "stride_offset"}
     return TileChoice(**{names.get(name, name): value for name, value in named.items()}) if named else None

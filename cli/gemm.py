@@ -1,4 +1,4 @@
-"""``sptc gemm``: compute a matrix product with a chosen method of summation; report bits, errors and cycles."""
+"""``sptc gemm``: multiply matrices with a chosen method of summation; report mismatches, errors and cycles."""
 
 import argparse
 import json

@@ -70,7 +70,7 @@ def _judge(options: argparse.Namespace) -> int:
     gpu, right = record["gpu"], sum(row.as_modelled for row in judged)
     values = {"gpu": gpu, "target": record["target"], "rows": [_as_dict(row) for row in judged], "rules": rules}
     lines = [
-        f"{'all' if right == len(judged) else f'{right:,} of'} {counted(len(judged), 'row')} as modelled",
+        f"{'all' if right == len(judged) else f'{right:,} of'} {counted(len(judged), 'row')} equal to the model",
         f"{gpu.get('name')}, {record['target']}, driver {gpu.get('driver')}, CUDA {gpu.get('cuda')}",
         *(f"{_name(row)}: {_verdict(row)}" for row in judged if not row.as_modelled),
     ]

@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
     )
     run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N thread instructions")
     switch(run, "--approximate", "allow approximate functions, whose results are not exact")
-    switch(run, "--timing", "print the cycles of tensor cores and shared memory, by loop")
+    switch(run, "--timing", "print the cycles of tensor cores and shared memory for each loop")
     switch(run, "--no-check", "do not check the order of accesses to shared memory")
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")

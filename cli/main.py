@@ -105,12 +105,12 @@ _OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapat
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Maximum length of a message in characters.
 _LONGEST = 2_000
-#: Modules of the commands, by the title of their group in the help text.
+#: Key: title of a group of commands in the help text. Value: modules of these commands.
 _GROUPS: Mapping[str, tuple[Any, ...]] = {
     "run and check": (run, campaign, trace, vectors, pack, coverage, html_report),
     "look up instructions": (instructions, explain, timing),
     "products and files": (gemm, identify, compress, compare, scales),
-    "hardware: emit, draw, prove, price": (hardware, prove, area, sweep, energy),
+    "hardware: emit, draw, prove, measure": (hardware, prove, area, sweep, energy),
     "kernels and simulators": (kernel, native),
     "GPU": (gpu,),
     "this installation": (doctor, completion),
@@ -118,12 +118,12 @@ _GROUPS: Mapping[str, tuple[Any, ...]] = {
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Help formatter that lists the commands in groups; `titles` has the title of a group by its first command."""
+    """Help formatter that lists the commands in groups; `titles` gives the title of the group that a command begins."""
 
     def __init__(self, prog: str, *, titles: Mapping[str, str], **words: Any) -> None:
         super().__init__(prog, **words)
         self._titles = titles
-        self._action_max_length = 4 + len("instructions")  # indent and longest name: one line per command
+        self._action_max_length = 4 + len("instructions")  # wide enough that each command takes one line
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
         this program, 130 interrupted, 141 the reader of standard output closed the pipe.
     """
-    if sys.stdout is None:  # the next file to be opened would get descriptor 1 and be overwritten
+    if sys.stdout is None:  # otherwise the next opened file would get descriptor 1, and output would overwrite it
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""Progress of long commands on standard error: bars on a terminal, and lines of searches."""
+"""Show the progress of long commands on standard error: as bars on a terminal, and as lines for searches."""
 
 import signal
 import sys
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class _MovingBar(tqdm):  # type: ignore[misc]
-    """Progress bar whose elapsed time moves while a single unit of work takes long.
+    """Progress bar that updates the elapsed time even while a single unit of work takes long.
 
     A timer signal draws the bar, not a thread, because commands fork processes while a bar is shown.
     """
@@ -55,7 +55,7 @@ class _MovingBar(tqdm):  # type: ignore[misc]
 
 
 def bar(unit: str, items: Iterable[Any] | None = None, **words: Any) -> "tqdm[Any]":
-    """Return a progress bar over `items`, which counts units of work with this name; `words` are options of tqdm."""
+    """Return a progress bar over `items`; `unit` is the name of one unit of work, and `words` are options of tqdm."""
     tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
     return _MovingBar(items, unit=unit, leave=False, disable=None, **words)
 

@@ -148,7 +148,7 @@ def _settled(
 ) -> Generator[tuple[Any, Any], None, None]:
     """Yield the outcome and the record of each proof in order of completion; the longest proofs are started first.
 
-    `known` are recorded proofs, which are not repeated, by digest of the problem.
+    `known` holds recorded proofs, which are not repeated; a key is the digest of a problem.
     """
     from ..formal.record import expected_seconds, settle_unless_recorded
 

@@ -33,7 +33,7 @@ class Check:
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:
-    """Write the reports that ``--junit`` and ``--github`` request; `seed` is the seed of the run, if it was random.
+    """Write the reports that ``--junit`` and ``--github`` request; `seed` is the seed of the run, if it used one.
 
     Raise a `FileError` if a file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""``sptc sweep``: area and throughput of units for a grid of datapath configurations."""
+"""``sptc sweep``: list area and throughput of units for a grid of datapath configurations."""
 
 import argparse
 

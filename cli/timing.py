@@ -1,4 +1,4 @@
-"""``sptc timing``: cycles of instructions on a real GPU, and the resource that limits them."""
+"""``sptc timing``: print the cycles of instructions on a real GPU, and the resource that limits their rate."""
 
 import argparse
 from dataclasses import asdict
@@ -92,7 +92,7 @@ def _tile(text: str) -> Tile:
 
 
 def _product(options: argparse.Namespace) -> int:
-    """Print the cycles of a product; for a sparse instruction, also those of its dense form and the speed-up."""
+    """Print the cycles of a matrix product; for a sparse instruction also of its dense form, and the speed-up."""
     if options.instruction is None or options.svg:
         raise InstructionError("--product needs INSTRUCTION and cannot be combined with --svg")
     instruction = in_registers(options.instruction, options.arch or ARCHITECTURE)

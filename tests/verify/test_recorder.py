@@ -151,7 +151,7 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
     assert (row.error, row.as_modelled) == ("cuModuleLoadData: no", False)
     assert main(["gpu", "judge", str(path), "--jobs", "1"]) == 1
     output = capsys.readouterr().out
-    assert output.startswith("0 of 1 row as modelled\n")
+    assert output.startswith("0 of 1 row equal to the model\n")
     assert output.endswith("not run (cuModuleLoadData: no)\n")
     with pytest.raises(module.RecordError, match=r"compute capability 9\.0; these kernels need 10\.0"):
         module.record(module.PACK, Device(None, capability="9.0"))
