@@ -29,7 +29,7 @@ class Recorder:
         self.products: list[Product] = []
 
     def make_ready(self, arch: str) -> None:
-        """Prepare the recorded back end: compile or load it before it is used."""
+        """Prepare the recorded back end: compile or load this back end before it computes."""
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:

@@ -23,8 +23,9 @@ _Value = TypeVar("_Value")
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
     """Compute D by `execute`, which runs one instruction on each case of a batch.
 
-    Matrices larger than the instruction are cut into tiles and steps along K. Operands that already are in registers
-    and shared memory are passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
+    If the matrices are larger than the instruction's matrices, they are cut into tiles and steps along K. Operands that
+    already are in registers and shared memory are passed on unchanged. Other arguments are those of
+    :meth:`~sptc.api.backends.Backend.multiply`.
     """
     if isinstance(operands.held, HeldOperands):
         return execute(instruction, arch, operands.held)

@@ -64,7 +64,7 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
     return Product(d, flags, cycles)
 
 
-#: Functions by back end name: the first compiles the top-level module, the second executes an instruction on it.
+#: Two functions for each back end: the first compiles the top-level module, the second executes an instruction on it.
 _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
     "warp": (warp_for, _on_warp),
     "warpgroup": (lambda arch: warpgroup(), _on_warpgroup),
@@ -72,7 +72,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return the undefined-nibble flags, shape (cases, panels, m, 16), as a record for each panel (8 columns of B)."""
+    """Return one record for each panel (8 columns of B) from undefined-nibble flags of shape (cases, panels, m, 16)."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
