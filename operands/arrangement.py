@@ -31,7 +31,7 @@ class Arrangement:
     opcode: Opcode  #: PTX opcode, which must not have ``.ashift``
     instruction: Instruction
     sparsity_selector: int
-    #: Matrix descriptors of A and B, and tensor-memory addresses of all other operands, by name.
+    #: Key: name of an operand. Value: matrix descriptor of A or B, or tensor-memory address of another operand.
     addresses: dict[str, int]
     placement: Placement  #: Index maps from the operands to tensor memory and shared memory
 

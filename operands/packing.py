@@ -91,7 +91,7 @@ def to_tensor_memory(
     nibbles: NDArray[np.uint8] | None,
     scales: dict[str, tuple[NDArray[np.uint8], int, int] | None],
 ) -> dict[str, Any]:
-    """Pack operands into tensor memory and shared memory. Return the arguments of :func:`sptc.tcgen05_mma`, by name."""
+    """Pack operands into tensor memory and shared memory. Return :func:`sptc.tcgen05_mma`'s arguments by name."""
     codes = {name: scale and scale[0] for name, scale in scales.items()}
     operands = {"a": a, "b": b, "c": c, "nibbles": nibbles, **codes}
     lead = common_batch({name: array.shape[:-2] for name, array in operands.items() if array is not None})

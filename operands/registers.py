@@ -1,4 +1,4 @@
-"""Copy matrices of codes to registers and back, by the index maps of module ``isa.fragments``."""
+"""Copy matrices of codes to registers and back, with the index maps of module ``isa.fragments``."""
 
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ __all__ = [
     "unpack_scales",
 ]
 
-#: numpy type of one element, by container width in bits.
+#: Key: container width in bits. Value: numpy type of one element.
 CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
@@ -104,7 +104,7 @@ def pack_nibbles(
 def random_nibbles(
     instruction: Instruction, tiles: int, rng: np.random.Generator, *, any_nibble: bool = False
 ) -> NDArray[np.uint8]:
-    """Draw random metadata, shape (tiles, m, chunks): legal nibbles of the instruction only, or all sixteen nibbles."""
+    """Draw random metadata, shape (tiles, m, chunks), of the instruction's legal nibbles or of all sixteen nibbles."""
     assert instruction.rule
     legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     drawn = rng.integers(0, len(legal), (tiles, instruction.m, instruction.chunks))

@@ -1,4 +1,4 @@
-"""Write matrices of codes to shared memory and read them back, by the address maps of module ``isa.memory``."""
+"""Write matrices of codes to shared memory and read them back, with the address maps of ``isa.memory``."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -20,7 +20,7 @@ __all__ = ["KEYS", "family_of", "register_keys"]
 
 Arrays = dict[str, NDArray[Any]]
 
-#: Number of axes that follow the case axis in each array, by array name.
+#: Key: name of an array. Value: number of axes that follow the case axis in this array.
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
