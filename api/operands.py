@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Registers = NDArray[np.uint32]
-#: Position of each metadata nibble in registers or tensor memory: lane, column and bit, of shape (m, chunks).
+#: Position of each metadata nibble in registers or tensor memory: arrays of lanes, columns and bits, shape (m, chunks).
 Places = RegisterMap | TensorMap
 
 METADATA_POLICIES = ("strict", "software", "silicon")
@@ -78,7 +78,7 @@ def check_presence(instruction: object, sparse: object, **operands: object) -> N
 
 
 def check_scales(instruction: object, scaled: object, name: str, value: object) -> bool:
-    """Return whether block scales are given. Raise an error if they are missing, or superfluous."""
+    """Return whether the instruction has block scales. Raise an error if scales are missing or superfluous."""
     if not scaled and value is not None:
         raise OperandError(f"{instruction} has no block scales and takes no {name}")
     if scaled and value is None:

@@ -313,7 +313,7 @@ def placement_of(
 
 
 def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) -> None:
-    """Raise an error unless all operands in tensor memory start at the same lane, if D uses half of the lanes."""
+    """If D uses half of the lanes, raise an error unless all operands in tensor memory start at the same lane."""
     if layout.half_lanes:
         lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
         if len(set(lanes.values())) > 1:

@@ -107,7 +107,7 @@ class Tcgen05Backend:
         for run in runs:
             if run.undefined.any():
                 names = ", ".join(undefined_names(int(np.bitwise_or.reduce(run.undefined, axis=None))))
-                raise BackendError(f"back end 'tcgen05' flags undefined operand placement of {images.opcode}: {names}")
+                raise BackendError(f"back end 'tcgen05' flags undefined operand addresses of {images.opcode}: {names}")
         tmem = np.stack([run.tmem for run in runs])
         where = accumulator_map(
             layout_for(images.opcode, instruction.m), instruction.n, instruction.d.bits, images.addresses["d"]

@@ -122,9 +122,7 @@ def _check_placing(options: argparse.Namespace) -> None:
             raise Error(f"{spelling} cannot be combined with --place, which places a whole unit with its registers")
     for name in ("cuts", "plot"):
         if options.for_frequency is not None and getattr(options, name) is not None:
-            raise Error(
-                f"{flag(name)} cannot be combined with --for-frequency, which chooses the cuts and prints a table"
-            )
+            raise Error(f"{flag(name)} cannot be combined with --for-frequency, which chooses the pipeline cuts")
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:

@@ -281,7 +281,7 @@ class _Run:
         return result
 
     def _text(self) -> str:
-        """Return the verdict, the first mismatch, unreachable bins that were hit, and on request results by formats."""
+        """Return the verdict, the first mismatch, unreachable bins that were hit, and, if ``--verbose``, the table."""
         contradicted = self._contradicted()
         lines = [self._verdict(len(contradicted)), *self._mismatch_as_text()]
         lines += [f"coverage bin hit, but declared unreachable: {name}" for name in contradicted]

@@ -56,7 +56,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     size = group.add_mutually_exclusive_group()
     add(size, "step_bytes")
     add(size, "products", help="sets --step-bytes: number of kept products of the widest format per unit and cycle")
-    note = "; 8-bit floats also get F, unless the datapath has fewer bits for them"
+    note = "; also applies to 8-bit floats, unless the datapath keeps fewer bits for 8-bit floats"
     add(group, "alignment", dest="alignment_bits", note=note)
     add(group, "fp8_alignment", dest="fp8_alignment_bits", help="alignment bits of 8-bit floats, at most --alignment")
     add(group, "mux")
@@ -96,7 +96,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
 
 
 def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
-    """Return the datapaths that the options of :func:`add_datapath` describe; None without options.
+    """Return the datapaths that the options of :func:`add_datapath` describe; None if no option is given.
 
     Raise an `Error` if the configuration is invalid, or options change several presets at once.
     """

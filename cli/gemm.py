@@ -121,7 +121,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--scales",
         choices=("ue8m0", "ue4m3"),
-        help="format of block scales: ue8m0 (MX recipe) or ue4m3 (NVFP4 recipe), sm_120 only",
+        help="format of block scales: ue8m0 (MX recipe) or ue4m3 (NVFP4 recipe), for sm_100 and sm_120",
     )
     add(group, "arch", note=f" (default {_ARCH})")
     group.add_argument("--accumulate", choices=("f32", "f16", "s32"), help="accumulator type of the instruction")

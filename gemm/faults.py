@@ -308,7 +308,7 @@ class _Examination:
             seen.add(changed)
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
-            except OperandError:  # slices of this way of summation do not fill K, or a chain crosses scale groups
+            except OperandError:  # slices of this way of summation do not fill K, or a chain is in several scale groups
                 continue
             if equal > most:
                 best, most = way, equal
@@ -332,7 +332,7 @@ class _Examination:
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            with suppress(OperandError):  # without the fault, changed chains may cross scale groups
+            with suppress(OperandError):  # without the fault, a changed chain may be in several scale groups
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)

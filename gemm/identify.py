@@ -150,7 +150,7 @@ def identify(
         families = _families(",".join(reversed(formats_of(fmt))), instruction, named, dense, scales, k)
     shape = operands.shape
     if target.shape != shape:
-        raise OperandError(f"y of shape {target.shape} is not that of the product, {shape}")
+        raise OperandError(f"y must have the shape {shape} of the product, not {target.shape}")
     epilogue = epilogue_of(alpha=alpha, beta=beta, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu)
     if vector:
         epilogue = epilogue.mapped(along_m)

@@ -111,7 +111,7 @@ def way_of(
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
     if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
-        raise OperandError("give a way of summation, or instruction, accumulate and attributes, not both")
+        raise OperandError("give either a way of summation, or instruction, accumulate and attributes")
     chosen(fmt, way.instruction, way.arch, scales=scales)
     return replace(way, result=result) if result else way
 
@@ -200,7 +200,7 @@ def _length(k: int, groups: int, chain: int) -> int:
         if length and -(-k // length) == groups:
             return length
     if k % groups:
-        raise OperandError(f"a K of {k} cannot be divided into {groups} groups of 128 or another number of elements")
+        raise OperandError(f"a K of {k} cannot be divided into {groups} groups of equal length")
     return k // groups
 
 

@@ -108,7 +108,7 @@ class Operands:
     def parts(
         self, i: Instruction, sparse: str = "", dense: str = ""
     ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
-        """Return both factors in the formats of an instruction, converted by the kernel, and all their scales."""
+        """Return both factors, converted to the formats of an instruction as the kernel does, and all their scales."""
         scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
         return self._sparse_of(i, sparse), self._dense_of(i, dense), scales, self._groups
 

@@ -175,7 +175,7 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how operands are prepared. If these are equal, equal chains have equal results."""
+        """Attributes that determine how operands are prepared. If all are equal, equal chains have equal results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -251,7 +251,7 @@ class Way:
         if self.k_order == "descending":
             parts.append("K descending")
         if self.interleave:
-            parts.append(f"{self.interleave} bits of K to each of two instructions in turn")
+            parts.append(f"two instructions take {self.interleave} bits along K in turn")
         parts += [f"slices rounded to {self.workspace}"] if self.workspace else []
         parts += [f"running sum in {self.running}"] if self.running else []
         if self.group_scaling:

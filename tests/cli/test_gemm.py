@@ -362,7 +362,7 @@ def test_bad_input(cli: CommandLine) -> None:
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     for words, message in (
         (["--way", "way.json", "--promote", "2"],
-         "give a way of summation, or instruction, accumulate and attributes"),
+         "give either a way of summation, or instruction, accumulate and attributes"),
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),

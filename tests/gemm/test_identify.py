@@ -243,7 +243,7 @@ def test_what_is_refused() -> None:
             r"^not 2:4 sparse: 64 of 64 .*; dense=True, or --dense, selects dense instructions$",
         ),
         ((A, B[:32], Y), {}, r"^A has 64 columns and B 32 rows: they have no common K$"),
-        ((A, B, Y[:3]), {}, r"^y of shape \(3, 2\) is not that of the product, \(4, 2\)$"),
+        ((A, B, Y[:3]), {}, r"^y must have the shape \(4, 2\) of the product, not \(3, 2\)$"),
         ((A, B, Y.astype("f2")), {}, r"^y must be a matrix of f32, as float32 or codes in uint32, not float16 of sh"),
         ((A, B, Y), {"result": "f64"}, r"^the result must be one of f32, "),
         ((A.view("u2"), B.view("u2"), Y), {"format": None}, r"^name the format of a and b, or an instruction$"),

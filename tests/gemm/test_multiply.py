@@ -291,7 +291,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((HALVES[0], B), {}, r"^a must be a matrix, or a batch of them, not of shape \(8,\)$"),
     ((HALVES * 0.3, B), {"format": "s8"}, r"^a must hold integers from -128 to 127, the range of s8, not 0.3.* in row"),
     ((np.stack([HALVES] * 2), np.stack([B] * 3)), {}, r"^the batches of a \(2,\) and b \(3,\) do not broadcast$"),
-    ((HALVES, B), {"way": Way(instruction=WGMMA), "split_k": 2}, r"^give a way of summation, or instruction, acc"),
+    ((HALVES, B), {"way": Way(instruction=WGMMA), "split_k": 2}, r"^give either a way of summation, or instruction, a"),
     ((HALVES, sparsify(HALVES, "2:4")), {}, r"^b is the dense factor and cannot be compressed$"),
     ((HALVES, B), {"instruction": SCALED, "arch": "sm_120"}, r"^mma.* has block scales, which are missing$"),
     ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* needs a matrix compressed to 2:4, not one compressed to 1:2$"),
