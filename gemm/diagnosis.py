@@ -39,7 +39,7 @@ class Output:
     """One output of a product, with all data that are needed to compute it again."""
 
     way: Way  #: Way of summation of this output. A stream-K schedule is replaced by the K slices of the output.
-    factors: Factors  #: Operands of the output: one row of A and one column of B, oriented as the product is computed
+    factors: Factors  #: One row of the left operand, one column of the right operand
     epilogue: Epilogue  #: Epilogue that is applied to this output
 
     def stored(self, total: NDArray) -> int:
@@ -135,8 +135,8 @@ class Identification:
     #: two ways. None if all other ways that were tried give the same results.
     nearest: Miss | None
     equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
-    #: If no way of summation is exact: a way of summation that explains every output if the order of adding the slices
-    #: may differ from output to output, as atomic additions do. It is never exact, since its results are not
+    #: If no way of summation is exact: a way of summation that explains every output if the slices may be added in
+    #: another order for each output, as with atomic additions. It is never exact, since its results are not
     #: deterministic.
     possible: Way | None = None
     tried: int = 0  #: Number of ways of summation that were tried

@@ -1,4 +1,4 @@
-"""Faults of scales, C and bias: they are ignored, applied wrongly, or read from wrong places."""
+"""Faults of scales, C and bias: a kernel ignores them, applies them wrongly, or reads them from wrong positions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -118,7 +118,7 @@ def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]
         for axis in _axes(whole):
             line = _LINES[axis]
             for where, index in _line_maps(shape[axis]):
-                text = f"{name} is that of another {line}: {line} p takes that of {line} {where}"
+                text = f"{name} is that of another {line}: {line} p takes the value of {line} {where}"
                 yield kind, text, {field: whole.take(index, axis)}
     a, b = epilogue.scale_a, epilogue.scale_b
     if a is not None and b is not None:
@@ -267,7 +267,7 @@ def _places(table: _Table, noun: str) -> _Applied:
     """Return scales as read from wrong blocks along K or in a wrong memory layout; a key is the text of the fault."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
-        places[f"are those of another {noun}: {noun} p along K takes that of {noun} {text}"] = array[:, index]
+        places[f"are those of another {noun}: {noun} p along K takes the scale of {noun} {text}"] = array[:, index]
     layouts = _layouts(*array.shape)
     for (writer, written), (reader, read) in permutations(layouts.items(), 2):
         memory = np.zeros(1 + max(int(written.max()), int(read.max())), array.dtype)

@@ -38,7 +38,7 @@ def sums_before(epilogue: Epilogue, values: NDArray[np.float64]) -> NDArray[np.f
 
 
 def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float64]:
-    """Return the sum of each slice of `unit` elements along K, with its scales, for each output: (slices, outputs)."""
+    """Return each output's scaled sum over each slice of `unit` elements along K, shape (slices, outputs)."""
     both = [setting.with_zeros(decode_codes(setting.a, i.a)), decode_codes(setting.b, i.b).T]
     if setting.scales and i.scale_format and i.span:
         for side, codes in enumerate(setting.scales):

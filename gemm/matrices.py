@@ -32,7 +32,7 @@ __all__ = [
     "out_of_containers", "own_format", "sparse_codes", "typed",
 ]  # fmt: skip
 
-#: Key: type of numpy or ``ml_dtypes``. Value: its format of A and B, which have no formats f32 and s32.
+#: Key: type of numpy or ``ml_dtypes``. Value: format of A or B in this type. A and B are never f32 or s32.
 _FORMAT_OF = {name: fmt for fmt, name in TYPE_OF.items() if name not in ("float32", "int32")}
 #: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
 FILLING = 0b0100

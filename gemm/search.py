@@ -225,7 +225,7 @@ class Search:
         return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
 
     def _output(self, way: Way, row: int, column: int) -> Output:
-        """Return one output with its operands, oriented as the product is computed."""
+        """Return one output with its operands, which are transposed if the kernel computes the transposed product."""
         shape, all_factors = self.target.shape, self.operands.of(way)
         tiles, ways = way.of_tiles(shape, all_factors.count)
         dealing = way.stream_k

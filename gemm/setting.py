@@ -38,7 +38,7 @@ LEAST = 2
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Setting:
-    """Operands and epilogue of a product, oriented as the product is computed."""
+    """Operands and epilogue of the product that a kernel computes: the caller's product, or its transpose."""
 
     a: NDArray  #: Codes of A, shape (M, stored K)
     nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense A
@@ -116,7 +116,7 @@ class Setting:
         return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
 
     def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
-        """Return the setting with other operands or arrays, by names as for :meth:`part`."""
+        """Return the setting with replaced operands or arrays; the keys of `parts` are names as for :meth:`part`."""
         setting = self
         for name, value in parts.items():
             field, _, inside = name.partition(".")
@@ -180,7 +180,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """The outputs in some rows and columns of a product, by any way of summation. Results of chains are cached."""
+    """Compute some rows and columns of a product by any way of summation, and cache the results of chains."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -220,8 +220,8 @@ class Fault:
 class Problem:
     """A result that no way of summation reproduces, with the data that the search for its fault needs."""
 
-    setting: Setting  #: Operands and epilogue, in the orientation in which the product is computed
-    target: NDArray  #: Codes of the result, in the orientation in which the product is computed
+    setting: Setting  #: Operands and epilogue, transposed if the kernel computes the transpose
+    target: NDArray  #: Codes of the result, transposed if the kernel computes the transpose
     ways: Sequence[Way]  #: Ways of summation that were tried, the nearest first
     instructions: Sequence[Instruction]
     #: Yields the operands with the caller's numbers rounded in another way, and a text for each rounding.

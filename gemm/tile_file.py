@@ -1,4 +1,4 @@
-"""Functions ``sptc.save`` and ``sptc.load``: file of the operands of one instruction, which every command can read."""
+"""Functions ``sptc.save`` and ``sptc.load``: write and read files with the operands of one instruction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches

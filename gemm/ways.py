@@ -182,7 +182,7 @@ class Way:
         """Return for each output tile the index of its way of summation, and the distinct ways of summation.
 
         A stream-K schedule becomes the K slices of the tile. Without stream-K the whole product is one tile. `shape` is
-        that of the product as it is computed, and `instructions` the number of instructions along K.
+        the shape of the product that the kernel computes, and `instructions` the number of instructions along K.
         """
         if self.stream_k is None:
             return np.zeros((1, 1), np.intp), [self]
@@ -252,7 +252,7 @@ class Way:
             parts.append("K descending")
         if self.interleave:
             parts.append(f"two instructions take {self.interleave} bits along K in turn")
-        parts += [f"slices rounded to {self.workspace}"] if self.workspace else []
+        parts += [f"slice results rounded to {self.workspace}"] if self.workspace else []
         parts += [f"running sum in {self.running}"] if self.running else []
         if self.group_scaling:
             order, _, addition = self.group_scaling.partition(", ")

@@ -191,7 +191,7 @@ def test_a_way_in_words() -> None:
     way = Way(instruction=FP8, split_k=8, order="tree", promote=4, workspace="f16", running="f16", swapped=True)
     assert str(way) == (
         f"{FP8} on sm_90; A and B exchanged; 8 slices of K, added in a tree of neighbours; partial sums promoted to "
-        "f32 every 4 instructions; slices rounded to f16; running sum in f16; result f32 (RNE)"
+        "f32 every 4 instructions; slice results rounded to f16; running sum in f16; result f32 (RNE)"
     )
     assert str(Way(instruction=FP8)) == f"{FP8} on sm_90; one chain along K; result f32 (RNE)"
     unequal = str(Way(instruction=FP8, split_k=(1, 3), tile=2))
