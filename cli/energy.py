@@ -178,7 +178,7 @@ def _measured(
     cases: list[tuple[Instruction, str]],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map the chosen top module to cells, and measure the energy of every pair of instruction and operands."""
+    """Map the chosen top module to cells, and measure the energy of each instruction with each set of operands."""
     from ..synth.energy.measure import MappedUnit
     from ..synth.energy.warp import MappedWarp
     from ..synth.energy.what_if import what_ifs

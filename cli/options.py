@@ -53,7 +53,7 @@ def architecture(word: str) -> str:
 
 
 def default_arch(i: Instruction) -> str:
-    """Return the default architecture of an instruction: sm_90, or the first one that has the instruction."""
+    """Return the default architecture of an instruction: sm_90, or the first architecture that has the instruction."""
     return "sm_90" if "sm_90" in i.architectures else i.architectures[0]
 
 
