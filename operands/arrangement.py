@@ -75,7 +75,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # elements with equal low bit are in different words
+        for low_bit in np.unique(where.low_bits):  # elements at the same bit position are in different words
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:
