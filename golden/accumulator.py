@@ -1,4 +1,4 @@
-"""Conversion of f16 and f32 accumulators between codes and values, their exponents, and their scaling."""
+"""Functions that convert f16 and f32 accumulators between codes and values, read their exponents, and scale them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +9,12 @@ __all__ = ["accumulator_exponents", "decode_accumulator", "encode_accumulator", 
 
 
 def decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
-    """Decode accumulator codes, f16 (uint16) or f32 (uint32), to float32 values."""
+    """Decode accumulator codes (uint16 for f16, uint32 for f32) to float32 values."""
     return codes.view(np.float16).astype(np.float32) if codes.dtype == np.uint16 else codes.view(np.float32)
 
 
 def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-    """Encode float32 results as f16 or f32 codes of type `dtype`. Every NaN becomes the canonical NaN."""
+    """Encode float32 results as f16 codes if `dtype` is uint16, else as f32 codes. NaN becomes the canonical NaN."""
     if dtype == np.uint16:
         with np.errstate(over="ignore"):
             codes = values.astype(np.float16).view(np.uint16)
@@ -36,7 +36,7 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply f16 or f32 codes by ``2**-exponent``, exponent 1 to 15. Return codes, and a mask of the known results.
+    """Multiply accumulators by ``2**-exponent`` (`exponent` is 1 to 15). Return codes, and a mask of known results.
 
     A result is unknown if it or its operand is subnormal: no public source states whether the datapath normalises or
     rounds a subnormal number. Zeros, Infs and NaNs are unchanged and known.

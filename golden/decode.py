@@ -52,7 +52,7 @@ class Terms:
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the operands with an array of classes, which are needed if the other operand has NaN or Inf."""
+        """Return the operands with `classes` filled in, which products need if the other operand has NaN or Inf."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))
@@ -60,7 +60,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Block scales of a step: the product of a scale of A and a scale of B, for each group of products."""
+    """Block scales of a step: the scale of A times the scale of B, for each group of products."""
 
     #: Product of the significands of both scales, shape (groups, ...), or NaN where a scale is NaN.
     significands: NDArray[np.float64]
@@ -106,7 +106,7 @@ def _table(fmt: Format, precision: Precision) -> tuple[Terms, NDArray[np.bool_]]
 
 
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
-    """Decode operand codes in register containers, an array of an unsigned integer type, to terms of the same shape.
+    """Decode operand codes, each in its register container (an unsigned integer), to terms of the same shape.
 
     `precision` is the result of :func:`precision_for` for the formats of A and B. `low_bit` is the lowest bit of the
     element in its container; other bits are ignored.

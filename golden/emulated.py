@@ -1,7 +1,7 @@
 """Model of fp8 ``mma`` on sm_90 and sm_100, for which the assembler emits f16 instructions.
 
-``T(operands, accumulator)`` is one step of the truncated fused dot-product-add on f16 operands, ``+`` the IEEE addition
-of f32::
+``T(operands, accumulator)`` is one step of the truncated fused dot-product-add on f16 operands, and ``+`` is the IEEE
+addition of f32::
 
     d = c + T(odd pairs, T(even pairs, 0))
 """
@@ -36,12 +36,12 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
     assert terms.classes is not None
     values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
     codes = values.astype(np.float16).view(np.uint16)
-    codes[0x80] = 0x8000  # code of -0, since its decoded value is +0
+    codes[0x80] = 0x8000  # restore the sign of -0, which `decode` returns as +0
     return codes
 
 
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split indices of stored fp8 elements of A by their byte of the register: 0 and 1 (even pair), 2 and 3 (odd)."""
+    """Split indices of stored fp8 elements of A: bytes 0 and 1 of a register are an even pair, 2 and 3 an odd pair."""
     odd = (slots >> 1 & 1).astype(bool)
     return slots[~odd], slots[odd]
 

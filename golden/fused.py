@@ -33,18 +33,18 @@ def fused_step(
     scales: Scales | None = None,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the products of one step to the accumulator and round once.
+    """Add the products of one step to the accumulator, round once, and return the new accumulator.
 
     Parameters
     ----------
-    a, b : Terms, shape (L, ...)
+    a, b : Terms, shape (products, ...)
         Stored elements of A, whose last axis may be 1, and selected elements of B. The products overwrite `b.values`.
     c : ndarray of float32, shape (...)
-        Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
+        Accumulator of each output; the shape is (rows, n) or any other.
     accumulator : Format
         Format of the accumulator, f32 or f16.
     numerics, precision : Numerics, Precision
-        Number F of alignment bits, lower bound e_zero of the largest exponent, and rounding; numpy types of operands.
+        `numerics`: number F of alignment bits, lower bound e_zero of e_max, rounding. `precision`: numpy types.
     scales : Scales, shape (1, ...), optional
         Block scales whose significand is 1 (ue8m0). Their exponents are added to those of the products.
     traces : list of Trace, optional
@@ -65,7 +65,7 @@ def fused_step(
 
     # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # no new array: it would not fit into the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # reuse b.values: two arrays exceed the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)

@@ -1,4 +1,4 @@
-"""Arithmetic of kinds mxf4 and mxf4nvf4: exact sums of products, block scales, then one truncated sum.
+"""Arithmetic of kinds mxf4 and mxf4nvf4: exact sums of products are scaled, truncated and added, then rounded once.
 
 ``trunc`` is that of :mod:`~sptc.golden.fused`::
 
@@ -30,10 +30,10 @@ def grouped_step(
     scales: Scales,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the scaled sums of the product groups of one step to the accumulator and round once.
+    """Add the scaled sums of one step to the accumulator, round once, and return the new accumulator.
 
-    The parameters are those of :func:`~sptc.golden.fused.fused_step`, with e2m1 elements and block scales of each group
-    of products, shape (L / 16, ...). `numerics` also gives the number of products per sum.
+    The parameters are those of :func:`~sptc.golden.fused.fused_step`, but the elements are e2m1, and each group of 16
+    products has block scales, shape (products / 16, ...). `numerics` also gives the number of products per sum.
     """
     # Results that are NaN or Inf are found first; the exact sum has finite operands only.
     special = special_values(a, b, c, scales)

@@ -114,7 +114,7 @@ def _float_chain(
 
 
 def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Yield the steps of each instruction of a chain, as indices of stored elements of A. Integers take one step."""
+    """Yield the steps of each instruction, as indices of stored elements of A. Integer instructions have one step."""
     length = instruction.stored_k if parameters.method is Method.INTEGER else parameters.step
     for first in range(0, stored_k, instruction.stored_k):
         slots = np.arange(first, first + instruction.stored_k)
@@ -123,7 +123,7 @@ def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Ite
 
 
 def _scales(instruction: Instruction, operands: MatrixOperands, slots: NDArray[np.intp]) -> Scales:
-    """Return the block scales of the products of the stored elements `slots` of A, shape (slots, rows, n)."""
+    """Return the block scales for the products with the stored elements `slots` of A, shape (slots, rows, n)."""
     assert instruction.scale_format
     assert instruction.span
     assert operands.scale_a is not None

@@ -32,14 +32,14 @@ def round_terms(
 
 
 def toward_zero(exact: NDArray[np.float64], dtype: type[np.floating] = np.float32) -> NDArray[np.float32]:
-    """Truncate exact sums to f32 or f16, subnormals included. 2**128 (f32) or 2**16 (f16) and beyond give Inf."""
+    """Truncate exact sums to f32 or f16, also to subnormals. Magnitudes from 2**128 (f32) or 2**16 (f16) give Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(dtype)
     magnitude = np.abs(exact)
     beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0 ** np.finfo(dtype).maxexp)
     bits = rounded.view(f"u{rounded.itemsize}")
     bits -= beyond  # take the next code toward zero, which is the largest finite number if `rounded` is Inf
-    return rounded.astype(np.float32, copy=False) + np.float32(0)  # a sum of -0 and +0 is +0
+    return rounded.astype(np.float32, copy=False) + np.float32(0)  # adding +0 changes -0 to +0
 
 
 def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -19,9 +19,9 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
     """Return the stored elements of A, candidate elements of B, and the candidate that each stored element selects.
 
     K of the matrices is any multiple of the instruction's k; `mux` is the multiplexer type, ``mux4`` or ``mux3``. The
-    result has the codes of A, shape (stored K, batch * m, 1); candidates as rows, shape (batch * candidates, n), which
-    are rows of B and, for some metadata, spliced tf32 elements or a row of zeros; and the number of the row that is
-    multiplied by each stored element, shape (stored K, batch * m).
+    result has the codes of A, shape (stored K, batch * m, 1); candidates as rows, shape (batch * candidates, n): the
+    rows of B and for some metadata a row of zeros, or rows of tf32 elements spliced from two halves; and the number of
+    the row that is multiplied by each stored element, shape (stored K, batch * m).
     """
     a, b, nibbles = operands.a, operands.b, operands.nibbles
     granularity, rule = instruction.granularity, instruction.rule

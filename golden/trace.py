@@ -34,8 +34,8 @@ class Trace:
     #: `Numerics.alignment` states.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
-    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, not in units of the last bit
-    #: NaN or Inf for outputs where operands, scales or the accumulator require it, else finite.
+    total: NDArray[np.float64]  #: Value of the exact sum of truncated terms and truncated accumulator
+    #: NaN or Inf where operands, scales or the accumulator make the result NaN or Inf; elsewhere any finite number.
     special: NDArray[np.float32]
     #: New accumulator: the field `special` where it is NaN or Inf, the rounded field `total` elsewhere.
     result: NDArray[np.float32]
