@@ -17,7 +17,7 @@ from .tables import written
 
 __all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
 
-#: Numbers of iterations of a short and of a long run. Their difference cancels the time to start and end a run.
+#: Numbers of iterations of a short and of a long run. The difference of their cycles has no cycles for start and end.
 _TIMES = (64, 192)
 _RUNS = 5
 #: Number of tensor cores of an SM. Each tensor core serves a fourth of the warps.
@@ -65,9 +65,9 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
     * ``mma``: one warp with dependent instructions; then more warps with eight accumulators each, on the same operands
       or on four sets of operands in turn.
-    * ``wgmma``, with A in registers and in shared memory: groups of eight that overlap, groups of eight and fewer that
-      do not; then two warpgroups, and three if N is at most 128; if N fills whole patterns, f16 with every swizzle and
-      MN-major operands.
+    * ``wgmma``, with A in registers and in shared memory: commit groups of eight that overlap; commit groups of eight
+      and fewer that do not; two warpgroups, and three if N is at most 128; for f16, if N fills whole swizzle patterns,
+      every swizzle with K-major and MN-major operands.
     * An emulated sequence: one warp with dependent instructions; then more warps with four accumulators each. No value
       that is computed for one instruction can be reused by the next.
     """
@@ -96,7 +96,7 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
-    """Yield pairs of loops that run concurrently on different warps: ``wgmma.sp``, and ``mma`` (f16 to f32)."""
+    """Yield pairs of loops to run concurrently: one warpgroup repeats ``wgmma.sp``, another ``mma`` (f16 to f32)."""
     selected = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
     warps = [i for i in selected if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]

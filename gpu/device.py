@@ -31,9 +31,9 @@ _MODULE = Path("/proc/driver/nvidia/version")
 class Device:
     """Properties of a GPU that executes instructions."""
 
-    name: str  #: Name of the GPU, as its driver reports it
-    arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`
-    cuda: str  #: CUDA version that the GPU's driver supports
+    name: str  #: Name of the GPU, as its driver reports it.
+    arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
+    cuda: str  #: CUDA version that the GPU's driver supports.
     driver: str  #: Version of the GPU's driver, or empty if the system does not report it
 
 
@@ -117,7 +117,7 @@ def _function(instruction: Instruction, arch: str, immediates: Immediates) -> An
 
 
 def load_kernel(text: str, entry: str) -> Any:
-    """Assemble PTX by the GPU driver and return a kernel that can be launched."""
+    """Let the GPU driver assemble PTX text, and return the kernel, which can be launched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(text, encoding="ascii")

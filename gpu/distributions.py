@@ -21,7 +21,7 @@ def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.rand
 
     The distributions are ``zeros``; ``ones``; ``normal``: variance 1; ``positive``: magnitudes of ``normal``;
     ``small``: ``normal`` times 2**-12 to 2**0; ``half``: ``normal``, with half of the numbers zero; and ``bits``:
-    random bits, except the highest bit of the exponent. Integers are 32 times these numbers.
+    random bits, but 0 as the highest exponent bit of a float. Integer formats have 32 times the other numbers.
     """
     if distribution == "bits":
         free = (1 << fmt.bits) - 1 if fmt.is_integer else (1 << fmt.bits) - 1 & ~(1 << fmt.bits - 2)
@@ -66,7 +66,7 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
         return _packed(numbers(fmt, kind, (*shape, _WORD // i.container_bits), rng), fmt, i.container_bits)
 
     if i.family == "mma":
-        # Registers of one set of operands. In every second set, A is the A of the preceding set with inverted signs.
+        # Number of registers per set of A and B. In every second set, A is that of the preceding set, signs inverted.
         each = a_registers + b_fragment(i).registers
         for first in range(0, loop.operands * each, each):
             a, b = np.split(of_threads[first : first + each], [a_registers])

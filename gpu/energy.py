@@ -1,9 +1,9 @@
 """Measure the energy of instructions on the GPU of this machine, in pJ per kept product.
 
-Some SMs repeat a loop on operands of a distribution for about a second, while NVIDIA's energy counter is read. The
-baseline, the power of the same SMs with sleeping warps, is subtracted. The baseline depends on temperature and is
-therefore measured between the loops. The result includes all parts that an instruction uses: register file or shared
-memory, tensor cores, accumulators.
+A product is kept if its element of A is stored. Some SMs repeat a loop on random operands for about a second, while
+NVIDIA's energy counter is read. The baseline, the power of the GPU while warps of these SMs sleep, is subtracted. It
+depends on temperature and is therefore measured between the loops. The result includes all parts that an instruction
+uses: register file or shared memory, tensor cores, accumulators.
 """
 
 import time
@@ -64,7 +64,7 @@ class Energy:
     #: Power of the whole GPU in W: during the loop, and as baseline with sleeping warps.
     watts: float
     baseline: float
-    rate: float  #: Number of kept products per cycle of an SM
+    rate: float  #: Number of kept products that one SM computes per cycle
 
     @property
     def picojoules(self) -> float:

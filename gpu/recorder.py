@@ -30,7 +30,7 @@ __all__ = ["FORMAT", "Gpu", "RecordError", "driver_version", "main", "packed", "
 #: Kernels and operands as text, which `sptc gpu pack` inserts.
 PACK = ""
 FORMAT = "sptc gpu record 1"
-#: Maximum size of the results file in bytes. If it is exceeded, result words that equal the expected words are omitted.
+#: Maximum size of the results file in bytes. Result words that do not fit are omitted, expected results first.
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
@@ -151,8 +151,8 @@ class Gpu:
 def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Run every kernel of a pack, the text from :func:`packed`, on a GPU and return the results.
 
-    `gpu` is a :class:`Gpu`, or an object with its attributes and :meth:`Gpu.run`. `report` is called with each line of
-    progress.
+    `gpu` is a :class:`Gpu`, or another object with the same attributes and a method `run`. `report` is called with each
+    line of progress.
     """
     manifest, arrays = unpacked(text)
     if gpu.capability not in manifest["capabilities"]:
@@ -171,7 +171,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
             result["error"] = str(error)
         rows.append(result)
         if report:
-            report(f"{number + 1} of {len(manifest['rows'])}")
+            report(f"kernel {number + 1} of {len(manifest['rows'])}")
     expected = [row.get("sha256") == wanted["sha256"] for row, wanted in zip(rows, manifest["rows"], strict=True)]
     # Kernels with unexpected results come first, since their result words show the difference.
     room = _MOST_BYTES - 1000 - sum(len(json.dumps(row)) + 4 for row in rows)
@@ -200,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     Path(options.output).write_text(json.dumps(results, separators=(",", ":")), encoding="utf-8")
     failed = sum("error" in row for row in results["rows"])
-    counts = f"{len(results['rows'])} kernels: {results['as_expected']} with modelled results, {failed} not run"
+    counts = f"{len(results['rows'])} kernels: {results['as_expected']} with the model's results, {failed} not run"
     print(f"\n{counts}; written to {options.output}")
     return 0
 

@@ -1,7 +1,7 @@
 """PTX text of a kernel that executes one ``tcgen05.mma`` on images of tensor memory and shared memory.
 
-A CTA computes a case, or a pair of CTAs does. It copies the image of shared memory, writes the given columns of tensor
-memory, multiplies, and stores the columns of D.
+One CTA, or a pair of CTAs, computes a case: it copies the image of shared memory, writes the columns of tensor memory
+that hold operands, multiplies, and stores the columns of D.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ RANGE = 8
 #: Number of columns of tensor memory. The kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Maximum number of tests of the barrier, which take some microseconds each. If all fail, D is stored unchanged.
+#: Maximum number of tests of the barrier, each of some microseconds. If all fail, the kernel stores D as it then is.
 _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return the first column of each range of tensor memory: ranges of D; ranges of metadata and block scales."""
+    """Return two lists of the first columns of 8-column ranges: ranges of D; ranges of metadata and block scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
@@ -42,7 +42,7 @@ def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[st
     barriers.
     """
     pair = opcode.cta_group == 2
-    if opcode.scale_size:  # old PTX versions lack .block16, .block32 and the default of sparse forms
+    if opcode.scale_size:  # older PTX versions lack .block16 and .block32, and need a size in sparse forms
         opcode = replace(opcode, scale_word=f"scale_vec::{opcode.scale_size}X")
     return f"""\
 {version_and_target(target)}
