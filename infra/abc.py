@@ -18,7 +18,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     `graph` is the name of an AIGER file in `folder`, and `commands` are separated by semicolons. Constraints are folded
     into the outputs of the graph; uninitialised registers may hold any value. Raise a `BackendError` if ABC is not
     installed, fails or takes more memory than :func:`~sptc.infra.limits.limited` allows, and a `TimeoutError` after
-    `seconds` of processor time, so that the outcome does not depend on the load of the machine.
+    `seconds` of processor time. That limit, unlike one of real time, does not depend on the load of the machine.
     """
     yosys = yosys_folder()
     if yosys is None:

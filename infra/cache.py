@@ -25,13 +25,13 @@ _COMPILED = (".so", ".o")
 def cache_folder() -> Path:
     """Return the folder of compiled models and measurements: ``$SPTC_CACHE``, or ``sptc`` in the user's cache.
 
-    A user without a home, as in some containers, has a temporary folder of this process.
+    If the user has no home folder, as in some containers, return a temporary folder of this process.
     """
     if chosen := os.environ.get("SPTC_CACHE"):
         return Path(chosen)
     try:
         folder = user_cache_path("sptc", appauthor=False)
-    except RuntimeError:  # without a home; platformdirs before 4.11 returns a relative path
+    except RuntimeError:  # there is no home folder; platformdirs before 4.11 returns a relative path instead
         folder = Path()
     return folder if folder.is_absolute() else Path(_own_folder().name)
 
@@ -97,7 +97,7 @@ def _is_usable(path: Path) -> bool:
 
 
 def recall(name: str) -> bytes | None:
-    """Return the bytes that :func:`store` stored under a name, or None if there are none.
+    """Return the bytes that :func:`store` stored under a name, or None if the cache has no readable file for it.
 
     Raise the errors of :func:`require_private`.
     """
@@ -127,7 +127,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _close(path: Path) -> None:
-    """Remove the write permission of other users from a file or folder, which a permissive umask grants."""
+    """Remove the permission of other users to write a file or folder. A permissive umask grants this permission."""
     path.chmod(path.stat().st_mode & ~WRITABLE_BY_OTHERS)
 
 

@@ -1,4 +1,4 @@
-"""Context manager that suspends Python's garbage collector, for code in which it is slow or causes a deadlock."""
+"""Context manager that suspends Python's garbage collector, for code in which collection is slow or deadlocks."""
 
 import gc
 from collections.abc import Iterator

@@ -15,9 +15,9 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prog
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: Texts that mark the line with the reason of a failure in a compiler's output, the most specific text first.
+#: A line of a compiler's output that contains one of these texts gives the reason of a failure; best text first.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
-#: Message of the first build of this process, once it is printed to a standard error that is not a terminal.
+#: Empty until this process has announced its first build on a standard error that is not a terminal.
 _announced: list[str] = []
 
 
@@ -26,7 +26,7 @@ def cxx_compiler() -> str:
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
-    raise BackendError("this needs a C++ compiler: install g++ (on Debian or Ubuntu, `apt install g++`)")
+    raise BackendError("this operation needs a C++ compiler: install g++ (on Debian or Ubuntu, `apt install g++`)")
 
 
 def compiler_stamp() -> tuple[str, int, int]:

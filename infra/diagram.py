@@ -86,7 +86,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text. Of `copies`, at most two are drawn behind it."""
+        """Draw a box at (left, top, width, height) with centred text, and at most two further `copies` behind it."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

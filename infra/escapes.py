@@ -42,7 +42,7 @@ def verilog_name(text: str) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Replace characters that XML cannot represent by question marks. The XML library escapes all others."""
+    """Replace characters that XML cannot represent by question marks. The XML library escapes ``<`` and ``&``."""
     return _NOT_XML.sub("?", text)
 
 

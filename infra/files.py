@@ -110,7 +110,7 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` for a read-only file, which the system lets a process replace in a writable folder."""
+    """Raise a `PermissionError` for a read-only file. The system would allow its replacement in a writable folder."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "the file is read-only")
 
@@ -139,7 +139,7 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of a temporary file and of its target (links followed). Remove the temporary file on exit."""
+    """Yield the paths of a temporary file and of the file that it shall replace. Remove the temporary file on exit."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     target = path.resolve() if path.is_symlink() else path

@@ -45,14 +45,14 @@ class Requirement:
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """Return the dependencies of an extra, and of the extras that it includes; without `extra`, the required ones.
+    """Return the dependencies of an extra and of the extras that it includes; by default, the required dependencies.
 
-    Raise a `BackendError` if this package is not installed, so that its dependencies are not known.
+    Raise a `BackendError` if this package is not installed, because its dependencies are then unknown.
     """
     try:
         lines = importlib.metadata.requires("sptc") or []
     except importlib.metadata.PackageNotFoundError:
-        raise BackendError(f"the package is not installed: install it with `{install_line()}`") from None
+        raise BackendError(f"the package sptc is not installed: install it with `{install_line()}`") from None
     by_name: dict[str, Requirement] = {}
     for line in lines:
         match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\])?([^;]*)(?:;(.*))?", line.strip())
@@ -77,7 +77,7 @@ def _version(name: str) -> str | None:
 
 
 def _compares(version: str, condition: str) -> bool:
-    """Return whether a version satisfies a condition with ==, >=, <= or <."""
+    """Return whether a version satisfies a condition with ==, >=, <= or <; True for any other condition."""
     match = re.fullmatch(r"(==|>=|<=|<)(.+)", condition)
     if not match:
         return True

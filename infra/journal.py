@@ -28,7 +28,7 @@ _ROWS = 1_000
 
 
 class Journal:
-    """A journal folder, locked by one process at a time. Other processes can still read its database.
+    """A journal folder. Only one process at a time can open it; other processes can still read its database.
 
     The folder is created if it does not exist. `file` is its database, for example ``campaign.db`` for the kind of work
     ``campaign``. The table ``task`` has at most one row, and the table ``entries`` one row per finished entry; both

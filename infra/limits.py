@@ -15,7 +15,7 @@ if sys.platform != "win32":
 
 __all__ = ["LONGEST_RUN", "end_with_parent", "limited", "memory_failure"]
 
-#: Option number of Linux's ``prctl`` by which a process receives a signal when its parent ends.
+#: Number of the option of Linux's ``prctl`` that requests a signal to the process when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 

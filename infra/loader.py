@@ -49,7 +49,7 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
 
 
 def _name_of(descriptor: int) -> str:
-    """Return an unused path of an open file, since the dynamic loader loads a library only once from each path."""
+    """Return a new path to an open file, since the dynamic loader loads a library only once from each path."""
     bits = f"{next(_NUMBERS):b}"
     return f"{_DESCRIPTORS}{''.join('/.' if bit == '1' else '/' for bit in bits)}/{descriptor}"
 

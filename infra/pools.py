@@ -46,7 +46,7 @@ _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
-    """Error: workers cannot be reached, or were lost."""
+    """Error: the workers of a pool cannot be reached, or the connection to them was lost."""
 
 
 class WorkError(PoolError):
@@ -141,8 +141,7 @@ class Pool:
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
         """Submit a function for each tuple of arguments as capacity permits. Yield the results of :meth:`collect`.
 
-        `arguments` may be a generator, which can end at any time. Results of work items then in flight are still
-        collected.
+        `arguments` may be a generator. When it ends, the results of work items that are still in flight are collected.
         """
         waiting = iter(arguments)
         while True:

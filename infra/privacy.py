@@ -49,7 +49,7 @@ def require_private_file(place: Path, status: os.stat_result) -> None:
 
 def _require_owner(place: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.geteuid(), 0):
-        raise BackendError(f"{place} belongs to another user (number {status.st_uid}) and is not used: {_REMEDY}")
+        raise BackendError(f"{place} belongs to another user (user ID {status.st_uid}) and is not used: {_REMEDY}")
 
 
 def _walked(path: Path) -> Iterator[tuple[Path, bool]]:

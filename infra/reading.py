@@ -29,15 +29,15 @@ __all__ = [
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Name of the environment variable that sets the memory budget in GiB for the arrays that one file stores compressed or
-#: describes without their elements, and default budget. Arrays of ``.npy`` files are mapped, and do not count.
+#: Name of the environment variable for the memory budget in GiB, and default budget. The budget limits the arrays that
+#: one file stores compressed or describes without their elements. Arrays of ``.npy`` files are mapped and do not count.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
 #: Maximum number of characters of the reason in an error message. Some messages of zipfile contain parts of a file.
 _LONGEST_REASON = 200
 #: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
-#: Maximum ratio of the size of an array to its compressed size; that of deflate is at most 1,032.
+#: Maximum ratio of the size of an array to its compressed size. Deflate compresses by a factor of at most 1,032.
 _MOST_EXPANSION = 1_100
 #: Maximum size in bytes of the directory of a zip archive, which suffices for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
@@ -81,7 +81,7 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
     return data
 
 
-def read_text(path: Path, refusal: str = "is no text") -> str:
+def read_text(path: Path, refusal: str = "is not text") -> str:
     """Return the text of a UTF-8 file.
 
     Raise the errors of :func:`read_bytes`, or a `FileError` with the predicate `refusal` if it is not UTF-8.
@@ -175,7 +175,7 @@ def memory_budget() -> int:
 
 
 def beyond_budget() -> str:
-    """Return the sentence for arrays that are larger than the memory budget."""
+    """Return the error message for arrays that are larger than the memory budget."""
     return f"the arrays take more than {memory_budget() / (1 << 30):g} GiB: set {BUDGET} to another limit in GiB"
 
 
@@ -206,7 +206,7 @@ class ArrayFiles:
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
     def read(self, name: str) -> NDArray:
-        """Return the array of the archive with a given name."""
+        """Return the array that has a given name in the archive."""
         member = self._archive.getinfo(name + _SUFFIX)
         if member.file_size > _MOST_EXPANSION * max(member.compress_size, 1):
             raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")

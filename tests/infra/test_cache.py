@@ -90,7 +90,7 @@ def test_what_others_can_write_is_refused(place: Path) -> None:
 def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
     built("thing", _written)
     os.chown(place / name, 12345, -1)
-    with pytest.raises(BackendError, match=r"belongs to another user \(number 12345\) and is not used"):
+    with pytest.raises(BackendError, match=r"belongs to another user \(user ID 12345\) and is not used"):
         built("thing", _written)
 
 

@@ -106,7 +106,7 @@ def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pyte
             lambda: number_of(commons / "cache" / "thing.so"),
             lambda: str(recall("figures")),
         ):
-            assert f"belongs to another user (number {ONE})" in as_user(user, work)
+            assert f"belongs to another user (user ID {ONE})" in as_user(user, work)
     monkeypatch.setenv("SPTC_CACHE", str(commons / "own"))
     assert as_user(OTHER, lambda: number_of(built("thing.so", written(other)))) == 2
     assert as_user(ONE, lambda: number_of(commons / "own" / "thing.so")).startswith("BackendError: ")
@@ -141,7 +141,7 @@ def test_planted_library(way: str, commons: Path, libraries: dict[int, bytes], m
     monkeypatch.setenv("SPTC_CACHE", str(place))
     answers = [as_user(ONE, lambda: number_of(built("thing.so", never)))]
     answers.append(as_user(ONE, lambda: number_of(place / "thing.so")) if way != "ancestor" else answers[0])
-    reason = "can be written by other users" if way == "lax ancestor" else f"belongs to another user (number {OTHER})"
+    reason = "can be written by other users" if way == "lax ancestor" else f"belongs to another user (user ID {OTHER})"
     for answer in answers:
         assert str(answer).startswith("BackendError: ")
         assert reason in answer or "No such file" in answer
