@@ -54,7 +54,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     size, dtype = size_of(type_), numpy_type(type_)
     writes = [machine.writer(item, type_) for item in items_of(destination)]
     if len(writes) != count or size > 8:
-        raise not_modelled(ins, "its number of registers, or elements of more than 64 bits")
+        raise not_modelled(ins, "it has a wrong number of registers, or elements of more than 64 bits")
     places = machine.places(source, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 
@@ -83,7 +83,7 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     size = size_of(type_)
     reads = [machine.reader(item, f"b{8 * size}") for item in items_of(source)]
     if len(reads) != count or size > 8:
-        raise not_modelled(ins, "its number of registers, or elements of more than 64 bits")
+        raise not_modelled(ins, "it has a wrong number of registers, or elements of more than 64 bits")
     places = machine.places(destination, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 

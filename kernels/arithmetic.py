@@ -135,7 +135,7 @@ _COMBINATIONS: dict[str, Function] = {"and": np.logical_and, "or": np.logical_or
 
 
 def _comparison(word: str) -> Function:
-    """Return the function of a comparison. An unordered one (suffix u) is also true if an operand is NaN."""
+    """Return the function of a comparison. An unordered comparison (suffix u) is also true if an operand is NaN."""
     if word in _COMPARISONS:
         compare = _COMPARISONS[word]
         if word == "ne":

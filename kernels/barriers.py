@@ -90,7 +90,7 @@ def barriers(machine: Machine) -> Barriers:
 
 
 def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
-    """Return a function that computes, for the threads of a mask, the index of the ``mbarrier`` each addresses."""
+    """Return a function that takes a mask and returns the index of the ``mbarrier`` that each of its threads uses."""
     places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins, _BYTES)
 
     def objects(mask: Mask) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ class Box:
 
     octets: int  #: bytes that the copy moves
     element: str  #: PTX type of the elements, which reductions combine
-    piece: int  #: bytes of a piece of the box that is contiguous in global memory
+    piece: int  #: bytes per piece of the box; each piece is contiguous in global memory
     offsets: NDArray[np.int64]  #: offset of each piece in global memory
     inside: NDArray[np.bool_]  #: whether the tensor contains each piece
     swizzle: str = "none"  #: swizzle of shared memory
@@ -45,7 +45,7 @@ class Box:
 
     @classmethod
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
-        """Return the box of a tensor map whose first element has the coordinates `corner`."""
+        """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
         fill = 0xFF if tile.fill == "nan" else 0
         offsets = offsets + (tile.address - GLOBAL_BASE)
@@ -96,9 +96,9 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Operand]) -> Callable[[int], Box]:
-    """Return a function from a thread to the bytes in global memory that its copy moves.
+    """Return a function that takes a thread and returns the bytes in global memory that the thread's copy moves.
 
-    A copy of bytes has its size as the first operand of `rest`, which is removed.
+    For a copy without a tensor map, remove its size from `rest`, where it is the first operand.
     """
     if not isinstance(operand, Address):
         raise not_modelled(ins)

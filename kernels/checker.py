@@ -120,7 +120,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return the first word whose last access is not ordered before the threads' access, and the thread."""
+        """Return a word whose last access is not ordered before the new access, and the new thread; None if none is."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -166,7 +166,7 @@ class Checker:
         *,
         whole: bool = True,
     ) -> None:
-        """Check that earlier reads are ordered before a write; before parts of words, only reads by ``tcgen05``."""
+        """Check that earlier reads are ordered before a write; if not `whole`, check only reads by ``tcgen05``."""
         if self.tensor_cores and threads.size:
             self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
         if whole and (at_fault := self._unseen("read", count, cells, threads)):
@@ -218,7 +218,7 @@ class Checker:
             first, inside = divmod(int(unseen.argmax()), count)
             word = int(cells[first]) * count + inside
             fence = writer[first * count + inside] < self.warps
-            what = f"and no {'fence.proxy.async' if fence else 'wait'} lies between"
+            what = f"and no {'fence.proxy.async' if fence else 'wait'} lies between the accesses"
             self._report(ins, "reads", what, word, threads[0])
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
@@ -264,7 +264,7 @@ class Checker:
         )
 
     def _warp_name(self, warp: int, thread: int) -> str:
-        """Return the name of a warp in a thread's cluster. The name includes the CTA if it is not the thread's CTA."""
+        """Return the name of a warp in a thread's cluster, with the warp's CTA if the thread is in another CTA."""
         each, own = self.machine.threads // _WARP, thread // self.machine.threads
         size = self.machine.launch.cluster_size
         cta = own // size * size + warp // each

@@ -1,4 +1,4 @@
-"""``cvt``: conversion between integers and floats, with every rounding, to formats of 32 to 4 bits.
+"""``cvt``: conversion between integer and float formats of 4 to 64 bits, with every rounding mode.
 
 Source: PTX ISA, ``cvt``. The source value is converted exactly, to float64 or an integer, and rounded once.
 """
@@ -17,7 +17,7 @@ from .values import numpy_type
 
 __all__ = ["CONVERSION"]
 
-#: Packed types that ``cvt`` supports, with the bits of each element and of the unused bits above it.
+#: Packed types that ``cvt`` supports, with the number of bits per element, including unused bits above the element.
 _PACKED = {"f16x2": 16, "bf16x2": 16, "e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "e2m1x2": 4, "ue8m0x2": 8}
 _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
     "rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil,
@@ -62,7 +62,7 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to an integer, clamped to its range. NaN gives 0; in a 64-bit result, only the highest bit is set."""
+    """Convert to an integer, clamped to its range. NaN gives 0, but ``1 << 63`` in a 64-bit type."""
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
@@ -82,7 +82,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
         result = np.where(over | under, 0.0, rounded).astype(dtype)
         result = np.where(over, dtype.type(limits.max), np.where(under, dtype.type(limits.min), result))
         if nan.any():
-            missing = np.array([1 << 63], np.uint64)  # narrower types take its low bits, which are zero
+            missing = np.array([1 << 63], np.uint64)  # narrower types take the low bits, which are 0
             result = np.where(nan, missing.astype(f"<u{dtype.itemsize}").view(dtype), result)
         write(mask, result)
 
@@ -90,7 +90,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
 
 
 def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to a float, or to several packed floats. The first of two sources becomes the upper element."""
+    """Convert to a float or to packed floats. The first of two source operands becomes the upper element."""
     element, inner = to.removesuffix("x2"), source.removesuffix("x2")
     size = _bytes_of(to)
     write = machine.writer(ins.operands[0], f"b{8 * size}")
@@ -134,7 +134,7 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
         write(mask, joined.astype(f"<u{size}"))
 
     if exact_64 and (element not in ("f32", "f64") or mode != "rn"):
-        raise not_modelled(ins, "64-bit integers are converted only with rounding to nearest")
+        raise not_modelled(ins, "64-bit integers are converted only to f32 and f64, with rounding to nearest")
     return convert
 
 

@@ -90,7 +90,7 @@ class CtaBarriers:
         return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
-        """Release the threads of a barrier if it is complete. Return the number of arrivals if there are too many."""
+        """Release the threads of a barrier if it is complete. Return the number of arrivals if too many, else None."""
         threads = slice(cta * self.machine.threads, (cta + 1) * self.machine.threads)
         needed = int(self.needed[cta, number]) or int(self.alive[threads].sum())
         arrived = int(self.arrived[cta, number])
@@ -121,7 +121,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release a thread at its cluster's barrier once no thread of the cluster has arrived less often."""
+        """Release each thread that waits at its cluster's barrier if all threads of the cluster arrived as often."""
         size = self.machine.threads * self.machine.launch.cluster_size
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)

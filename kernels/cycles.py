@@ -81,8 +81,8 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
 def launch_cycles(work: Work, arch: str) -> float | None:
     """Return the tensor-core cycles of the launch for a single SM that executes all CTAs.
 
-    Each instruction counts with its interval: the time for which it occupies its busiest resource. None if the
-    cycles of an instruction are unknown.
+    Each instruction counts with its interval: the time for which it occupies its busiest resource. Return None if
+    the cycles of an instruction are unknown.
     """
     total = 0.0
     for item, count in work.multiplications.items():

@@ -1,4 +1,4 @@
-"""Functions of integer and logic instructions, on arrays of all threads.
+"""Functions that compute integer and logic instructions; operands are arrays with the values of all threads.
 
 Source: PTX ISA, "Integer Arithmetic Instructions" and "Logic and Shift Instructions".
 """
@@ -39,8 +39,8 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
 def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
     """Return the function of ``dp4a`` or ``dp2a``: c plus the dot product of bytes or halves of a and bytes of b.
 
-    The types, ``u32`` or ``s32``, are the signedness of these parts. `high` is whether ``dp2a`` takes the upper half of
-    b; None for ``dp4a``.
+    The types, ``u32`` or ``s32``, give the signedness of these parts. `high` tells whether ``dp2a`` takes the upper
+    half of b; it is None for ``dp4a``.
     """
     count = 4 if high is None else 2
     a_parts, b_parts = (f"<{'i' if type_[0] == 's' else 'u'}{4 // n}" for type_, n in ((a_type, count), (b_type, 4)))
@@ -94,7 +94,7 @@ def funnel(left: bool, clamp: bool) -> Function:
 
 
 def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
-    """Return a bitwise function of three operands (``lop3``). The result is bit 4 a + 2 b + c of an 8-bit table."""
+    """Return a bitwise function of three operands (``lop3``): each result bit is bit 4 a + 2 b + c of `table`."""
     number = int(table.flat[0])
     result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
     for entry in range(8):
@@ -117,7 +117,7 @@ def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
 
 
 def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
-    """Return a bit field, sign-extended if the type is signed. Bits beyond the register's width are sign bits."""
+    """Return a bit field, sign-extended if the type is signed. Bits beyond the register are sign bits, else 0."""
     wide = np.dtype(f"{a.dtype.kind}8").type
     start, length = ((x & np.uint32(255)).astype(wide) for x in (start, length))
     field = a.astype(wide) >> start

@@ -68,13 +68,13 @@ class KernelRun:
     #: Number of executed instructions by the first part of their opcode. An execution by several threads together, also
     #: of several CTAs, counts once, so the numbers depend on which CTAs the simulation executes together.
     opcodes: dict[str, int]
-    #: Tensor-core cycles of the launch for a single SM that executes all CTAs, by :mod:`sptc.isa.timing`. None if the
+    #: Tensor-core cycles of the launch for a single SM that executes all CTAs (:mod:`sptc.isa.timing`). None if the
     #: cycles of an instruction are unknown.
     cycles: float | None
     #: Cycles for which tensor cores, shared memory and register file are occupied: by the whole kernel, and by each
     #: loop with tensor-core instructions.
     loops: list[LoopCycles]
-    #: Operations of the kernel that PTX leaves undefined, by line.
+    #: Operations of the kernel that PTX leaves undefined, sorted by their line in the PTX text.
     findings: list[Finding]
     #: Whether results are bit-exact, which holds if no approximate function was executed.
     exact: bool
@@ -92,7 +92,7 @@ class KernelRun:
         for argument, content in self.buffers:
             if argument is array:
                 return content
-        raise KernelError("this array is no argument of the launch")
+        raise KernelError("this array is not an argument of the launch")
 
 
 def run_kernel(
@@ -139,7 +139,7 @@ def run_kernel(
         Allow approximate functions such as ``ex2.approx``. Their results, and all results computed from them, are close
         to those of a GPU but not bit-exact; :attr:`KernelRun.exact` is then False.
     limit : int, optional
-        Number of thread instructions after which the launch is stopped with an error.
+        Maximum number of executed thread instructions. A launch that exceeds this number stops with an error.
     progress : callable, optional
         Called with the number of finished CTAs and the number of all CTAs.
 
@@ -337,7 +337,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
         raise KernelError(f"the last stride must be the {array.itemsize} bytes of an element, not {strides[-1]}")
     end = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + array.itemsize
     if end > array.nbytes:
-        raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes}")
+        raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes} bytes")
     return MapRecord(
         address,
         tuple(shape[::-1]),

@@ -45,7 +45,7 @@ def read_launch(path: Path) -> LaunchFile:
     Parameters
     ----------
     path : Path
-        A JSON file with the keys ``grid`` and ``block`` (an int, or up to three), ``arrays`` and ``arguments``, and
+        A JSON file with the keys ``grid`` and ``block`` (one to three ints), ``arrays`` and ``arguments``, and
         optionally ``entry`` (the name of the kernel), ``shared`` (bytes of dynamic shared memory) and ``cluster``.
         Each array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or
         ``{"zeros": "float16", "shape": [512, 512]}``; paths are relative to the folder of `path`. All arrays of zeros

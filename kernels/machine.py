@@ -63,8 +63,8 @@ class Finding:
     """An operation in a kernel that PTX leaves undefined."""
 
     kind: str
-    line: int  #: line number in the PTX text, from 1
-    rule: str  #: section of the PTX ISA that states the rule
+    line: int  #: Line number in the PTX text, from 1.
+    rule: str  #: Section of the PTX ISA that states the rule.
     text: str
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Machine:
     launch : Launch
         Geometry.
     ctas : ndarray of int, shape (CTAs,)
-        Linear numbers of the CTAs of this batch; whole clusters.
+        Linear numbers of the CTAs of this batch, which consists of whole clusters.
     parameters : bytes
         Parameter space.
     memory : GlobalMemory
@@ -355,7 +355,7 @@ class Machine:
         return places
 
     def _inside(self, space: str, low: int, end: int) -> bool:
-        """Return whether bytes `low` to `end` are in the memory of each thread, or in one allocation."""
+        """Return whether bytes `low` to `end` lie in each thread's memory, or in one allocation of global memory."""
         if space == "global":
             return self.memory.contains(low, end)
         size = self.spans[space][1] if space in self.spans else 0

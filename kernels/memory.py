@@ -33,20 +33,20 @@ def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
 
 
 def cell_views(words: NDArray) -> dict[int, NDArray]:
-    """Return views of an array, which has an element per word of shared memory, with cells of 1, 2 and 4 words."""
+    """Return views, as cells of 1, 2 and 4 words, of an array that has one element per word of shared memory."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {count: words.view(types[words.itemsize * count]) for count in (1, 2, 4)}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Divide accesses of `octets` bytes into cells of 1, 2 or 4 words. Return this number and each access's cells."""
+    """Divide accesses of `octets` bytes into cells of 1, 2 or 4 words. Return words per cell, and cell numbers."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
 
 
 def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the sorted, distinct offsets of the 16-byte or 4-byte pieces that cover some bytes, and their size."""
+    """Return the sorted, distinct offsets of the 16-byte or 4-byte pieces that cover `octets`, and the piece size."""
     words = np.unique(octets // _WORD)
     rows = np.unique(words // 4)
     return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)
@@ -102,7 +102,7 @@ class GlobalMemory:
 
 
 def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> bytes:
-    """Return parameter space with the arguments of a kernel, which are numbers in the parameter's type, or bytes.
+    """Return the bytes of parameter space. An argument is bytes, or a number that is stored in the parameter's type.
 
     Raises
     ------

@@ -118,9 +118,9 @@ def _nothing(mask: Mask) -> None:
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
     """Return a function for each ``mma`` without a guard, by the index of the instruction.
 
-    Consecutive ``mma`` are computed together at the first one if each reads results of the others only as its
-    accumulator, and nothing else reads these results: they are chains along K. Threads may branch to the instructions
-    at the indices `joins`, which follow a label.
+    Consecutive ``mma`` are computed together at the first of them if each reads results of other ``mma`` only as its
+    accumulator, and no other instruction reads those results: they form chains along K. Threads may branch to the
+    instructions at the indices `joins`, which follow a label.
     """
     code = machine.kernel.instructions
     uses = Counter(name for ins in code for name in ins.registers)

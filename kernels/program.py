@@ -19,7 +19,7 @@ def size_of(type_: str) -> int:
         return 1
     bits = re.fullmatch(r"(?:[busf]|bf|tf)(8|16|32|64|128)(x2)?", type_)
     if not bits:
-        raise KernelError(f"'.{type_}' is no fundamental type")
+        raise KernelError(f"'.{type_}' is not a fundamental type")
     return int(bits[1]) // 8 * (2 if bits[2] else 1)
 
 
@@ -151,9 +151,9 @@ class Parameter:
     """A parameter of a kernel: its name, type, size and offset in parameter space."""
 
     name: str
-    type: str  #: PTX type of one element of the parameter
-    size: int  #: bytes
-    offset: int  #: offset of the parameter in bytes from the start of parameter space
+    type: str  #: PTX type of the parameter, or of its elements if it is an array.
+    size: int  #: Size of the whole parameter in bytes.
+    offset: int  #: Offset of the parameter in bytes from the start of parameter space.
 
 
 @dataclass

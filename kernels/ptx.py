@@ -35,7 +35,7 @@ def parse_ptx(text: str) -> dict[str, Kernel]:
     Raises
     ------
     KernelError
-        The text is cut off, has a later version, or is no PTX. The message contains the line.
+        The text is cut off, has a later version, or is not PTX. The message contains the line.
     """
     return _Module(_without_comments(text)).entries()
 
@@ -66,7 +66,7 @@ _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\
 
 #: Declaration of a variable in shared or local memory: alignment, type, name and number of elements.
 _STORED = re.compile(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;?$")
-#: Spaces, and directives of a module that end at the end of their line.
+#: Text that the parser skips: spaces, and those directives of a module that end with their line.
 _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
 
 
@@ -77,12 +77,12 @@ class _Module:
         self.text = text
         version, target = (re.search(rf"^\s*\.{word}\s+(.*)$", text, re.MULTILINE) for word in ("version", "target"))
         if not version or not target:
-            raise KernelError("this is no PTX: it has no .version and .target")
+            raise KernelError("the text is not PTX: it has no .version and .target")
         if long := re.search(rf"\d{{{_MOST_DIGITS}}}", text):
             raise self.refuse(long.start(), "a number has too many digits")
         numbers = re.match(r"(\d+)\.(\d+)", version[1])
         if not numbers:
-            raise self.refuse(version.start(1), f"'{version[1].strip()[:60]}' is no PTX version")
+            raise self.refuse(version.start(1), f"'{version[1].strip()[:60]}' is not a PTX version")
         if (int(numbers[1]), int(numbers[2])) > _LATEST_VERSION:
             latest = ".".join(map(str, _LATEST_VERSION))
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
@@ -156,7 +156,7 @@ class _Module:
         text = " ".join(self.text[place:end].split())
         declared = _DECLARED.fullmatch(text)
         if not declared:
-            raise self.refuse(place, f"'{text[:60]}' is no declaration")
+            raise self.refuse(place, f"'{text[:60]}' is not a declaration")
         if ".extern" in text:
             return end  # an instruction that uses the variable is then reported as not modelled
         try:
@@ -198,7 +198,7 @@ def _parameters(kernel: Kernel, text: str) -> None:
         match = re.fullmatch(r"\.param\s+(.*?)\s*([%$\w]+)\s*(?:\[(\d+)\])?", part.strip(), re.DOTALL)
         types = re.findall(r"\.([busf]\d+)\b", match[1]) if match else ()
         if not match or not types:
-            raise KernelError(f"'{part.strip()[:60]}' is no parameter")
+            raise KernelError(f"'{part.strip()[:60]}' is not a parameter")
         alignment = re.search(r"\.align\s+(\d+)", match[1]) if match[3] else None
         unit = size_of(types[0])
         size, step = unit * int(match[3] or 1), max(int(alignment[1]), 1) if alignment else unit
@@ -237,10 +237,10 @@ class _Body:
         """Place a declared variable after the earlier variables of its state space. Dynamic memory has no size yet."""
         declared = _STORED.search(text)
         if not declared:
-            raise KernelError(f"'{text[:60]}' is no declaration")
+            raise KernelError(f"'{text[:60]}' is not a declaration")
         unit, count = size_of(declared[2]), parse_constant("1" if declared[4] is None else declared[4] or "0")
         if count is None:
-            raise KernelError(f"'{declared[4]}' is no number of elements")
+            raise KernelError(f"'{declared[4]}' is not a number of elements")
         name, size, alignment = declared[3], unit * count.value, max(int(declared[1] or unit), 1)
         _check_size(space, size)
         if not size:
@@ -308,7 +308,7 @@ class _Body:
         if word == "reg":
             declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.DOTALL)
             if not declared:
-                raise KernelError(f"'{statement[:60]}' is no declaration")
+                raise KernelError(f"'{statement[:60]}' is not a declaration")
             if declared[1] != "pred" and size_of(declared[1]) > 8:
                 raise KernelError(f"registers of .{declared[1]} are not modelled")
             for name in split(declared[2]):
@@ -330,12 +330,12 @@ class _Body:
         if match := _GUARD.match(statement):
             guard = self.find(match[2])
             if guard is None:
-                raise KernelError(f"'{match[2]}' is no register")
+                raise KernelError(f"'{match[2]}' is not a register")
             guard = Negated(guard) if match[1] else guard
             statement = statement[match.end() :]
         opcode = _OPCODE.match(statement)
         if not opcode:
-            raise KernelError(f"'{statement[:60]}' is no instruction")
+            raise KernelError(f"'{statement[:60]}' is not an instruction")
         name = "".join(opcode[0].split())
         arguments = split(statement[opcode.end() :])
         operands = () if name.startswith("call") else tuple(parse_operand(part, self.find) for part in arguments)

@@ -59,7 +59,7 @@ def parse_operand(text: str, find: Callable[[str], Register | None]) -> Operand:
         match = _ADDRESS.fullmatch(first)
         offset = parse_constant(match[3] or "0") if match else None
         if not match or offset is None or offset.value >= 1 << 31:
-            raise KernelError(f"'{first[:60]}' is no address")
+            raise KernelError(f"'{first[:60]}' is not an address")
         signed = -offset.value if match[2] == "-" else offset.value
         return Address(_scalar(match[1], find), signed, tuple(_vector(part, find) for part in more))
     if text.startswith("!"):
@@ -84,5 +84,5 @@ def _scalar(text: str, find: Callable[[str], Register | None]) -> Operand:
     if register := find(text):
         return register
     if not re.fullmatch(_NAME, text):
-        raise KernelError(f"'{' '.join(text.split())[:60]}' is no operand")
+        raise KernelError(f"'{' '.join(text.split())[:60]}' is not an operand")
     return Special(text) if text.startswith("%") else Symbol(text)

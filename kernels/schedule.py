@@ -30,7 +30,7 @@ __all__ = ["Program", "Statistics"]
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
 }  # fmt: skip
-#: In one of this many rounds, the threads that have waited longest run first, so that spinning threads cannot block
+#: Once in this number of rounds, the threads that have waited longest run first, so that spinning threads cannot block
 #: other threads.
 _FAIR_ROUNDS = 1024
 #: Maximum number of problems that one message lists.

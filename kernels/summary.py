@@ -14,7 +14,7 @@ from .schedule import Program
 __all__ = ["KernelSummary", "summaries"]
 
 _WARP_THREADS = 32
-_NUMBER_BYTES = 8  # largest size of a parameter that is a number
+_NUMBER_BYTES = 8  # largest size in bytes of a parameter that is a number
 #: First parts of opcodes by topic, with the topics in the order of the report.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),

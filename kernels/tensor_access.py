@@ -1,7 +1,7 @@
 """Words of tensor memory, allocation of columns, and ``tcgen05.ld`` and ``tcgen05.st`` of every shape.
 
-Source: PTX ISA, "Tensor Memory Allocation", "Tensor Memory Access Restrictions" and "Data Movement Shape"; the order of
-the registers, which PTX draws, also from the layouts of CUTLASS (``copy_traits_sm100.hpp``).
+Source: PTX ISA, "Tensor Memory Allocation", "Tensor Memory Access Restrictions" and "Data Movement Shape". PTX shows
+the order of the registers only in figures; it is also taken from the layouts of CUTLASS (``copy_traits_sm100.hpp``).
 """
 
 from collections.abc import Callable, Sequence

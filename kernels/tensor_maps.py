@@ -71,7 +71,7 @@ class MapRecord:
             raise KernelError(f"the axes of a tensor map have 1 to 2^32 elements; not {self.shape}")
         row = self.box[0] * self.element_bytes
         if any(not 0 < side <= 256 for side in self.box) or row % 16:
-            raise KernelError(f"a box has sides of 1 to 256 and rows of a multiple of 16 bytes; not {self.box}")
+            raise KernelError(f"a box has sides of 1 to 256 elements, rows of a multiple of 16 bytes; not {self.box}")
         if self.swizzle != "none" and row > (most := int(self.swizzle[:-1])):
             raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows {most}")
         if self.fill == "nan" and self.element not in _FLOATS:

@@ -49,7 +49,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np.intp]:
-    """Return the first thread of each warp with threads in a mask."""
+    """Return the first thread of each warp that has threads in a mask."""
     warps = machine.whole_groups(mask, _WARP_LANES, ins)
     return (np.arange(machine.count // _WARP_LANES) if warps is None else warps) * _WARP_LANES
 

@@ -50,7 +50,7 @@ class Accesses:
 
 
 class TensorOrder:
-    """Numbers of asynchronous ``tcgen05`` instructions, and last accesses to each word; only with a checker."""
+    """Numbers of asynchronous ``tcgen05`` instructions, and last accesses to each word, for the checker."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.checker = machine, machine.checker
@@ -121,7 +121,7 @@ class TensorOrder:
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Check that instructions that read the cells are complete: each writer has waited for those up to `done`."""
+        """Check that all ``tcgen05`` reads of cells are complete: their numbers are at most `done` of the writer."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():

@@ -202,7 +202,7 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
     tvm.tirx.stmt_functor.post_order_visit(value, visit)
     folded = tvm.arith.Analyzer().simplify(tvm.tirx.stmt_functor.substitute(value, variables))
     if not isinstance(folded, tvm.tirx.IntImm):
-        raise KernelError(f"the launch has the argument {value}, which is no integer")
+        raise KernelError(f"the launch has the argument {value}, which is not an integer")
     return int(folded.value)
 
 

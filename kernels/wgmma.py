@@ -66,7 +66,7 @@ class _Groups(ThreadGroups):
     """Commit groups of ``wgmma``. Instructions that add to the same accumulators are computed together."""
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Complete multiplications in order; multiplications with different accumulators may be reordered."""
+        """Complete multiplications. Those that add to the same accumulators stay in order."""
         issued = [(work, mask) for work, mask in works if isinstance(work, _Issued)]
         accumulators = {work.form.d for work, _ in issued}
         written = {number for d in accumulators for number in d}
@@ -116,7 +116,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether another multiplication can follow in a chain: dense, added to D, and with equal options."""
+        """Return whether another multiplication can follow in a chain: dense, with equal options, and it adds D."""
         forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 

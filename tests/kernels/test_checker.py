@@ -15,7 +15,7 @@ from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel
 #: Triton 3.6 generates no proxy fence between cp.async and wgmma, so these unedited kernels have true findings. The
 #: results are correct nevertheless, since the copies complete before the barrier that precedes the multiplication.
 WITHOUT_FENCE = ("triton.e4m3", "triton.f16.128")
-NO_FENCE = "and no fence.proxy.async lies between; undefined by PTX"
+NO_FENCE = "and no fence.proxy.async lies between the accesses; undefined by PTX"
 
 
 @pytest.mark.parametrize("name", NAMES)
