@@ -51,6 +51,6 @@ def in_float64(block: NDArray) -> NDArray[np.float64]:
 
 
 def place(mask: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
-    """Return row and column in the whole matrix of the first true element of a mask of the block `rows`."""
+    """Return the first true element of a mask of the block `rows`, as row and column of the whole matrix."""
     row, column = np.unravel_index(int(mask.argmax()), mask.shape)
     return rows.start + int(row), int(column)

@@ -55,7 +55,7 @@ class Checkpoint:
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """Return codes as values of the type of their format; codes of less than 8 bits, and block scales, as codes."""
+    """Return the elements in the type of their format, or as codes if it has fewer than 8 bits or no such type."""
     name = TYPE_OF.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name and quantised.format.bits >= 8 else quantised.codes
 

@@ -172,7 +172,7 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     """Check that every metadata nibble is defined under a rule, by default that of :func:`natural_rule`.
 
     With `strict`, also refuse nibble 0x0 of chunks that store only zeros, which CUTLASS 3 writes. Raise a `NibbleError`
-    if a nibble is undefined, and an `OperandError` if the rule is no key of :data:`sptc.isa.metadata.RULES`, or accepts
+    if a nibble is undefined, and an `OperandError` if the rule is not in :data:`sptc.isa.metadata.RULES`, or accepts
     nibbles that are undefined for the granularity.
     """
     natural = natural_rule(compressed.granularity)

@@ -21,7 +21,7 @@ _BY_NAME = ("marlin_24", "bitmask")
 
 
 def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
-    """Return, by tensor name, functions that each read the dense values of one tensor of a file.
+    """Return, for the name of each tensor in a file, a function that reads and returns the tensor's dense values.
 
     The file holds dense tensors, or is one that ``sptc compress`` wrote, or is a checkpoint of compressed-tensors, vLLM
     or PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays. Raise a
@@ -52,7 +52,7 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the elements in which two tensors of one shape differ, and return the index of the first difference.
+    """Count the elements in which two tensors of one shape differ. Also return the index of the first, or None.
 
     The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """

@@ -1,4 +1,4 @@
-"""Index maps of metadata nibbles in the memory layouts of CUTLASS."""
+"""Positions of metadata nibbles in the memory layouts of CUTLASS."""
 
 from functools import lru_cache
 
@@ -17,15 +17,15 @@ __all__ = [
     "to_atoms",
 ]
 
-#: Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4. The array has the index in the atom, counted in
-#: nibbles, of the metadata nibble of each chunk; shape (rows, chunks).
+#: Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4. The array, of shape (rows, chunks), gives the
+#: position of each chunk's metadata nibble in the atom, counted in nibbles.
 Atom = NDArray[np.intp]
 #: Logical columns per metadata nibble, by element width in bits.
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 
 def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np.intp]:
-    """Return the position in the CUTLASS 2.x layout of each word of row-major metadata, shape (rows, columns).
+    """Return the position of each word of row-major metadata in the CUTLASS 2.x layout, shape (rows, columns).
 
     `columns` counts metadata words per row. A word has 16 bits for elements of 16 and 32 bits, and 32 bits for elements
     of 8 and 4 bits. Raise an `OperandError` if the number of rows is not a multiple of 32 (16 with 32-bit words), or
@@ -46,7 +46,7 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 
 
 def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word, whose rows are already reordered.
+    """Return the position of each metadata word in ``ColumnMajorInterleaved<2>``, after the rows were reordered.
 
     `row` has the index of each row after the reordering, shape (rows, 1), and `column` the column of each word, shape
     (1, columns). The number of columns is even. The result has the shape (rows, columns).
@@ -111,7 +111,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Arrange metadata nibbles, shape (rows, chunks), in whole atoms, padded with zeros. Return the bytes in order.
+    """Arrange metadata nibbles, shape (rows, chunks), in whole atoms, padded with zeros. Return the bytes of the atoms.
 
     Consecutive atoms are neighbours along M. A byte has two nibbles, the low one first.
     """

@@ -9,7 +9,7 @@ from ..infra.installation import install_line
 
 __all__ = ["TYPE_OF", "is_extension", "named_dtype", "needed"]
 
-#: Name of the numpy or ``ml_dtypes`` type by element format.
+#: Name of the numpy or ``ml_dtypes`` type for each element format.
 TYPE_OF = {
     "f32": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "float32", "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2", "e3m2": "float6_e3m2fn", "e2m3": "float6_e2m3fn", "e2m1": "float4_e2m1fn", "s32": "int32",

@@ -77,7 +77,7 @@ def _whole(values: NDArray[np.float64], rounding: str, negative: NDArray[np.bool
 def _integers(
     whole: NDArray[np.float64], values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int
 ) -> NDArray[np.int64]:
-    """Return two's complement. Clip numbers beyond the range of the format, or raise an error for their values."""
+    """Return whole numbers in two's complement. Beyond the format's range, clip if `saturate`, else raise an error."""
     high = int(fmt.maximum)
     low = -high - 1 if fmt.signed else 0
     if not saturate:

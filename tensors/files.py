@@ -36,7 +36,7 @@ _SAFETENSORS_TYPES = {
 }
 #: Name of the ``.npz`` member that holds the text metadata as JSON.
 _METADATA = "__metadata__"
-#: Metadata key in an ``.npz`` file whose JSON value gives, by tensor, element types that ``.npz`` cannot express.
+#: Metadata key in an ``.npz`` file. Its JSON value has the element types that ``.npz`` cannot express, by tensor name.
 _TYPES = "types"
 
 

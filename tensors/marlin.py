@@ -50,7 +50,7 @@ def _axes(bits: int) -> list[int]:
 
 
 def _word_positions(rows: int, words: int) -> NDArray[np.intp]:
-    """Return the position in the marlin_24 layout of each word of row-major metadata, shape (rows, words)."""
+    """Return the position of each word of row-major metadata in the marlin_24 layout, shape (rows, words)."""
     n = np.arange(rows).reshape(-1, 1)
     row = n // _ROWS * _ROWS + n % 4 // 2 * 32 + n % 64 // 8 * 4 + n % 2 * 2 + n % 8 // 4
     return swizzled_positions(row, np.arange(words).reshape(1, -1))
@@ -113,7 +113,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return, for each of 64 memory positions, the row whose scale is stored there. One group is not permuted."""
+    """Return, for each of 64 memory positions, the row whose scale is stored there. A single group keeps its order."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 

@@ -27,7 +27,7 @@ __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read
 
 #: Element types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: Names that the pickle of plain tensors may use, in addition to storages and element types.
+#: Names that the pickle of plain tensors may use, besides the names of storages and element types.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",

@@ -22,8 +22,8 @@ class Recipe:
     name: str  #: Name of the recipe, a key in :data:`RECIPES`
     meaning: str
     elements: tuple[str, ...]  #: Element formats that the recipe supports, or empty if it supports all
-    block: int | None  #: Number of consecutive elements of a row that share a scale
-    scale: str | None  #: Number format of the block scales
+    block: int | None  #: Number of consecutive elements of a row that share a scale.
+    scale: str | None  #: Number format of the block scales.
     source: str  #: Name of the document that defines the recipe
 
 
@@ -152,8 +152,8 @@ def quantise(
 
     Notes
     -----
-    A value is rounded once, from float64. The scales of ``nvfp4`` and of integers are float32 numbers. Quotients are
-    computed in float64. A block of zeros has the smallest scale, 2**-127 or 0.
+    A value is rounded once, from float64. A scale of the whole matrix (``nvfp4``; integers by ``plain``) is a float32
+    number. Quotients are computed in float64. A block of zeros has the smallest scale, 2**-127 or 0.
     """
     fmt, chosen = _checked(fmt, recipe, saturate, nan)
     if block is not None:

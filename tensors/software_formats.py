@@ -39,8 +39,8 @@ class PackingOptions:
     instruction: Instruction | None = None
     sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector of the instruction
     tile_k: int = 128  #: Option of format ``cutlass3-sm90``: K tile of the kernel, at most 128
-    bits: int | None = None  #: Option of format ``marlin_24``: element width, 4 or 8 (default: by type)
-    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: by format).
+    bits: int | None = None  #: Option of format ``marlin_24``: element width, 4 or 8 (default: width of the type)
+    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: the format's).
     scale_layout: str | None = None
 
 
@@ -59,7 +59,7 @@ class SoftwareFormat:
     source: str  #: Document or source file that defines the layout
     scales: str = "scales"  #: Name of the array that holds the block scales
     scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
-    #: Function ``implied(arrays)``: derives the text metadata from the arrays, for files of other software without it.
+    #: Function ``implied(arrays)``: derives the text metadata from the arrays, since files of other software have none.
     implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 
 

@@ -58,7 +58,7 @@ PRODUCERS: dict[str, Producer] = {
             (0b0100, 0b0100, 0b1000, 0b1100),
             0b0100,
             clears=False,
-            source="compressed-tensors, sparse-24-bitmask: two largest magnitudes; among equal ones the lower index",
+            source="compressed-tensors, sparse-24-bitmask: two largest magnitudes; of equal magnitudes the first",
         ),
     )
 }
@@ -66,7 +66,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a producer's nibbles by mask of the non-zero units of a chunk; masks of too many units give 0."""
+    """Return a producer's nibble for each mask of non-zero units of a chunk, or 0 for a mask with too many units."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110

@@ -1,4 +1,4 @@
-"""Summary of a compressed matrix: numbers of stored elements, chunks with few non-zeros, and undefined nibbles."""
+"""Summary of a compressed matrix: numbers of stored elements, of chunks that store zeros, and of undefined nibbles."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,8 +43,8 @@ def summary_text(summary: Mapping[str, Any]) -> str:
     """Return a summary of a compressed matrix as text.
 
     The summary is the result of :func:`checkpoint_summary`, with ``file``, the name of the file that was read. Optional
-    keys are ``nonzero``, the number of elements in the dense matrix, and ``output`` and ``written``, the file that was
-    written and its format.
+    keys are ``nonzero``, the number of non-zero elements in the dense matrix, and ``output`` and ``written``, the file
+    that was written and its format.
     """
     lines = [
         f"{summary['file']}: {summary['rows']} rows, {summary['columns']} columns, {summary['granularity']}, "
@@ -52,7 +52,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         f"stored elements                 {summary['stored']:>12}, {summary['stored_nonzero']} of them not zero"
         + (f" ({summary['nonzero']} elements of the matrix are not zero)" if "nonzero" in summary else ""),
         f"chunks                          {summary['chunks']:>12}",
-        f"chunks with fewer non-zeros     {summary['short_chunks']:>12}",
+        f"chunks that store zero units    {summary['short_chunks']:>12}",
         f"empty chunks with nibble 0x0    {summary['zero_nibbles']:>12}",
     ]
     undefined = "".join(f"\n  {rule:29} {count:>12}" for rule, count in summary["undefined"].items())

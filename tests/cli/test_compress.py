@@ -74,7 +74,7 @@ def test_the_summary(cli: CommandLine) -> None:
     assert lines[1:5] == [
         "stored elements 12, 3 of them not zero (3 elements of the matrix are not zero)",
         "chunks 6",
-        "chunks with fewer non-zeros 5",
+        "chunks that store zero units 5",
         "empty chunks with nibble 0x0 4",
     ]
     assert lines[6:9] == ["plain 4", "ordered 4", "tcgen05 4"]
