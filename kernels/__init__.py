@@ -1,1 +1,1 @@
-"""Run compiled GPU kernels: PTX parser, threads and memories, tensor-core instructions on any back end."""
+"""Run compiled GPU kernels: parse PTX, simulate threads and memories, run tensor-core instructions on a back end."""

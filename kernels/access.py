@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of single threads, and the matrix instructions ``ldmatrix`` and ``stmatrix``.
+"""Execute loads, stores and atomics of single threads, and the matrix instructions ``ldmatrix`` and ``stmatrix``.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several threads to one address, and atomics,
 are executed in the order of thread numbers; PTX does not define this order.
@@ -72,7 +72,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _units(size: int, count: int) -> tuple[int, int, int]:
-    """Return the bytes that one access to memory moves, their log2, and the number of vector elements per access."""
+    """Return the number of bytes that one access moves, its log2, and the number of vector elements per access."""
     unit = min(size * count, 16)
     return unit, unit.bit_length() - 1, unit // size
 

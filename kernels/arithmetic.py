@@ -1,4 +1,4 @@
-"""Integer, logic, comparison and floating-point instructions of single threads.
+"""Execute integer, logic, comparison and floating-point instructions of single threads.
 
 Source: PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "Comparison and Selection
 Instructions" and "Floating Point Instructions".
@@ -68,8 +68,8 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
-#: Function of each opcode and the types of its operands, as letters: t is the type in the opcode, and b, u, p are b32,
-#: u32, pred.
+#: For each opcode: the function that computes results, and operand types as letters. Letter t is the type in the
+#: opcode; b, u and p are b32, u32 and pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),

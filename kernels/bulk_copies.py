@@ -35,12 +35,12 @@ _WARP_THREADS, _WORD = 32, 4
 class Box:
     """Bytes in global memory that one bulk copy moves: a box of a tensor, or consecutive bytes."""
 
-    octets: int  #: bytes that the copy moves
+    octets: int  #: number of bytes that the copy moves
     element: str  #: PTX type of the elements, which reductions combine
     piece: int  #: bytes per piece of the box; each piece is contiguous in global memory
     offsets: NDArray[np.int64]  #: offset of each piece in global memory
     inside: NDArray[np.bool_]  #: whether the tensor contains each piece
-    swizzle: str = "none"  #: swizzle of shared memory
+    swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
     fill: int = 0  #: value of each byte outside the tensor
 
     @classmethod
@@ -165,7 +165,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots: list[int]) -> None:
-    """Write copied data to the shared memory of one or more CTAs, and count it at an ``mbarrier`` of each CTA."""
+    """Write copied bytes to the shared memory of one or more CTAs, and count them at an ``mbarrier`` of each CTA."""
     data = box.read(machine.memory).view(np.complex128)
     # The checker needs the source addresses only of copies without swizzle, whose tiles may lack core matrices.
     compared = machine.checker and machine.checker.tiles and box.swizzle == "none"

@@ -60,7 +60,7 @@ class Checker:
         #: warps have seen all reads. Later accesses must be checked.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
-        #: Number of unfinished copies or multiplications that may read or write each word, and line of the latest one.
+        #: Number of unfinished copies or multiplications that may read or write each word, and line of the latest.
         self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: cell_views(np.zeros(words, np.uint32)) for name in ("read", "write")}
         #: Number of memory cells that unfinished work may still read, and number that it may still write.
@@ -120,7 +120,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return a word whose last access is not ordered before the new access, and the new thread; None if none is."""
+        """Return a word whose last access is not ordered before an access by `threads`, and the thread, or None."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None

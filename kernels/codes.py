@@ -15,14 +15,14 @@ from .program import size_of
 
 __all__ = ["Rounding", "canonical", "decoded", "encoded", "flushed"]
 
-#: Formats whose values are numpy floats.
+#: Formats that numpy has as floating-point types.
 _NUMPY = ("f16", "f32", "f64")
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Rounding and range of a conversion to codes. Source: PTX ISA, ``cvt``."""
+    """Rounding mode and clamping of a conversion from values to codes. Source: PTX ISA, ``cvt``."""
 
     #: Rounding mode: ``rn`` to nearest even, ``rna`` to nearest with ties away from zero, ``rz`` toward zero, ``rm``
     #: down, ``rp`` up.

@@ -19,7 +19,7 @@ _Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class CtaBarriers:
-    """Threads that wait at a barrier of their CTA or cluster."""
+    """State of the barriers of CTAs and clusters: numbers of arrivals, and threads that wait."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

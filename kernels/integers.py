@@ -73,12 +73,12 @@ def remainder(a: NDArray, b: NDArray) -> NDArray:
 
 
 def shift_left(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
-    """Shift left. A count of at least the width gives zero."""
+    """Shift left. A shift count that is not below the operand's width gives zero."""
     return a << np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)
 
 
 def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
-    """Shift right. A count of at least the width gives zero, or copies of the sign bit for signed types."""
+    """Shift right. A shift count that is not below the operand's width gives zero, or sign bits for signed types."""
     return a >> np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)
 
 
@@ -117,7 +117,7 @@ def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
 
 
 def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
-    """Return a bit field, sign-extended if the type is signed. Bits beyond the register are sign bits, else 0."""
+    """Return a bit field, sign-extended in signed types. Bits beyond the register are sign bits (0 if unsigned)."""
     wide = np.dtype(f"{a.dtype.kind}8").type
     start, length = ((x & np.uint32(255)).astype(wide) for x in (start, length))
     field = a.astype(wide) >> start
@@ -136,12 +136,12 @@ def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> 
 
 
 def selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
-    """Return a where the predicate is true, and b elsewhere."""
+    """Return `a` for threads whose predicate is true, and `b` for all other threads."""
     return np.where(predicate, a, b)
 
 
 def leading_zeros(a: NDArray) -> NDArray[np.uint32]:
-    """Return the number of leading zeros."""
+    """Return the number of leading zeros of each value."""
     bits = 8 * a.dtype.itemsize
     filled = a.astype(np.uint64)
     for step in (1, 2, 4, 8, 16, 32):
@@ -150,7 +150,7 @@ def leading_zeros(a: NDArray) -> NDArray[np.uint32]:
 
 
 def reversed_bits(a: NDArray) -> NDArray:
-    """Return the bits in reverse order."""
+    """Return each value with its bits in reverse order."""
     octets = np.ascontiguousarray(a).view(np.uint8)
     flipped = np.packbits(np.unpackbits(octets, bitorder="little"), bitorder="big")
     return np.ascontiguousarray(flipped.reshape(-1, a.dtype.itemsize)[:, ::-1]).view(a.dtype)[:, 0]

@@ -63,7 +63,7 @@ class KernelRun:
     kernel: str
     ctas: int
     threads: int  #: number of threads per CTA
-    #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
+    #: Number of executed thread instructions. An instruction counts once for each thread that executes it.
     instructions: int
     #: Number of executed instructions by the first part of their opcode. An execution by several threads together, also
     #: of several CTAs, counts once, so the numbers depend on which CTAs the simulation executes together.
@@ -350,7 +350,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
 
 
 def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of an array's elements; an unsigned integer type if PTX has no reductions of the type."""
+    """Return the PTX type of an array's elements, or an unsigned integer type if PTX has no reductions of that type."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return "bf16"

@@ -117,7 +117,7 @@ class Machine:
         self.shared_bytes = -(-(kernel.static_shared + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
         self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
         padded = np.frombuffer(parameters.ljust(-(-len(parameters) // 16) * 16, b"\0"), np.uint8)
-        #: Memory of each state space, as arrays with elements of each size in bytes.
+        #: Memory of each state space, by the name of the space, as arrays with elements of 1, 2, 4, 8 and 16 bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * kernel.local_bytes, np.uint8))}  # fmt: skip
         #: Last value of each address base. Later instructions with the same base and value use its offsets again.
@@ -137,7 +137,7 @@ class Machine:
         #: Address of each symbol that has the same address in all threads.
         self.symbols = {parameter.name: parameter.offset for parameter in kernel.parameters} | memory.variables
         self.symbols |= {name: start for name, (start, _) in kernel.local.items()}
-        #: Unfinished asynchronous work for which no thread has waited, with the oldest first.
+        #: Unfinished asynchronous work, oldest first. It is executed when no thread can continue without it.
         self.queue: deque[Callable[[], None]] = deque()
         #: Whether an ``mbarrier`` has completed a phase since waiting threads were last checked.
         self.completed = False
@@ -202,10 +202,10 @@ class Machine:
         text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
         self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 
-    # Access to registers
+    # Methods that read and write registers
 
     def reader(self, operand: Operand, type_: str) -> Reader:
-        """Return a function that reads an operand as a type: one element if all threads have the same value."""
+        """Return a function that reads an operand as a type. It returns one element if all threads have one value."""
         registers, dtype = self.registers, numpy_type(type_)
         if isinstance(operand, Register):
             number = self.numbers[operand.name]
@@ -306,7 +306,7 @@ class Machine:
         Raise an error if the mask splits a group, or the last group of a CTA is not complete.
         """
         if self.launch.threads % group:
-            raise self.fault(ins, f"it needs whole groups of {group} threads; a CTA has {self.launch.threads}")
+            raise self.fault(ins, f"it needs whole groups of {group} threads, but a CTA has {self.launch.threads}")
         if mask is None:
             return None
         masks = mask.reshape(-1, group)
@@ -317,7 +317,7 @@ class Machine:
             raise self.fault(ins, f"not all {group} threads execute it together; this thread does not", thread)
         return None if every.all() else np.flatnonzero(every)
 
-    # Access to memory
+    # Methods that compute and check addresses in memory
 
     def places(self, operand: Operand, space: str, ins: Instruction, size: int = 0) -> Places:
         """Return a function that computes the state space and the offsets of an address operand.
@@ -348,7 +348,7 @@ class Machine:
                 return where, at + offset if offset else at
             at = base.at + offset
             if mask is not None and at.size > 1:
-                at = np.where(mask, at, at[mask.argmax()])  # inactive threads get an active one's address
+                at = np.where(mask, at, at[mask.argmax()])  # inactive threads get the address of an active thread
             where, at = self.resolve(at, space, ins)
             return where, self.checked(where, at, size, ins, mask) if size else at
 

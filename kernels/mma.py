@@ -24,7 +24,7 @@ _WARP = 32
 
 
 def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
-    """Parse the opcode of a tensor-core instruction. If `arch` is given, check that it has the instruction."""
+    """Parse the opcode of a tensor-core instruction. If `arch` is given, check that `arch` has the instruction."""
     with at_line(ins):
         instruction = parse(ins.opcode)
         if arch is not None:

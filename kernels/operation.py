@@ -23,7 +23,7 @@ def source_count(ins: Instruction) -> int:
 
 
 def operation(machine: Machine, ins: Instruction, function: Function, types: list[str], result: str) -> Step:
-    """Return a function that applies `function` to source operands, read as `types`, and writes type `result`."""
+    """Return a function that applies `function` to source operands of `types` and writes a result of type `result`."""
     destination, *sources = ins.operands
     if len(sources) != len(types):
         raise not_modelled(ins, f"it has {len(sources)} source operands")

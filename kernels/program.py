@@ -25,7 +25,7 @@ def size_of(type_: str) -> int:
 
 @dataclass(frozen=True)
 class Register:
-    """A register operand, by a name that is unique in its kernel."""
+    """A register operand, with a name that is unique in its kernel."""
 
     name: str
     type: str
@@ -126,7 +126,7 @@ class Instruction:
 
     @cached_property
     def words(self) -> list[str]:
-        """The parts of the opcode that dots separate."""
+        """The parts of the opcode between its dots."""
         return self.opcode.split(".")
 
     @cached_property
@@ -166,7 +166,7 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     #: Index of the instruction that follows each label.
     labels: dict[str, int] = field(default_factory=dict)
-    #: Type of each register.
+    #: PTX type of each register, by the name of the register.
     registers: dict[str, str] = field(default_factory=dict)
     #: Offset and size in bytes of each shared variable. The size of the dynamic variable is 0.
     shared: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Parser of PTX text: a kernel's instructions with operands, registers, labels, parameters and shared variables.
 
 Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables" and "Directives". Names are resolved by their scope.
-Instructions have their line, for messages.
+Instructions have their line number, for messages.
 """
 
 import re
@@ -60,11 +60,11 @@ def _check_size(space: str, size: int) -> None:
 
 
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
-#: Declaration of a variable, with single spaces as separators: type, name, array sizes and initial values.
+#: Pattern of a variable's declaration, with single spaces as separators: type, name, array sizes and initial values.
 _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
 
 
-#: Declaration of a variable in shared or local memory: alignment, type, name and number of elements.
+#: Pattern of a declaration in shared or local memory: alignment, type, name and number of elements.
 _STORED = re.compile(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;?$")
 #: Text that the parser skips: spaces, and those directives of a module that end with their line.
 _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
@@ -77,7 +77,7 @@ class _Module:
         self.text = text
         version, target = (re.search(rf"^\s*\.{word}\s+(.*)$", text, re.MULTILINE) for word in ("version", "target"))
         if not version or not target:
-            raise KernelError("the text is not PTX: it has no .version and .target")
+            raise KernelError("the text is not PTX: .version or .target is missing")
         if long := re.search(rf"\d{{{_MOST_DIGITS}}}", text):
             raise self.refuse(long.start(), "a number has too many digits")
         numbers = re.match(r"(\d+)\.(\d+)", version[1])
@@ -87,7 +87,7 @@ class _Module:
             latest = ".".join(map(str, _LATEST_VERSION))
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
         self.target = target[1].split(",")[0].strip()
-        #: Place and text of each declaration of shared memory so far.
+        #: Index in the module text, and text, of each declaration of shared memory so far.
         self.shared: list[tuple[int, str]] = []
         #: Initial content of each variable in global and constant memory.
         self.variables: dict[str, bytes] = {}
@@ -234,7 +234,7 @@ class _Body:
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
 
     def declare(self, space: str, text: str) -> None:
-        """Place a declared variable after the earlier variables of its state space. Dynamic memory has no size yet."""
+        """Allocate a declared variable after the earlier variables of its state space. Dynamic memory has size 0."""
         declared = _STORED.search(text)
         if not declared:
             raise KernelError(f"'{text[:60]}' is not a declaration")

@@ -43,7 +43,7 @@ class Statistics:
 
     #: Maximum number of thread instructions that a launch executes, or None without a limit.
     limit: int | None = None
-    #: Number of executed thread instructions: the sum, over instructions, of the threads that executed each.
+    #: Number of executed thread instructions. An instruction counts once for each thread that executes it.
     thread_instructions: int = 0
     #: Number of executed instructions by the first part of their opcode. An execution by several threads together
     #: counts once.
@@ -99,7 +99,7 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # operands of wrong types
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # an operand has a wrong type
                 self.problems.append(f"line {ins.line}: {ins.opcode}: its operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)

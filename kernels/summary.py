@@ -15,7 +15,7 @@ __all__ = ["KernelSummary", "summaries"]
 
 _WARP_THREADS = 32
 _NUMBER_BYTES = 8  # largest size in bytes of a parameter that is a number
-#: First parts of opcodes by topic, with the topics in the order of the report.
+#: For each topic, in the order of the report: first parts of the opcodes that belong to it.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
     "copies": ("cp", "ldmatrix", "stmatrix"),

@@ -84,7 +84,7 @@ class CopiedTiles:
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare an operand's layout with the copies that wrote it. The unit after each of `units` is in it, too."""
+        """Compare an operand's layout with copies that wrote it. The operand has all of `units` and each next unit."""
         words = units * _UNIT_WORDS
         first, second = self.origin[words], self.origin[words + _UNIT_WORDS]
         copy, copy_of_next = self.copy[1][words], self.copy[1][words + _UNIT_WORDS]

@@ -98,7 +98,7 @@ def run(
             arguments += [value, *value.array.shape, *strides]
         else:
             arguments.append(memories.array(value) if _type_of(value) else value)
-    # Triton adds pointers to scratch memory and to profiling data as last parameters, with some versions only one.
+    # Triton adds pointers to scratch memory and to profiling data as last parameters; some versions add only one.
     scratch = np.zeros(max(compiled.scratch * ctas, 1), np.uint8)
     count = compiled.ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
     arguments += [scratch if compiled.scratch else 0, 0][: max(count - len(arguments), 0)]

@@ -300,7 +300,7 @@ def test_rejected_kernels() -> None:
         ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is not an operand$"),
         ("mma.sync.aligned.m16n8k15.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f0};", "^line 18: .*shape"),
         (f"{_WGMMA} {{%f1, %f2, %f3, %f4}}, %rd1, %rd2, 1, 1, 1, 0, 0;",
-         "^line 18: wgmma.*: it needs whole groups of 128 threads; a CTA has 64$"),
+         "^line 18: wgmma.*: it needs whole groups of 128 threads, but a CTA has 64$"),
     ):  # fmt: skip
         with pytest.raises(KernelError, match=message):
             run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
