@@ -1,4 +1,4 @@
-"""Matrix products of the golden model. Operands and results are matrices of codes."""
+"""Compute matrix products with the golden model. Operands and results are matrices of codes."""
 
 from collections.abc import Iterator
 from itertools import repeat

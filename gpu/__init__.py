@@ -1,1 +1,1 @@
-"""Execute instructions on a real GPU: PTX text of kernels, kernel launches, and measurements."""
+"""Execute instructions on a real GPU: generate PTX kernels, launch them, and measure cycles and energy."""

@@ -17,7 +17,7 @@ from .tables import written
 
 __all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
 
-#: Numbers of iterations of a short and of a long run. The difference of their cycles has no cycles for start and end.
+#: Numbers of iterations of a short and of a long run. The difference of their cycles excludes start and end of a run.
 _TIMES = (64, 192)
 _RUNS = 5
 #: Number of tensor cores of an SM. Each tensor core serves a fourth of the warps.

@@ -15,7 +15,7 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prog
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: A line of a compiler's output that contains one of these texts gives the reason of a failure; best text first.
+#: Texts that are searched, in this order, in a compiler's output to find the line with the reason of a failure.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
 #: Empty until this process has announced its first build on a standard error that is not a terminal.
 _announced: list[str] = []
@@ -39,7 +39,7 @@ def compiler_stamp() -> tuple[str, int, int]:
 def progress(message: str) -> None:
     """Show the stage of a build on standard error.
 
-    On a terminal, the message replaces the previous one, and an empty message clears the line. If standard error is not
+    On a terminal, the message replaces the previous message, and an empty message clears it. If standard error is not
     a terminal, one line is printed at the first build of this process.
     """
     if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Unstructured sparse matrices of compressed-tensors: the non-zero values, and a bitmask with one bit per element."""
+"""Sparse matrices of the library compressed-tensors: non-zero values, and a bitmask with one bit per element."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ def dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
     sizes = shape.ravel().tolist() if shape.dtype.kind in "iu" and shape.size == 2 else [0, 0]
     rows, columns = int(sizes[0]), int(sizes[1])
     if rows < 1 or columns < 1 or mask.shape != (rows, -(-columns // 8)) or mask.dtype.itemsize != 1:
-        raise OperandError(f"a bitmask {mask.dtype.name} {mask.shape} does not fit a matrix of shape {tuple(sizes)}")
+        raise OperandError(f"a {mask.dtype.name} bitmask of shape {mask.shape} does not fit a matrix {tuple(sizes)}")
     octets = np.ascontiguousarray(mask).view(np.uint8)
     bits = np.unpackbits(octets, axis=1, bitorder="little").view(bool)
     if bits[:, columns:].any():

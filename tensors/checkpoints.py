@@ -55,7 +55,7 @@ class Checkpoint:
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """Return the elements in the type of their format, or as codes if it has fewer than 8 bits or no such type."""
+    """Return the elements in the type of their format, or as codes if the format has no type of at least 8 bits."""
     name = TYPE_OF.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name and quantised.format.bits >= 8 else quantised.codes
 
@@ -175,7 +175,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
     prefixes = [one.removesuffix(keys[0]) for one in file.names if f".{one}".endswith(f".{keys[0]}")]
     if len(prefixes) != 1:
         raise FileError(
-            f"{file.path} holds {len(prefixes)} matrices with a tensor {keys[0]!r}"
+            f"{file.path} holds {len(prefixes)} matrices with an array named {keys[0]!r}"
             + (f": {', '.join(repr(one.removesuffix('.')) for one in prefixes[:5])}; choose one" if prefixes else "")
         )
     return prefixes[0]

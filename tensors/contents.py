@@ -52,7 +52,7 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the elements in which two tensors of one shape differ. Also return the index of the first, or None.
+    """Count the different elements of two tensors of one shape. Also return the index of the first such element.
 
     The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """

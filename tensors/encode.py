@@ -65,7 +65,7 @@ def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int
 
 
 def _whole(values: NDArray[np.float64], rounding: str, negative: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Round magnitudes to whole numbers; `negative` marks those of negative numbers."""
+    """Round magnitudes to whole numbers; `negative` marks magnitudes of negative numbers."""
     if rounding == "RNE":
         return np.rint(values)
     down = np.floor(values)

@@ -25,7 +25,7 @@ __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matri
 SUFFIXES = (".safetensors", ".npz")
 
 _INCOMPLETE = "is not a complete {} file"
-#: Name of the numpy or ``ml_dtypes`` type by element type of safetensors.
+#: Name of the numpy or ``ml_dtypes`` type for each element type of safetensors.
 _SAFETENSORS_TYPES = {
     **{f"F{bits}": f"float{bits}" for bits in (64, 32, 16)},
     "BF16": "bfloat16",
@@ -103,7 +103,7 @@ def _open_npy(path: Path) -> TensorFile:
 
 
 def _native(path: Path, array: NDArray) -> NDArray:
-    """Convert elements to native byte order. Raise a `FileError` for elements without a type."""
+    """Convert elements to native byte order. Raise a `FileError` if their type is unknown."""
     if array.dtype.kind == "V" and array.dtype.names is None:
         raise FileError(
             f"{path} does not state the type of its elements of {array.dtype.itemsize} bytes: .npy and .npz files "

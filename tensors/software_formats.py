@@ -59,7 +59,7 @@ class SoftwareFormat:
     source: str  #: Document or source file that defines the layout
     scales: str = "scales"  #: Name of the array that holds the block scales
     scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
-    #: Function ``implied(arrays)``: derives the text metadata from the arrays, since files of other software have none.
+    #: Function ``implied(arrays)``: derives the text metadata from the arrays of a file that other software wrote.
     implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 
 
@@ -239,8 +239,8 @@ def _unpack_ptx(arrays: Mapping[str, NDArray], granularity: Granularity, options
     a, e = arrays["a"], arrays["e"]
     if a.ndim != 4 or a.dtype.itemsize != 4 or e.dtype.itemsize != 4 or e.shape != a.shape[:3]:
         raise OperandError(
-            "registers must be 32-bit words, a of shape (tiles down, tiles across, threads, registers) and e without "
-            f"the last, not {a.dtype.name} {a.shape} and {e.dtype.name} {e.shape}"
+            "registers must be 32-bit words, a of shape (tiles down, tiles across, threads, registers) and e of shape "
+            f"(tiles down, tiles across, threads), not {a.dtype.name} {a.shape} and {e.dtype.name} {e.shape}"
         )
     default = {"1:2": 32, "2:4": 16, "4:8": 4}[granularity.name]
     i = _instruction(options.instruction.container_bits if options.instruction else default, granularity, options)

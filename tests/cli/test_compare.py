@@ -96,7 +96,7 @@ def test_bitmasks_are_read_as_dense_matrices(cli: CommandLine, rng: np.random.Ge
     cli.refuses("x.safetensors", "--from", "bitmask", message="not 2:4 sparse: 1 of 48 chunks have more than 2 of 4")
     good = bitmask("w", dense)
     for part, wrong, message in (
-        ("bitmask", good["w.bitmask"][:, :2], "a bitmask uint8 (8, 2) does not fit a matrix of shape (8, 24)"),
+        ("bitmask", good["w.bitmask"][:, :2], "a uint8 bitmask of shape (8, 2) does not fit a matrix (8, 24)"),
         ("compressed", good["w.compressed"][1:],
          "the bitmask marks 98 elements, but there are 97 values of shape (97,)"),
         ("row_offsets", good["w.row_offsets"] + 1, "the row offsets do not match the bitmask"),

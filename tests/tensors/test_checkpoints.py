@@ -92,11 +92,11 @@ def test_a_checkpoint_of_other_software(tmp_path: Path, rng: np.random.Generator
         back = read_compressed(path, "bitmask", layer).compressed
         assert back.stored.dtype == ml_dtypes.bfloat16
         np.testing.assert_array_equal(expand(back, "ordered").astype(np.float32), expected)
-    with pytest.raises(FileError, match=r"holds 2 matrices with a tensor 'compressed': 'a.k_proj.weight', 'a.q_"):
+    with pytest.raises(FileError, match=r"holds 2 matrices with an array named 'compressed': 'a.k_proj.weight', 'a.q_"):
         read_compressed(path, "bitmask")
     with pytest.raises(FileError, match=r"has no tensor 'a.v_proj.weight.compressed'; it has 'a\.[qk]_proj"):
         read_compressed(path, "bitmask", "a.v_proj.weight")
-    with pytest.raises(FileError, match="holds 0 matrices with a tensor 'values'"):
+    with pytest.raises(FileError, match="holds 0 matrices with an array named 'values'"):
         read_compressed(path, "cutlass2")
 
 
