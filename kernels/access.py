@@ -42,7 +42,7 @@ def _form(ins: Instruction) -> tuple[str, int, str]:
         if word in _VECTORS:
             count = _VECTORS[word]
         elif word.split("::")[0] not in _SPACES and word not in _HINTS:
-            raise not_modelled(ins, f"its qualifier '.{word}'")
+            raise not_modelled(ins, f"the qualifier '.{word}'")
     return space, count, type_
 
 
@@ -54,7 +54,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     size, dtype = size_of(type_), numpy_type(type_)
     writes = [machine.writer(item, type_) for item in items_of(destination)]
     if len(writes) != count or size > 8:
-        raise not_modelled(ins, "it has a wrong number of registers, or elements of more than 64 bits")
+        raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
     places = machine.places(source, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 
@@ -83,14 +83,14 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     size = size_of(type_)
     reads = [machine.reader(item, f"b{8 * size}") for item in items_of(source)]
     if len(reads) != count or size > 8:
-        raise not_modelled(ins, "it has a wrong number of registers, or elements of more than 64 bits")
+        raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
     places = machine.places(destination, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 
     def store(mask: Mask) -> None:
         where, at = places(mask)
         if where == "param":
-            raise machine.fault(ins, "it stores to parameter space")
+            raise machine.fault(ins, "the instruction stores to parameter space")
         if machine.checker and where == "shared":
             machine.checker.wrote(ins, mask, at, size * count)
         memory, chosen = machine.views[where][unit], slice(None) if mask is None else mask
@@ -152,12 +152,12 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     except InstructionError as error:
         raise not_modelled(ins, str(error)) from None
     if move.source:
-        raise not_modelled(ins, "it moves padded formats")
+        raise not_modelled(ins, "the instruction moves padded formats")
     is_load = move.opcode == "ldmatrix"
     registers, address = ins.operands if is_load else ins.operands[::-1]
     numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins, ROW_BYTES)
     if len(numbers) != move.registers:
-        raise not_modelled(ins, f"it has {len(numbers)} registers instead of {move.registers}")
+        raise not_modelled(ins, f"the instruction has {len(numbers)} registers instead of {move.registers}")
     where = matrix_move_map(move)
     every_lane = where.address_lanes.size == _WARP
     gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
@@ -194,7 +194,7 @@ def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
     type_ = ins.words[-1]
     destination, source, rank = ins.operands
     if "shared::cluster" not in ins.opcode or not isinstance(source, Register | Symbol):
-        raise not_modelled(ins, "it must have '.shared::cluster', and a register or variable as source")
+        raise not_modelled(ins, "the instruction must have '.shared::cluster', and a register or variable as source")
     write, read = machine.writer(destination, type_), machine.reader(source, type_)
     read_rank = machine.reader(rank, "u32")
 

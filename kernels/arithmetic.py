@@ -49,7 +49,7 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     if type_ in _FLOATS:
         return float_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN]:
-        raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}'")
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
     result = "u32" if name in ("popc", "clz") else type_
@@ -82,7 +82,7 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
     types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
     if words[0] == "prmt" and len(words) > 2:
-        raise not_modelled(ins, "it has a mode")
+        raise not_modelled(ins, "the permutation has a mode")
     shift = words[0] == "shf"
     function, letters = (integers.funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
     return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])

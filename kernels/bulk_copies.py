@@ -184,9 +184,9 @@ def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thr
     alignment = _TILE_ALIGNMENT if "tensor" in ins.words else 16
     for what, number, unit in (("address in shared memory", start, alignment), ("size", octets, 16)):
         if number % unit:
-            raise machine.fault(ins, f"its {what} is not a multiple of {unit} bytes", thread)
+            raise machine.fault(ins, f"the {what} is not a multiple of {unit} bytes", thread)
     if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
-        raise machine.fault(ins, f"it accesses {octets} bytes outside of shared memory", thread)
+        raise machine.fault(ins, f"a copy of {octets} bytes outside of shared memory", thread)
 
 
 def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
@@ -245,7 +245,7 @@ def _map_step(machine: Machine, ins: Instruction) -> Step:
     start, size, count = FIELDS[words[3]]
     number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
     if not isinstance(number, Immediate) or not 0 <= number.value < count:
-        raise not_modelled(ins, "its field index is not a constant in the accepted range")
+        raise not_modelled(ins, "the field index is not a constant in the accepted range")
     target, read = machine.places(ins.operands[0], space_of(ins), ins), machine.reader(ins.operands[-1], words[-1])
     offset = start + size * number.value
 

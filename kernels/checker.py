@@ -246,7 +246,7 @@ class Checker:
             other = "wgmma" if self.opcodes[line] == "wgmma" else "copy"
             touches = "reads" if access == "write" else "overwrites"
             kind = f"{touches[:-1]} of data that a {other} still {access}s"
-            what = f"it {touches} shared memory that the {other} of line {line} may still {access}"
+            what = f"the instruction {touches} shared memory that the {other} of line {line} may still {access}"
             self.machine.report(ins, kind, "Memory Consistency Model", what)
 
     def _report(self, ins: Instruction, verb: str, why: str, word: int, thread: int, did: str = "wrote") -> None:
@@ -259,7 +259,7 @@ class Checker:
             ins,
             kind,
             rule,
-            f"it {verb} shared memory that {who} {did} at line {line}, {why}",
+            f"the instruction {verb} shared memory that {who} {did} at line {line}, {why}",
             f"address {start % size:#x}, {self.machine.who(thread)}",
         )
 

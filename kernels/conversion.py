@@ -37,7 +37,7 @@ def _convert(machine: Machine, ins: Instruction) -> Step:
     modes = [word for word in qualifiers if word not in ordered]
     if unknown := [w for w in modes if w not in ("rn", "rna", "rz", "rm", "rp", "ftz", "sat", "satfinite", "relu",
                                                  *_TO_INTEGER)]:  # fmt: skip
-        raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}'")
     if _is_integer(to) and _is_integer(source):
         return _integer_to_integer(machine, ins, to, source, saturate="sat" in modes)
     if _is_integer(to):

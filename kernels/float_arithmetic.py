@@ -61,7 +61,7 @@ def approximate_step(machine: Machine, ins: Instruction) -> Step:
     """Return a function that computes an approximate instruction in f64. Results are close to a GPU's, not equal."""
     name, type_ = ins.words[0], ins.words[-1]
     if not machine.launch.approximate:
-        raise not_modelled(ins, "its results are not exact; the option approximate allows it")
+        raise not_modelled(ins, "the results are not exact; the option approximate allows them")
     if type_ != "f32":
         raise not_modelled(ins)
     function, ftz = _FUNCTIONS[name], "ftz" in ins.words
@@ -85,7 +85,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
         return approximate_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat")]:
-        raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}'")
     if name in ("neg", "abs"):
         return _sign(machine, ins, name, type_)
     if name == "mad":

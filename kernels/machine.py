@@ -306,7 +306,7 @@ class Machine:
         Raise an error if the mask splits a group, or the last group of a CTA is not complete.
         """
         if self.launch.threads % group:
-            raise self.fault(ins, f"it needs whole groups of {group} threads, but a CTA has {self.launch.threads}")
+            raise self.fault(ins, f"whole groups of {group} threads are needed, but a CTA has {self.launch.threads}")
         if mask is None:
             return None
         masks = mask.reshape(-1, group)
@@ -314,7 +314,7 @@ class Machine:
         if (some != every).any():
             first = int(np.flatnonzero(some != every)[0])
             thread = first * group + int(np.flatnonzero(~masks[first])[0])
-            raise self.fault(ins, f"not all {group} threads execute it together; this thread does not", thread)
+            raise self.fault(ins, f"{group} threads must execute the opcode together; this thread does not", thread)
         return None if every.all() else np.flatnonzero(every)
 
     # Methods that compute and check addresses in memory
@@ -373,7 +373,7 @@ class Machine:
             if not space:
                 raise self.fault(ins, f"the generic address {low:#x} lies in no state space", int(at.argmin()))
             if space != "global" and int(at.max()) >= 2 * start:
-                raise not_modelled(ins, "generic addresses of its threads lie in several state spaces")
+                raise not_modelled(ins, "generic addresses of the threads lie in several state spaces")
             at = at - start
         elif space in ("global", "const"):
             space, at = "global", at - GLOBAL_BASE
@@ -404,7 +404,7 @@ class Machine:
             start, end = (np.zeros(1, np.int64), self.shared.size) if in_cluster else self.spans[space]
             wrong = (at < start) | (at + size > start + end)
         if wrong is not None and wrong.any():
-            raise self.fault(ins, f"it accesses {size} bytes outside of {space} memory", self._first(wrong, mask))
+            raise self.fault(ins, f"an access to {size} bytes outside of {space} memory", self._first(wrong, mask))
         return at
 
     def _first(self, wrong: NDArray[np.bool_], mask: Mask) -> int:

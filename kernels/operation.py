@@ -26,7 +26,7 @@ def operation(machine: Machine, ins: Instruction, function: Function, types: lis
     """Return a function that applies `function` to source operands of `types` and writes a result of type `result`."""
     destination, *sources = ins.operands
     if len(sources) != len(types):
-        raise not_modelled(ins, f"it has {len(sources)} source operands")
+        raise not_modelled(ins, f"the instruction has {len(sources)} source operands")
     write = machine.writer(destination, result)
     reads = [machine.reader(source, type_) for source, type_ in zip(sources, types, strict=True)]
     if len(reads) == 1:

@@ -53,7 +53,7 @@ class Statistics:
         """Count executed thread instructions. Raise an error when the limit is exceeded."""
         self.thread_instructions += count
         if self.limit is not None and self.thread_instructions > self.limit:
-            raise KernelError("the kernel has not ended within the limit of instructions")
+            raise KernelError("the kernel has not ended within the limit of thread instructions")
 
 
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
@@ -100,7 +100,7 @@ class Program:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
             except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # an operand has a wrong type
-                self.problems.append(f"line {ins.line}: {ins.opcode}: its operands do not fit the instruction")
+                self.problems.append(f"line {ins.line}: {ins.opcode}: the operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
 
@@ -113,7 +113,7 @@ class Program:
                 self.waits[place] = wait_step(machine, ins)
         elif words[0] in ("bar", "barrier"):
             if ins.guard:
-                raise not_modelled(ins, "it is a barrier with a guard")
+                raise not_modelled(ins, "a barrier with a guard predicate")
             self.waits[place] = self.barriers.step(ins)
         elif words[0] in _BUILDERS:
             step = _BUILDERS[words[0]](machine, ins)

@@ -46,7 +46,7 @@ class TensorMemory:
         """Allocate free columns of tensor memory. Return the first column, or None if too few columns are free."""
         cta = thread // self.machine.threads
         if line := int(self.relinquished[cta]):
-            what = f"it allocates after tcgen05.relinquish_alloc_permit of line {line}"
+            what = f"the instruction allocates after tcgen05.relinquish_alloc_permit of line {line}"
             self._report(ins, "allocation after relinquish", what, thread)
         for start in range(0, COLUMNS - columns + 1, 32):
             if not self.owner[cta, start : start + columns].any():
@@ -81,7 +81,7 @@ class TensorMemory:
             cta, column = (int(np.broadcast_to(part, wrong.shape)[wrong][0]) for part in (ctas, columns))
             line = int(self.freed[cta, column])
             why = f"line {line} has freed" if line else "no tcgen05.alloc has allocated"
-            what = f"it {verb} column {column} of tensor memory, which {why}"
+            what = f"the instruction {verb} column {column} of tensor memory, which {why}"
             self._report(ins, "tensor memory not allocated", what, thread)
 
     def _report(self, ins: Instruction, kind: str, what: str, thread: int) -> None:
@@ -90,7 +90,7 @@ class TensorMemory:
     def _report_allocated(self) -> None:
         for cta, column in np.argwhere(self.owner)[:1].tolist():
             ins = self._allocations[int(self.owner[cta, column])]
-            what = "no tcgen05.dealloc frees its columns before the kernel ends"
+            what = "no tcgen05.dealloc frees the allocated columns before the kernel ends"
             self._report(ins, "tensor memory not freed", what, cta * self.machine.threads)
 
 
@@ -113,9 +113,9 @@ def _access(
     count = next((int(word[1:]) for word in ins.words if word[0] == "x" and word[1:].isdigit()), 0)
     further = [item.value for item in split if isinstance(item, Immediate)]
     if shape is None or not isinstance(operand, Address) or len(further) != (shape == "16x32bx2"):
-        raise not_modelled(ins, "its shape is unknown, or its operands do not fit the shape")
+        raise not_modelled(ins, "the shape is unknown, or the operands do not fit the shape")
     if registers != count * _REGISTERS[shape]:
-        raise not_modelled(ins, f"it has {registers} registers instead of {count * _REGISTERS[shape]}")
+        raise not_modelled(ins, f"the instruction has {registers} registers instead of {count * _REGISTERS[shape]}")
     read, offset = machine.reader(operand.base, "u32"), operand.offset
     lanes = _WARP_LANES if shape == "32x32b" else _WARP_LANES // 2
     t, r = np.arange(_WARP_LANES)[:, None], np.arange(registers)
@@ -136,13 +136,13 @@ def _access(
         first, warp = address >> 16, threads % machine.threads // _WARP_LANES
         if (first % lanes).any():
             thread = int(threads[(first % lanes).argmax()])
-            raise machine.fault(ins, f"the lane of its address is not a multiple of {lanes}", thread)
+            raise machine.fault(ins, f"the lane of the address is not a multiple of {lanes}", thread)
         # TileLang passes the address of lane 0 to every warp, and relies on each warp's access to its own quarter of
         # the lanes.
         own = warp % 4 * _WARP_LANES
         if (other := first // _WARP_LANES * _WARP_LANES != own).any():
             where = machine.who(int(threads[other.argmax()]))
-            what = "its address has lanes of another warp; the lanes of its own warp are accessed instead"
+            what = "the address has lanes of another warp; the lanes of the thread's warp are accessed instead"
             machine.report(ins, "lanes of another warp", "Tensor Memory Access Restrictions", what, where)
         place = threads % _WARP_LANES
         to_lane = (own + first % _WARP_LANES)[:, None] + lane[place]

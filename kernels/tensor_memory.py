@@ -63,7 +63,7 @@ def _allocate(machine: Machine, ins: Instruction) -> Step:
         for thread in _first_threads(machine, mask, ins).tolist():
             columns = machine.value(read, thread)
             if columns not in (32, 64, 128, 256, 512):
-                raise machine.fault(ins, f"it allocates {columns} columns instead of 32, 64, 128, 256 or 512", thread)
+                raise machine.fault(ins, f"the number of columns is {columns}, not 32, 64, 128, 256 or 512", thread)
             start = memory.allocate(ins, thread, columns)
             if start is None:
                 raise machine.fault(ins, f"fewer than {columns} columns are free, and waiting is not modelled", thread)
@@ -151,13 +151,13 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
             to, value = (machine.value(operand, thread) for operand in (read_to, read_from))
             column = to + offset
             if column >> 16 or column + 4 * units > COLUMNS:
-                what = f"its destination {column:#x} does not begin in lane 0, or exceeds the columns of tensor memory"
+                what = f"the destination {column:#x} does not begin in lane 0, or exceeds the columns of tensor memory"
                 raise machine.fault(ins, what, thread)
             with at_line(ins):
                 start = unit_address(decode_descriptor(value, "tcgen05"), row, unit, "k")
             places = (start[..., None] + np.arange(_UNIT_BYTES)).reshape(rows, -1)
             if places.max() >= machine.shared_bytes:
-                raise machine.fault(ins, "its descriptor reaches beyond shared memory", thread)
+                raise machine.fault(ins, "the descriptor reaches beyond shared memory", thread)
             ctas = _ctas_of(machine, ins, thread)
             written = np.zeros((LANES, COLUMNS), np.bool_)
             for lane in lanes:
@@ -199,7 +199,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
         operands.pop(0)
         lanes = [machine.reader(item, "u32") for item in mask_of_lanes.items]
     if len(operands) != 1:
-        raise not_modelled(ins, "it has operands after the predicate")
+        raise not_modelled(ins, "the instruction has operands after the predicate")
     adds, memory, launch = machine.reader(operands[0], "pred"), tensor_memory(machine), machine.launch
 
     @lru_cache(maxsize=64)

@@ -79,7 +79,8 @@ class TensorOrder:
         if late.any():
             thread, place = np.argwhere(late)[0].tolist()
             line = self.lines[int(self.number[words][thread, place])]
-            what = f"it {'overwrites' if is_store else 'reads'} tensor memory that line {line} may still write"
+            verb = "overwrites" if is_store else "reads"
+            what = f"the instruction {verb} tensor memory that line {line} may still write"
             self._report(ins, "tensor memory accessed before the wait", what, int(threads[thread]))
         own = np.broadcast_to(warp[:, None], late.shape)
         self.warp[words], self.warp_line[words], self.stored[words] = own, ins.line, is_store
@@ -101,7 +102,7 @@ class TensorOrder:
                     first = int(unseen.argmax())
                     did = "stored" if self.stored[cta][words][first] else "loaded"
                     what = (
-                        f"it {verb} tensor memory that warp {owner[first]} {did} at line "
+                        f"the instruction {verb} tensor memory that warp {owner[first]} {did} at line "
                         f"{self.warp_line[cta][words][first]}, and no barrier orders the two accesses"
                     )
                     self._report(ins, "race on tensor memory", what, thread)
@@ -125,7 +126,8 @@ class TensorOrder:
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():
-            what = f"it overwrites shared memory that line {self.lines[int(numbers[late][0])]} may still read"
+            line = self.lines[int(numbers[late][0])]
+            what = f"the instruction overwrites shared memory that line {line} may still read"
             self._report(ins, "overwrite of data that tcgen05 still reads", what, thread)
 
     def _report(self, ins: Instruction, kind: str, what: str, thread: int) -> None:

@@ -285,7 +285,7 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
                 ins,
                 "registers before the wait",
                 "Asynchronous Warpgroup Level Matrix Instructions",
-                "it touches registers of a wgmma before wgmma.wait_group",
+                "the instruction accesses registers of a wgmma before wgmma.wait_group",
             )
             groups.wait(mask, 0, closed=False)
         step(mask)

@@ -40,7 +40,7 @@ def test_findings_are_a_status_and_annotations(cli: CommandLine) -> None:
     text = kernel.ptx.replace("wgmma.wait_group.sync.aligned", "wgmma.fence.sync.aligned; //")
     Path("matmul.ptx").write_text(text)
     output, errors = cli.streams("run", "matmul.ptx", "--launch", "launch.json", "--github", status=1)
-    assert "it touches registers of a wgmma before wgmma.wait_group; undefined by PTX" in output
+    assert "the instruction accesses registers of a wgmma before wgmma.wait_group; undefined by PTX" in output
     assert errors.startswith("::warning file=matmul.ptx,line=")
 
 

@@ -30,7 +30,7 @@ def test_kernels_of_compilers(name: str) -> None:
     np.testing.assert_array_equal(result, kernel.expected)
     assert bool(run.findings) == (name in WITHOUT_FENCE)
     for finding in map(str, run.findings):
-        reads = r"line \d+: wgmma\.mma_async\S*: it reads shared memory that warp \d wrote at line \d+, "
+        reads = r"line \d+: wgmma\.mma_async\S*: the instruction reads shared memory that warp \d wrote at line \d+, "
         assert re.match(reads, finding)
         assert NO_FENCE in finding
 
@@ -54,15 +54,16 @@ TILE_OF_B = (
     r"of 8 rows of 16 bytes, but the copies of lines {} wrote a tile of rows of 48 bytes there, and 28672 bytes of "
     r"it are never read \(CTA \(0, 0, 0\)\)"
 )
+READS = "the instruction reads shared memory that"
 REPORTS = {
     "reported.2593": {r"line 369: wgmma\.mma_async\S*: " + TILE_OF_B.format("4000", "148, 171, 194, 256, 267, 278")},
     "reported.2603": {
         r"line 369: wgmma\.mma_async\S*: " + TILE_OF_B.format("2400", "141, 164, 187, 238, 249, 260"),
-        *(rf"line {line}: wgmma\.mma_async\S*: it reads shared memory that warp 0 wrote at line {copy}, {NO_FENCE}.*"
+        *(rf"line {line}: wgmma\.mma_async\S*: {READS} warp 0 wrote at line {copy}, {NO_FENCE}.*"
           for line, copy in ((369, 84), (547, 204))),
     },
     "reported.2634": {
-        rf"line {line}: wgmma\.mma_async\S*: it reads shared memory that warp 4 wrote at line {store}, {NO_FENCE}.*"
+        rf"line {line}: wgmma\.mma_async\S*: {READS} warp 4 wrote at line {store}, {NO_FENCE}.*"
         for line, store in ((1601, 996), (1631, 1136))
     },
 }  # fmt: skip
@@ -103,7 +104,7 @@ PLANTED = [
     ("triton.e4m3", r"wgmma\.wait_group\.sync\.aligned\s+\d+;", "", "cp.async",
      r"overwrites shared memory that the wgmma of line \d+ may still read"),
     ("sm90.f16.to_f16.256_threads", r"wgmma\.wait_group\.sync\.aligned 0;", "", "cvt",
-     "it touches registers of a wgmma before wgmma.wait_group"),
+     "the instruction accesses registers of a wgmma before wgmma.wait_group"),
     ("sm90.sparse.f16", r"wgmma\.fence\.sync\.aligned;", "", "wgmma.mma_async",
      r"no wgmma.fence follows line \d+, which writes its registers"),
     ("tma.f16.persistent", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", "st",

@@ -193,8 +193,8 @@ def test_two_warps_write_the_same_words() -> None:
     words = np.zeros(WORDS, np.uint32)
     (finding,) = map(str, run_kernel(text(body, head=".shared .b32 buffer[32];"), 1, WORDS, [words, words]).findings)
     assert finding == (
-        "line 21: st.shared.u32: it overwrites shared memory that warp 0 wrote at line 20, and no barrier orders the "
-        "two accesses; undefined by PTX (address 0x0, thread 32 of CTA (0, 0, 0))"
+        "line 21: st.shared.u32: the instruction overwrites shared memory that warp 0 wrote at line 20, and no barrier "
+        "orders the two accesses; undefined by PTX (address 0x0, thread 32 of CTA (0, 0, 0))"
     )
 
 
@@ -219,8 +219,8 @@ CLUSTER = """
 def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None:
     words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
     finding = (
-        "line 23: ld.shared::cluster.u32: it reads shared memory that warp 0 of CTA (1, 0, 0) wrote at line 20, "
-        "and no barrier orders the two accesses; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
+        "line 23: ld.shared::cluster.u32: the instruction reads shared memory that warp 0 of CTA (1, 0, 0) wrote at "
+        "line 20, and no barrier orders the two accesses; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
     )
     for barrier, orders in (
         ("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", True),
@@ -293,14 +293,14 @@ def test_rejected_kernels() -> None:
         ("call (%r1), f, (%r2);", "^line 18: 'call' is not modelled$"),
         ("L: L: bra L;", "^line 18: a second label has the name 'L'$"),
         (".local .b8 w[999999];", "^line 18: the module declares 999999 bytes of local memory, more than 524288$"),
-        ("add.u32 %r1, %r2;", "^line 18: 'add.u32' is not modelled: it has 1 source operands$"),
-        ("mbarrier.init.b64 %r1, 1;", "^line 18: mbarrier.init.b64: its operands do not fit the instruction$"),
+        ("add.u32 %r1, %r2;", "^line 18: 'add.u32' is not modelled: the instruction has 1 source operands$"),
+        ("mbarrier.init.b64 %r1, 1;", "^line 18: mbarrier.init.b64: the operands do not fit the instruction$"),
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
-        ("LOOP: bra LOOP;", "within the limit of instructions"),
+        ("LOOP: bra LOOP;", "within the limit of thread instructions"),
         ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is not an operand$"),
         ("mma.sync.aligned.m16n8k15.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f0};", "^line 18: .*shape"),
         (f"{_WGMMA} {{%f1, %f2, %f3, %f4}}, %rd1, %rd2, 1, 1, 1, 0, 0;",
-         "^line 18: wgmma.*: it needs whole groups of 128 threads, but a CTA has 64$"),
+         "^line 18: wgmma.*: whole groups of 128 threads are needed, but a CTA has 64$"),
     ):  # fmt: skip
         with pytest.raises(KernelError, match=message):
             run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
@@ -322,7 +322,7 @@ def test_comments_without_an_end() -> None:
 def test_rejected_launches() -> None:
     """Invalid launches are rejected. The largest grid needs no memory for CTAs that have not started."""
     array, program = np.zeros(WORDS, np.uint32), text("")
-    with pytest.raises(KernelError, match="within the limit of instructions"):
+    with pytest.raises(KernelError, match="within the limit of thread instructions"):
         run_kernel(text("bra END; END:"), (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)
     for changes, message in (
         ({"args": [array]}, "kernel takes 2 arguments, not 1"),

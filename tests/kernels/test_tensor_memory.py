@@ -208,7 +208,7 @@ PLANTED = [
     (r"again: ", rf"{STORE_TO_A}again: ", "st.shared.u32", "overwrites shared memory that line {mma} may still read"),
     (r"fence\.proxy\.async\.shared::cta;", "", "tcgen05.mma", "wrote at line .*, and no fence.proxy.async lies"),
     (r"@%p1 tcgen05\.alloc[^;]*;", "", "tcgen05.mma", "accesses column 0 of tensor memory, which no tcgen05.alloc has"),
-    (r"@%p1 tcgen05\.dealloc[^;]*;", "", "tcgen05.alloc", "no tcgen05.dealloc frees its columns before the"),
+    (r"@%p1 tcgen05\.dealloc[^;]*;", "", "tcgen05.alloc", "no tcgen05.dealloc frees the allocated columns before the"),
     (r"(tcgen05\.ld\.)", r"@%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;\nbar.sync 0;\n\1", "tcgen05.ld",
      "accesses column 0 of tensor memory, which line {dealloc} has freed"),
     (r"(tcgen05\.wait::ld[^;]*;)", r"\1\n@%p2 {opcode} [%r4], %q0, %q1, %r5, %p4;", "tcgen05.mma",
