@@ -138,7 +138,7 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return whether group parts are truncated separately: scales are ue4m3, and a product exponent exceeds c's."""
+        """Return 1 if group parts are truncated separately: with ue4m3 scales, if some exponent exceeds that of c."""
         c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
         larger = [
             group.participates & (group.exponent + exponent > c_exponent)
@@ -163,7 +163,7 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # excluded here: products of 4-bit elements are summed in groups
+            if self.widths.narrow:  # products of 4-bit elements are zero here, because they are summed in groups
                 significand = Mux(narrow, 0, significand)
             # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a product
             # slot for floats of at most 8 bits, a float gets more zeros as padding than an integer (i: integer bits, f:

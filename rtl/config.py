@@ -75,7 +75,7 @@ class Element:
 
     @property
     def fixed_point(self) -> bool:
-        """Whether the significand is treated as an integer: for integers, and for packed e2m1 (in halves)."""
+        """Whether the significand is an integer: in integer formats, and in packed e2m1, as a number of halves."""
         return self.format.is_integer or self.packed_float
 
     @property
@@ -120,10 +120,10 @@ class CoreConfig:
     alignment_bits: int = 25  #: F: number of bits that alignment keeps below e_max, the largest exponent
     fp8_alignment_bits: int = 25  #: F (number of bits kept by alignment) of 8-bit floats, at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F (number of bits kept by alignment) of packed e2m1
-    #: Whether e_max, the largest exponent, is never below e_zero. No recorded result of a Blackwell GPU shows whether
-    #: it has this rule (:data:`~sptc.isa.numerics.OPEN_RULES`).
+    #: Whether e_max, the largest exponent, is never below e_zero. No recorded result shows whether Blackwell GPUs have
+    #: this rule (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
-    #: Products of packed e2m1 whose exact sum is truncated as one term: 16 or 4. The value 4 applies to steps with
+    #: Number of products of packed e2m1 whose sum is truncated as one term: 16 or 4. The value 4 applies to steps with
     #: ue4m3 scales, as :attr:`sptc.isa.numerics.Numerics.group` describes. No recorded result of a GPU shows which
     #: value is right.
     group: int = BLOCK_GROUP
@@ -184,7 +184,7 @@ class CoreConfig:
 
     @property
     def used_fields(self) -> dict[str, Any]:
-        """Fields that affect the hardware, by name. A datapath without floats does not use the fields for floats."""
+        """Names and values of the fields that affect the hardware. Without float formats, fields for floats do not."""
         unused = () if any(not element.format.is_integer for element in self.elements) else _FLOAT_FIELDS
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
@@ -227,16 +227,16 @@ class CoreConfig:
 
     @property
     def warp_items(self) -> int:
-        """Maximum number of ``mma`` instructions in a warp, which the proof ``warp.order`` shows is reached.
+        """Maximum number of ``mma`` instructions that a warp executes at once; the proof ``warp.order`` reaches it.
 
-        One issues its blocks, one has results that wait at the output, and the pipeline stages between them hold as
-        many as have all their blocks there.
+        One instruction issues its blocks, and one waits with its results at the output. In between, the pipeline stages
+        hold as many instructions as can have all their blocks in the pipeline.
         """
         return 2 + self.latency // self.warp_blocks
 
     @property
     def interleaved(self) -> bool:
-        """Whether pairs of 8-bit chunks of B are interleaved byte by byte, so that one mux serves 8 and 16 bits."""
+        """Whether pairs of 8-bit chunks of B are interleaved bytewise, so that one mux serves 8- and 16-bit units."""
         return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
@@ -311,10 +311,10 @@ class CoreConfig:
 
 
 def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, Any]:
-    """Return the alignment widths of a configuration, by field, after its `alignment_bits` is set to `bits`.
+    """Return all alignment widths that a configuration has after its `alignment_bits` is set to `bits`.
 
-    8-bit floats also get `bits`, unless `base` keeps fewer bits of them than of other floats. The width of packed e2m1
-    only increases. `base` may be the class `CoreConfig`, for the default widths.
+    The keys are names of fields. 8-bit floats also get `bits`, unless `base` keeps fewer bits of them than of other
+    floats. The width of packed e2m1 only increases. `base` may be the class `CoreConfig`, for the default widths.
     """
     own = base.fp8_alignment_bits < base.alignment_bits
     return {
@@ -333,7 +333,8 @@ def _preset(name: str, arch: str, formats: tuple[str, ...], **others: Any) -> Co
     return CoreConfig(name=name, formats=formats, **asdict(DATAPATHS[arch]), mux=MUX_OF_ARCHITECTURE[arch], **others)
 
 
-#: Preset datapaths by name. `hopper` has the throughput measured on an H200: one m16n8k32 of f16 every eight cycles.
+#: Preset datapaths; the keys are their names. `hopper` has a throughput measured on an H200: one m16n8k32 of f16 every
+#: eight cycles.
 PRESETS: dict[str, CoreConfig] = {
     config.name: config
     for config in (

@@ -18,7 +18,7 @@ from .warpgroup import Warpgroup
 
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
-#: Components that can be emitted as a top module, by the name of that module.
+#: For each name of a top module that can be emitted, the function that creates its component.
 COMPONENTS: dict[str, Callable[..., wiring.Component]] = {
     "unit": Unit,
     "row": Row,

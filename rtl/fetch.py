@@ -39,9 +39,9 @@ ADDRESS_BITS = 14
 UNIT_BITS = 128
 #: Width of a panel number in bits. N is at most 256 columns, and a panel of B has eight columns.
 PANEL_BITS = 5
-#: Meaning, for port tables, of the instruction fields that state N.
+#: Text that documents instruction fields for N in port tables.
 LAST_PANEL = "Number of the last panel of B: N / 8 - 1, since a panel has eight columns."
-_ELEMENT_BITS = 16  #: Width in bits of elements whose operand may be MN-major.
+_ELEMENT_BITS = 16  #: An operand may be MN-major only if its elements have this width in bits.
 
 
 class SwizzleCode(enum.Enum, shape=2):

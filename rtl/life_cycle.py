@@ -105,7 +105,7 @@ class LifeCycle(wiring.Component):
         return m
 
     def _doublings(self) -> Value:
-        """Return log2(K) - 3. K doubles when the element width is halved, and doubles again for sparse instructions."""
+        """Return log2(K) - 3 of a multiplication: K doubles if elements are half as wide, and again if it is sparse."""
         elements = self.config.elements
         doublings: Value = Const(0, 2)
         for narrow in (16, 8):

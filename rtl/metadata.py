@@ -15,7 +15,7 @@ KEPT_UNITS = 2
 
 
 class RuleCode(enum.Enum, shape=3):
-    """Metadata rule of a step, as a signal. The members have the names in :data:`sptc.isa.metadata.RULES`."""
+    """Code of a step's metadata rule in hardware. The members have the names in :data:`sptc.isa.metadata.RULES`."""
 
     PLAIN = 0
     ORDERED = 1

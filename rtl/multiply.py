@@ -141,7 +141,7 @@ class MultiplyStage(wiring.Component):
         #     c, e_zero     signed, 11 bits     -> floor -------------------------------+
         #     products      unsigned, 9 bits    -> two finalists -> compare with floor -+-> e_max
         #
-        # A zero product enters as 0; the exponent of any other is two or more.
+        # A zero product enters the tree as 0. The exponent of a nonzero product is two or more.
         packed = is_one_of(config, control.a, self.widths.packed)
         half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)
         m.submodules.accumulator = accumulator = UnpackAccumulator()

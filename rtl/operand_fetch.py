@@ -125,7 +125,10 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of each request in order. Return whether one is read, and whether it is the last."""
+        """Read the core matrices of each request in order.
+
+        Return whether a core matrix is read in this cycle, and whether it is the last of its request.
+        """
         last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
         read = requests.valid & allowed
         m.d.comb += requests.ready.eq(allowed & last)

@@ -34,7 +34,7 @@ def panel_instruction_layout() -> DescribedLayout:
 def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
     """Return the words of one 16-byte segment of eight rows, as one register in each of 32 lanes.
 
-    Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
+    Source: PTX ISA, fragments of ``mma``: each row belongs to four lanes, and each lane has four bytes of the segment.
     """
     return [rows[lane // 4].word_select(4 * segment + lane % 4, WORD_BITS) for lane in range(LANES)]
 

@@ -83,7 +83,7 @@ class Port:
 
 
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
-#: Modules whose registers all belong to a pipeline, which a reset does not clear.
+#: Modules in which a reset clears no register, because all registers belong to the pipeline.
 _WITHOUT_RESET = ("unit", "row")
 _RESET_OF_PIPELINE = "Synchronous reset, active high. It clears no register: pipeline registers have no reset."
 _RESET = (
@@ -107,12 +107,12 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         One of :data:`~sptc.rtl.emit.TOPS`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)  # only the signature is used, without elaboration
+        warnings.simplefilter("ignore", UnusedElaboratable)  # the component is created only for its signature
         component = COMPONENTS[top](config)
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # The component is in a reference cycle, so it is freed here, while the warning is ignored.
+        gc.collect()  # Amaranth warns when the component is freed. Free it here, where the warning is ignored.
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

@@ -24,8 +24,8 @@ __all__ = [
 
 #: Width in bits, with sign, of a product of two 4-bit elements.
 GROUP_PRODUCT_BITS = 9
-_PACKED_MAXIMUM = 12  #: largest e2m1, which is 6, in halves
-_SCALE_MAXIMUM = 15  #: largest significand of a ue4m3 scale, in units of 1/8
+_PACKED_MAXIMUM = 12  #: largest e2m1 value, which is 6, in units of 1/2
+_SCALE_MAXIMUM = 15  #: largest significand of a ue4m3 scale, which is 15/8, in units of 1/8
 
 #: Width in bits, with sign, of the sum of 16 products of 4-bit elements.
 GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
@@ -35,7 +35,7 @@ SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
 #: Number of fraction bits of a scaled group sum: two from products of e2m1 elements, which are multiples of one half,
 #: and the others from the two scales.
 SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
-#: Width of the largest exponent of the products of a group, from 0 to 4.
+#: Width in bits of the largest exponent of a group's products. This exponent is 0 to 4.
 GROUP_EXPONENT_BITS = 3
 
 

@@ -34,7 +34,7 @@ _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
 class ResultCode(enum.Enum, shape=2):
-    """Result format and rounding of a step, as a signal in the control word."""
+    """Code in the control word for the result format and rounding of a step."""
 
     F32 = 0  #: truncation to f32
     E8M13 = 1  #: f32 with 13 fraction bits, rounded by truncation
@@ -181,8 +181,8 @@ class RoundStage(wiring.Component):
         # shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], i.exponent, 0))
-        # The complement of a negative sum is one too small in its last bit. If all dropped bits are zero, the increment
-        # corrects it.
+        # The magnitude of a negative sum is its one's complement plus one in the last bit. This one carries into the
+        # fraction only if all dropped bits of the sum are zero.
         truncated = negative & ~i.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()

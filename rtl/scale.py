@@ -18,7 +18,7 @@ _UE4M3_BIAS = 7
 
 
 class ScaleCode(enum.Enum, shape=2):
-    """Format of the block scales of a step, as a signal in the control word."""
+    """Code in the control word for the format of a step's block scales."""
 
     NONE = 0
     UE8M0 = 1

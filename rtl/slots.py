@@ -11,7 +11,7 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits that alignment keeps below e_max, of a float that is not summed in groups."""
+    """Return the number F of bits that alignment keeps below e_max, for a float format not summed in groups."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
@@ -33,7 +33,7 @@ class Slot:
     Attributes
     ----------
     elements, floats : tuple of Element
-        Elements that the slot serves, and the floats among them that are aligned one by one.
+        Elements that the slot serves, and the floats among them, except those whose products are summed in groups.
     """
 
     def __init__(self, config: CoreConfig, index: int) -> None:
@@ -89,7 +89,7 @@ class Slot:
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width in bits of the shift amount. If e_max saturates to it, every bit of a product is shifted out."""
+        """Width in bits of the shift amount. If e_max is saturated to this width, all bits of a product are dropped."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 

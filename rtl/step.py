@@ -33,7 +33,7 @@ ACCUMULATOR = "Accumulator format: f32 for result F32 or E8M13, f16 in the low h
 
 
 def block_scales(config: CoreConfig, owner: str) -> str:
-    """Return the meaning of a field with the block scales of `owner`, a row of A or a column of B."""
+    """Return the text that documents a field with the block scales of `owner`: a row of A or a column of B."""
     if not config.scales:
         return "Ignored: this datapath has no block scales."
     packed = any(element.packed_float for element in config.elements)
@@ -42,7 +42,7 @@ def block_scales(config: CoreConfig, owner: str) -> str:
 
 
 def result_meaning(config: CoreConfig) -> str:
-    """Return the meaning of the output port of a row or a dot-product unit."""
+    """Return the text that documents the output port of a row or a dot-product unit."""
     if not config.latency:
         return "Result of the step at the inputs; combinational."
     return f"Result of a step, valid after {config.latency} rising clock edges with enable 1."

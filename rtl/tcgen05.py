@@ -123,11 +123,11 @@ class Tcgen05(wiring.Component):
 
         max(blocks * N / 8, bytes from shared memory / 128, columns from tensor memory)
 
-    An instruction with the same accumulators as the one before also waits until these are written, 13 cycles after
-    they were read. With N below 32 this makes the interval longer.
+    An instruction with the same accumulators as the previous instruction also waits until the results of the latter
+    are written, 13 cycles after its accumulators were read. With N below 32 this makes the interval longer.
 
-    Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair were measured by others on a
-    B200, with dense instructions. All other behaviour is modelled, not measured. Not built: ``.ws``, 64 rows,
+    Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair of CTAs were measured by others
+    on a B200, with dense instructions. All other behaviour is modelled, not measured. Not built: ``.ws``, 64 rows,
     ``.ashift``, scale-input-d, disabled lanes, MN-major elements of less or more than 16 bits, and A of less than 8
     bits in tensor memory except in 4-bit kinds.
 

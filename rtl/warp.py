@@ -194,9 +194,9 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the accumulators of the next block are stored: its results in the previous step.
+        """Return whether the next block's results of the previous step, its accumulators, are already stored.
 
-        With more blocks than cycles of latency they always are.
+        They always are if a step has more blocks than the core has cycles of latency.
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)

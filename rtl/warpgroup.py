@@ -1,4 +1,4 @@
-"""``wgmma`` of one warpgroup or of several: multiplications, commits, waits and fences."""
+"""Execution of ``wgmma`` for one or several warpgroups: multiplications, commits, waits and fences."""
 
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring

@@ -27,8 +27,8 @@ class Adder(wiring.Component):
     """Add two words and a carry bit. Combinational.
 
     ``total = word0 + word1 + carry``, modulo the width. On the longest path, one group of bits generates a carry, the
-    carry skips each further group in one gate, and the last group adds the carry. If the platform
-    :func:`~sptc.rtl.cells.platforms.has_operators` the adder is one operator.
+    carry skips each further group in one gate, and the last group adds the carry. The adder is one operator if
+    :func:`~sptc.rtl.cells.platforms.has_operators` is true for the platform.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ class CarrySaveTree(wiring.Component):
 
     ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
     magnitude is its one's complement plus one. This one is an increment, in the free lowest bit of a carry word.
-    If the platform :func:`~sptc.rtl.cells.platforms.has_operators`, a binary tree of additions gives the sum in
-    `word0`. The first register is then in front of all additions, and the other halfway.
+    If :func:`~sptc.rtl.cells.platforms.has_operators` is true for the platform, a binary tree of additions gives the
+    sum in `word0`. Of the two registers, one is then in front of all additions, and the other halfway in the tree.
 
     Source: sums inside a step are exact and without intermediate normalisation (measured on an H200), so the order of
     additions cannot matter.
@@ -39,7 +39,8 @@ class CarrySaveTree(wiring.Component):
     total_bits : int
         Width of the words; :func:`sum_bits` returns the width that holds every sum.
     registered_level : int, optional
-        Number of levels of adders in front of a register, or all levels if the tree has fewer. None: no such register.
+        Number of levels of adders in front of the first register. If the tree has fewer levels, the register is behind
+        all levels. None: no such register.
     registered : bool
         Whether there is a register behind all levels.
     """

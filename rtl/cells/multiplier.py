@@ -83,7 +83,7 @@ class Multiplier(wiring.Component):
         return self.signed and self.bits <= _RECODED_BITS
 
     def _rows(self, m: Module) -> Iterator[_Row]:
-        """Yield the partial-product rows for base-4 digits (0 to 3) of `b`, then the row for its highest bits."""
+        """Yield the partial-product rows for base-4 digits (0 to 3) of `b`, then the row for the top bits of `b`."""
         bits = self.bits + 2
         one = Cat(self.a, *([self.a[-1] & self.signed] * 2))
         two = Cat(Const(0, 1), one[:-1])
@@ -114,8 +114,8 @@ class Multiplier(wiring.Component):
     def _recoded_row(self, m: Module, digit: Value) -> tuple[Value, Value]:
         """Return the multiple of `a` that a Booth digit of `b` selects, and a bit that corrects negative multiples.
 
-        A negative multiple is the one's complement plus one. This one is already added to the lowest bit; the returned
-        bit is the carry of that addition, one place further up.
+        A negative multiple is the one's complement plus 1. The returned multiple already has this 1 added to its lowest
+        bit. The returned bit is the carry out of this addition, and has twice the weight of the lowest bit.
         """
         negative = digit[2]
         single = Signal()

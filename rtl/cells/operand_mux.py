@@ -1,4 +1,4 @@
-"""Multiplexer that selects one of the four metadata units (8 or 16 bits each) of a chunk of B."""
+"""Multiplexer that selects one of the four units (of 8 or 16 bits) in a chunk of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -12,7 +12,7 @@ __all__ = ["OperandMux"]
 
 
 class OperandMux(wiring.Component):
-    """Select one of the four metadata units of a chunk of B, or of two interleaved chunks. Combinational.
+    """Select one of the four units in a chunk of B, or in two chunks that are interleaved bytewise. Combinational.
 
     ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 

@@ -25,7 +25,7 @@ class SlotMultiplier(wiring.Component):
     significand : int
         Width of the operands' significands, without the sign.
     factor : Shape, optional
-        Shape of the significands that are multiplied, if they need fewer bits than `significand` and a sign.
+        Shape of the inputs of the multiplier; by default signed, with one bit more than `significand`.
     """
 
     def __init__(self, significand: int, factor: Shape | None = None) -> None:
