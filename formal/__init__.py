@@ -1,1 +1,1 @@
-"""Formal proofs about the RTL: a property is a harness with claims around a component, and an engine proves it."""
+"""Formal proofs about the RTL: a property is a set of claims about a component, and an engine proves the claims."""

@@ -51,7 +51,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         try:
             cycles = _broken_after(folder, range(claim, claim + 1), seconds)
         except UndecidedError:
-            undecided = True  # ABC may still find that a later claim breaks
+            undecided = True  # the remaining claims are still tried, because one of them may break
             continue
         if cycles:
             return cycles

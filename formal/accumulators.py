@@ -26,7 +26,7 @@ _CYCLES = 12
 
 @ACCUMULATORS.property("contents", once, cycles=_CYCLES)
 def _contents(h: Harness) -> None:
-    """Accumulators are delivered in request order, without loss or repetition, with the data that was read for each.
+    """Accumulators are delivered in request order, without loss or repetition, with the data read for each request.
 
     Requests that read no accumulators are not covered.
     """

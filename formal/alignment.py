@@ -103,7 +103,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return whether group parts are truncated separately: scales are ue4m3, and a product exponent exceeds c's."""
+    """Return 1 if group parts are truncated separately: with ue4m3 scales, if some exponent exceeds that of c."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()

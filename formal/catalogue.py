@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # the topic also has the properties of tcgen05.py, which that module imports
+from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, so its properties are included
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # the topic also has the properties of wgmma.py, which that module imports
+from .warpgroup import WGMMA  # warpgroup.py imports wgmma.py, so the properties of wgmma.py are included
 
 __all__ = ["PROPERTIES", "chosen"]
 

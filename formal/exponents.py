@@ -76,7 +76,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the datapath with each set of its element formats that instructions can multiply by one another."""
+    """Yield the datapath once for each set of its element formats that instructions can multiply by one another."""
     sets: dict[object, list[str]] = {}
     for element in config.elements:
         sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))

@@ -31,7 +31,7 @@ _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
-#: Results and overflow flags that the core has returned, by output.
+#: Results that the core has returned, one for each output, and their overflow flags.
 _Returned = tuple[list[Signal], list[Signal]]
 
 
@@ -160,14 +160,14 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Return whether a step is dense or nibbles are a row's metadata. 16-bit elements have half as many nibbles."""
+        """Return 1 if a step is dense or the nibbles are those of the row; wide elements have half as many nibbles."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return whether block scales are right, if PTX allows the byte id. A single scale is in the first byte."""
+        """Return 1 if block scales are right or PTX forbids the byte id. Of a single scale, the first byte counts."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -176,7 +176,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Return whether an output has the right accumulator: C in the first step, then the first step's result."""
+        """Return 1 if an output's accumulator is C in the first step, or the first step's result in the second."""
         config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -284,8 +284,8 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         first = result.illegal[row % config.rows]
-        # Flags of a second step are behind those of the first, whose 16 stored bytes are four chunks of 16-bit elements
-        # or eight chunks of smaller elements.
+        # The flags of a second step are at higher bits than those of the first step. The first step has 16 stored
+        # bytes: four chunks of 16-bit elements, or eight chunks of smaller elements.
         second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))

@@ -38,7 +38,7 @@ class Harness:
     claims, covers : list of str
         Names of the signals that must hold in every cycle, and of those that must be reachable.
     flags : dict of str to Signal
-        Signals of the claims and covers, by name.
+        Signals of the claims and covers; the keys are their names.
     registers : bool
         Whether the design has a clock.
     any_state : bool

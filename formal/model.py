@@ -46,8 +46,8 @@ class UndecidedError(Exception):
 class Trace:
     """One run of a design, which reaches a cover or breaks a claim."""
 
-    widths: dict[str, int]  #: Width in bits of each wire, by wire name
-    steps: list[dict[str, int]]  #: Values of the wires, by wire name, in each cycle
+    widths: dict[str, int]  #: Widths of the wires in bits; the keys are wire names
+    steps: list[dict[str, int]]  #: For each cycle, the values of the wires; the keys are wire names
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:

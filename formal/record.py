@@ -19,7 +19,7 @@ __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "sett
 
 #: Path of the record in the package. It contains every property for every preset.
 RECORD = Path(__file__).with_name("proved.json")
-#: Engine name of an outcome that was found in the record.
+#: Name that a report gives instead of an engine if the proof was found in the record.
 _RECORDED = "record"
 
 
@@ -82,7 +82,7 @@ def source_digest() -> str:
 
 @cache
 def _measured() -> dict[tuple[str, str], float]:
-    """Return the largest recorded processor time in seconds, by property and by parameters as text."""
+    """Return the largest recorded processor time in seconds. A key is a property's name and parameters as text."""
     seconds: dict[tuple[str, str], float] = {}
     for proof in read_record(RECORD).proofs:
         key = proof.property, proof.case

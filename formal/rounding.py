@@ -36,7 +36,7 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
-    """Return a function from a configuration to a property's parameters, for the given result formats."""
+    """Return a function that yields a property's parameter sets: one for each of these formats that the config has."""
     return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 

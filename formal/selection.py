@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Unit of B that the 3:1 multiplexer for kept element 0 of a chunk does not reach, and the same for kept element 1.
+#: Unit of B that the 3:1 multiplexer of kept element 0 cannot select, and unit that the one of element 1 cannot select.
 UNREACHED = (3, 0)
 
 

@@ -133,8 +133,8 @@ class OwnPanels:
     """Panels of an instruction that a stream transfers: all panels, or every second panel of B in a pair of CTAs."""
 
     total: Callable[[Any], Value]  #: Number of panels of an instruction that the stream transfers
-    #: Function from the number of all multiplied panels of an instruction to the number of those that the stream
-    #: transfers.
+    #: Function that returns how many of the first n panels of an instruction the stream transfers. Its arguments are
+    #: the instruction and n.
     used: Callable[[Any, Value], Value]
 
 

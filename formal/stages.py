@@ -37,7 +37,7 @@ class _StandIn:
 
     receiving: Value  #: Whether the inputs in this cycle are those that the stage would receive for the marked step
     answering: Value  #: Whether the outputs in this cycle are `answers`; otherwise they have any values
-    answers: dict[_Path, Value]  #: Results of the marked step, by output port
+    answers: dict[_Path, Value]  #: For each output port of the stage, its result for the marked step
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:

@@ -53,7 +53,10 @@ _ECHO = stand_in(Unit, _echo)
 
 
 class Flow:
-    """Model of a component's stream. It counts the items in the component (at most `most`), and marks one item."""
+    """Model of a component with one input stream and one output stream.
+
+    It counts the items in the component (at most `most`), and marks one item.
+    """
 
     def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
         m = h.m

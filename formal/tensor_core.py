@@ -22,8 +22,8 @@ from .streams import Flow, bare
 __all__ = ["TENSOR_CORE", "Echo", "EchoEverywhere", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Minimum number of cycles between the starts of two ``mma``, by sparsity and by whether A takes four registers.
-#: The figures are measured on an H200, and are stated here independently of the hardware.
+#: Minimum number of cycles between the starts of two ``mma``. A key is: 1 if the ``mma`` is sparse, and 1 if its A
+#: takes four registers. The numbers of cycles are measured on an H200, and not read from the design.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 

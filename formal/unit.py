@@ -34,7 +34,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class _Operands:
-    """A metadata decoder and a unit with free operands, and the pair of elements for each product slot to multiply."""
+    """A metadata decoder and a unit with free operands, and the two elements that each product slot must multiply."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", opened(Unit(config)), enable=1)

@@ -134,7 +134,7 @@ def _claim_cores(h: Harness, cores: Any, model: SlotModel, multiplied: Value, c_
                 h.claim(f"{name}_of_core_{warp}_{lane}", ~multiplied | Cat(right).all())
 
 
-#: Sign bits of the elements in a 32-bit register, by element format of ``wgmma``. Integers are not negated.
+#: Mask of the sign bits in a 32-bit register, for each element format of ``wgmma``. Integers are not negated.
 _SIGNS = {
     "f16": 0x8000_8000,
     "bf16": 0x8000_8000,
