@@ -18,15 +18,15 @@ class Target:
     """Target of the PTX assembler, such as ``sm_90a``.
 
     Source: PTX ISA 9.1, ``.target`` and the target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``; the CUDA 13.0 and
-    13.5 assemblers. Modelled: chips of one generation are assumed to have the same numerics. What sm_103 has in
-    addition to sm_100 (K = 96, absolute leading addresses) is not covered.
+    13.5 assemblers. Modelled: chips of one generation are assumed to have the same numerics. The model has no feature
+    that sm_103 adds to sm_100 (K = 96, absolute leading addresses).
     """
 
     name: str  #: Name of the target in PTX
     #: Modelled architecture with the numerics of the target, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
-    #: Whether code for this target runs only on the chip of `arch`. If it also runs on other chips, recordings of that
-    #: chip are no evidence for the target.
+    #: Whether code for this target runs only on the chip of `arch`. If the code also runs on other chips, recordings of
+    #: the chip of `arch` are no evidence for the target.
     same_chip: bool = True
     #: Instructions of `arch` that the target does not support, as :func:`kind_word` names them.
     lacks: frozenset[str] = frozenset()
@@ -62,9 +62,9 @@ def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Ta
     )
 
 
-#: PTX targets by name. Every parameter for an architecture accepts these names. A name without suffix stands for the
-#: chip. sm_101 is the former name of sm_110. sm_87 (Orin) counts as sm_80: its tensor cores have the rates of sm_80,
-#: and CUTLASS uses instructions of sm_80 on sm_87.
+#: PTX targets; the keys are their names. Every parameter for an architecture accepts these names. A name without suffix
+#: stands for the chip. sm_101 is the former name of sm_110. sm_87 (Orin) counts as sm_80: its tensor cores have the
+#: rates of sm_80, and CUTLASS uses instructions of sm_80 on sm_87.
 TARGETS = {
     target.name: target
     for target in (

@@ -23,7 +23,7 @@ __all__ = [
 _RESERVED = "reserved"
 #: Addresses and offsets in matrix descriptors of ``wgmma`` and of ``tcgen05``: lowest bit, width in bits.
 _OFFSETS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14)}
-#: Titles of fields of the instruction descriptor whose names are not their titles.
+#: Titles of instruction-descriptor fields for tables of a descriptor. The title of any other field is its name.
 _TITLES = {
     "d": "type of D",
     "a": "type of A",

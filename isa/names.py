@@ -68,13 +68,13 @@ def resolve(text: str, arch: str | None = None, *, family: str | None = None, pr
     for ``tcgen05`` with its shape ``.cta_group::1``, or ``::2`` if only a CTA pair has the shape); or search words of
     the name in any order, where ``sparse`` and ``dense`` are words, too. If all matching instructions have the same
     operands, placement of operands and numerics, one of them is returned: preferably an instruction that sm_90 has,
-    then one with ordered metadata, then the one with the fewest qualifiers.
+    then an instruction without plain metadata, then the one with the fewest qualifiers.
 
     If `arch`, an architecture or target, has any of the matching instructions, all others are ignored; likewise if any
     is of `family`, ``mma``, ``wgmma`` or ``tcgen05``. With `product`, only the product matters, not the placement of
     operands: ``tcgen05`` instructions that differ only in ``.cta_group`` count as one, and those with ``.ws`` are
-    ignored. Raise an `InstructionError` if no instruction has this name or these words, or if several different ones
-    have the words, which `choices` of the error lists.
+    ignored. Raise an `InstructionError` if no instruction has this name or these words, or if several different
+    instructions have the words. Attribute `choices` of the error then lists these instructions.
     """
     try:
         return subject_named(text)
@@ -150,7 +150,7 @@ def _fits(text: str, target: Target | None, family: str | None, product: bool) -
 
 
 def _rank(subject: Subject) -> tuple[bool, bool, int]:
-    """Return a sort key: instructions of sm_90 first, then those without plain metadata, then few qualifiers."""
+    """Return a sort key that prefers instructions of sm_90, then no plain metadata, then few qualifiers."""
     i = subject.instruction
     return _PREFERRED not in i.architectures, i.sparse == "sp", subject.name.partition(" ")[0].count(".")
 
@@ -217,7 +217,7 @@ def has_words(name: str, words: Counter[str]) -> bool:
 
 @cache
 def _every_subject() -> dict[str, tuple[Subject, Counter[str]]]:
-    """Return every modelled instruction and its search words, by instruction name."""
+    """Return every modelled instruction and its search words. The keys are instruction names."""
     subjects = [Subject(i) for i in every_instruction()]
     subjects += [Subject(i, opcode) for opcode in every_opcode() for i in instructions_of(opcode)]
     return {
@@ -237,7 +237,7 @@ def nearest_name(text: str) -> str | None:
 
 
 def _qualifiers(subject: Subject) -> dict[str, str]:
-    """Return the properties of an instruction as table cells, by column heading."""
+    """Return the table cells with the properties of an instruction. The keys are column headings."""
     i, opcode = subject.instruction, subject.opcode
     return {
         "family": i.family,

@@ -46,12 +46,12 @@ class Method(Enum):
 
     FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the products of a step
     GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
-    EMULATED = "emulated"  #: T-FDPA from zero, of even and then odd pairs of stored elements; IEEE addition of C
+    EMULATED = "emulated"  #: T-FDPA of even, then of odd pairs of stored elements, without C; then IEEE addition of C
     INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
 
 
 class Alignment(Enum):
-    """Rounding of an aligned term to the last bit kept, ``2**(e_max - F)``."""
+    """Rounding of an aligned term to the last bit that alignment keeps, ``2**(e_max - F)``."""
 
     TOWARD_ZERO = "toward zero"  #: Round toward zero: bits below the last bit kept are dropped from the magnitude.
     # No architecture uses the following values: they define test models that are wrong in one parameter.
@@ -81,9 +81,10 @@ class Numerics:
     alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
     zero_exponent: int = 0  #: Lower limit of the largest exponent (e_zero), and exponent of zero terms
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
-    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each aligned term to the last bit kept
-    #: Products that method ``GROUPED`` sums exactly before truncation: 16 or 4. With 4, an output still uses 16 if no
-    #: product has a larger exponent than the accumulator; otherwise the largest exponent ignores the accumulator.
+    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the last bit that alignment keeps
+    #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. With 4, an output still uses
+    #: 16 if no product has a larger exponent than its accumulator; otherwise the largest exponent does not include the
+    #: accumulator.
     group: int = BLOCK_GROUP
     source: str
 
@@ -135,8 +136,8 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # The exponent floor changes with F if it is the floor for this F. Native fp8 has a smaller F than the other
-        # formats of the datapath, but their floor.
+        # If the exponent floor is the one of this F, it changes with F. Native fp8 keeps its floor: fp8 has a smaller F
+        # than the other formats of the datapath, but has the floor of their F.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
@@ -156,20 +157,20 @@ class OpenRule:
     evidence: str  #: Published evidence for the value in use and for the alternative value
 
     def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
-        """Return whether the open parameter affects an instruction with these numerics."""
+        """Return whether the value of this parameter affects an instruction with these numerics."""
         if self.field == "group":
             return instruction.scale_format is not None and instruction.scale_format.name == "ue4m3"
         return parameters.method is Method.FUSED
 
     def change(self, instruction: Instruction, parameters: Numerics) -> Numerics:
-        """Return the numerics with the alternative value, or unchanged if it does not affect the instruction."""
+        """Return the numerics with the alternative value, or unchanged if it would not affect the instruction."""
         if not self.applies(instruction, parameters):
             return parameters
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
 
 
-#: Open numerics parameters by keyword. A recording of a Blackwell GPU would determine their values. :func:`numerics`
-#: uses the default values.
+#: Numerics parameters whose values are not known. A recording of a Blackwell GPU would determine them. The alternative
+#: value of a parameter applies only if argument `alternatives` of :func:`numerics` contains its key.
 OPEN_RULES = {
     "floor": OpenRule(
         name="no floor of the largest exponent",

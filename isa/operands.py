@@ -32,7 +32,7 @@ class Immediates:
 class HeldOperands:
     """Batch of operands as contents of registers and shared memory, for back ends that do not take matrices."""
 
-    #: Register contents by operand: ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and if the
+    #: Register contents of each operand: ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and if the
     #: instruction has them ``e``, ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the
     #: image of shared memory (uint8, shape (cases, bytes)), and `a` is missing if A is in shared memory too.
     arrays: dict[str, NDArray[Any]]
@@ -46,19 +46,19 @@ class TensorMemoryOperands:
 
     opcode: Opcode
     descriptor: InstructionDescriptor  #: Decoded instruction descriptor of the ``tcgen05.mma``
-    #: Tensor-memory addresses and shared-memory descriptors by operand: ``a``, ``b``, ``d``, and if the instruction has
-    #: them ``e``, ``scale_a`` and ``scale_b``.
+    #: Tensor-memory address or shared-memory descriptor of each operand: ``a``, ``b``, ``d``, and if the instruction
+    #: has them ``e``, ``scale_a`` and ``scale_b``.
     addresses: dict[str, int]
     tmem: NDArray[np.uint32]  #: Contents of tensor memory before the instruction, shape (cases, CTAs, 128, 512)
     smem: NDArray[np.uint8]  #: Contents of shared memory, shape (cases, CTAs, bytes)
     enable_input_d: bool = True  #: Whether the old D is added to the product A B
-    #: Names of other :func:`sptc.tcgen05_mma` arguments that are set and change the result.
+    #: Names of further :func:`sptc.tcgen05_mma` arguments that the caller set and that change the result.
     options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixOperands:
-    """Batch of operand matrices as codes, the form of operands that every back end accepts."""
+    """Batch of operand matrices as codes. Every back end accepts operands in this form."""
 
     #: Codes of the stored elements of A as uint8, uint16 or uint32, shape (batch, m, stored K), one per container
     #: (4-bit elements in the low half of a byte).

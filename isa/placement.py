@@ -77,7 +77,7 @@ class Placements:
     #: Placements in the order A, metadata, B, D, scales. A has two entries if the instruction can read it from two
     #: memories.
     operands: tuple[OperandPlacement, ...]
-    #: Reason, by operand, why the placement of an operand is not known.
+    #: For each operand whose placement is not known, the reason.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 

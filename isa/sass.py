@@ -43,9 +43,9 @@ class Implementation:
 def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
     """Return name and number of the machine instructions (SASS) that execute an ``mma`` or ``wgmma``.
 
-    An ``mma`` that the architecture emulates takes two of them: f16 instructions for fp8, or 8-bit instructions for
-    4-bit integers. Further instructions, which are not counted, convert operands and add results. The architecture must
-    have the instruction.
+    An ``mma`` that the architecture emulates takes two machine instructions: f16 instructions for fp8, or 8-bit
+    instructions for 4-bit integers. Further machine instructions, which are not counted, convert operands and add
+    results. The architecture must have the PTX instruction.
     """
     if i.family == "wgmma":
         words = [f"{_letter(i)}GMMA", *(["SP"] if i.sparse else []), f"{i.m}x{i.n}x{i.k}", *_types(i)]
@@ -92,7 +92,7 @@ def sass_of_opcode(opcode: Opcode) -> str:
 
 @cache
 def _table() -> dict[str, tuple[Implementation, ...]]:
-    """Return the PTX instructions that each machine instruction implements, by the instruction's name in SASS."""
+    """Return the PTX instructions that each machine instruction implements. The keys are SASS names."""
     places: dict[tuple[str, str, int], list[str]] = {}
     for i in every_instruction():
         for arch in i.architectures:

@@ -1,4 +1,4 @@
-"""Tile of A or B in shared memory that a matrix descriptor addresses: offsets, address formulas and checks."""
+"""Placement of A or B in shared memory by a matrix descriptor: offsets, address formulas and checks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from .tcgen05 import KINDS, Opcode
 
 __all__ = ["MAJORS", "SharedTile", "TileShape", "check_tile", "packed_tile", "tile_shape"]
 
-#: Name of an operand's memory order (major) in messages, by its short name.
+#: Names of the memory orders (majors) of an operand in messages. The keys are the short names.
 MAJORS = {"k": "K-major", "mn": "MN-major"}
 #: Maximum bytes of shared memory of a CTA on sm_90 and sm_100.
 _MOST_BYTES = 227 * 1024

@@ -42,7 +42,7 @@ class Kind:
     #: Types of D and their codes in the instruction descriptor. The code of a block-scaled kind is unused: its
     #: descriptor has no field for the type of D.
     accumulators: dict[str, int]
-    #: Number of block scales by qualifier. The key "" is the default without qualifier.
+    #: Number of block scales for each qualifier. The key "" stands for an opcode without qualifier.
     scales: dict[str, int]
     #: Types of block scales and their codes in the instruction descriptor, by the number of block scales.
     scale_types: dict[int, dict[str, int]]

@@ -86,7 +86,7 @@ class Source(Enum):
     """Level of evidence for a timing."""
 
     MEASURED = "measured"  #: interval and latency of this instruction were measured for this project
-    FITTED = "fitted to measurements"  #: by a formula that reproduces measurements of other types, or of other N
+    FITTED = "fitted to measurements"  #: computed by a formula that reproduces measurements of other types or N
     MEASURED_ELSEWHERE = "measured by others"
     DATA_SHEET = "white paper"  #: derived from the rate in the manufacturer's white paper
     MODELLED = "modelled"  #: derived from a measured formula, for an instruction without measurements
@@ -153,7 +153,7 @@ _SCALED = {True: 1, False: 3}
 #: type, and no instruction has ``.satfinite``.
 _MEASURED_TYPES = ("f16", "bf16", "tf32", "e4m3", "s8")
 _MEASURED_N = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
-#: Dense ``tcgen05.mma`` instructions with published measurements, by kind and types, and the measured values of N.
+#: Kinds and types of the dense ``tcgen05.mma`` instructions with published measurements, and the measured values of N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
     ("f8f6f4", "f32.e4m3.e4m3"),
@@ -163,8 +163,8 @@ _MEASURED = {
     ("mxf4", "f32.e2m1.e2m1.ue8m0"),
 }
 _MEASURED_COLUMNS = (64, 80, 96, 112, 128, 256)
-#: Interval and latency in cycles of the sequences that emulate an ``mma`` on sm_90, by shape and types, without and
-#: with ``.satfinite``. Interval: from one emulated ``mma`` to the next on a tensor core that four warps share. Latency:
+#: Interval and latency in cycles of the sequences that emulate an ``mma`` on sm_90, for each shape and types, without
+#: and with ``.satfinite``. Interval: from one emulated ``mma`` to the next on a tensor core with four warps. Latency:
 #: from one emulated ``mma`` to the next in one warp if each needs the result of the previous ``mma``. Ordered metadata
 #: takes as long as plain metadata, and all pairs of fp8 formats take the same time. Measured on an H100 with ``sptc gpu
 #: cycles`` (``recordings/cycles/sequences-h100-2026-11-25.csv``): new operands are computed before each ``mma``, so
