@@ -42,7 +42,7 @@ _SCALE_FORMATS = {ScaleCode.UE8M0: FORMATS["ue8m0"], ScaleCode.UE4M3: FORMATS["u
 
 
 def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of all datapath components that come after the multipliers, by component name."""
+    """Return the benches of all datapath components after the multipliers. The keys are component names."""
     widths = Widths(config)
     benches: dict[str, ComponentBench] = {}
     if widths.floating:
@@ -149,7 +149,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the alignment shifters to test: for each kind of multiplier slot, the accumulator, and product groups."""
+    """Return the alignment shifters to test: one for each kind of product slot, for the accumulator, and for groups."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -195,9 +195,9 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     factors = np.where(rng.random((count, 1)) < 0.2, top, factors) * (rng.random((count, BLOCK_GROUP)) < 0.8)
     magnitudes = factors[0] * factors[1] * (rng.random((count, 1)) > 0.05)
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
-    alike = rng.random(count) < 0.1  # in these vectors, neighbouring products cancel
+    alike = rng.random(count) < 0.1  # mask of the vectors in which neighbouring products cancel
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
-    most = rng.random(count) < 0.05  # in these vectors, all products have the largest magnitude and one sign
+    most = rng.random(count) < 0.05  # mask of the vectors in which all products have the largest magnitude and one sign
     magnitudes[most] = np.square(top[most])
     signs[most] = rng.integers(0, 2, (count, 1))[most]
     # The sign of a float product is a separate bit, whereas an integer product is in two's complement. The smallest
@@ -225,7 +225,7 @@ def _group_sums(config: CoreConfig, inputs: Values) -> Values:
         "exponent": np.ma.filled(scales["exponent"], 0),
         "participates": products.any(axis=1) & (significand != 0),
     }
-    # The expected sign is masked where the sum is zero, since the hardware does not define the sign of zero there.
+    # Outputs of a scaled group are undefined for products of integers, and if a block scale is NaN.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
     return result | {"total": total, "nan": np.ma.array(scales["nan"], mask=of_integers)}
 
@@ -312,7 +312,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms, increment bits and an accumulator for the accumulation stage, in some vectors all extreme values."""
+    """Draw terms, increment bits and an accumulator for the reduce stage; in some vectors, all have extreme values."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],
@@ -330,7 +330,7 @@ def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> V
 
 
 def _accumulated(accumulate: ReduceStage, inputs: Values) -> Values:
-    """Compute the expected sum of all inputs of the accumulation stage; a sum that exceeds the output width wraps."""
+    """Compute the expected sum of all inputs of the reduce stage; a sum that exceeds the output width wraps."""
     total = inputs["i__c_term"] + inputs["i__c_increment"]
     for name, values in inputs.items():
         if name.startswith("i__group_sums"):

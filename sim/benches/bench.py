@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = ["ComponentBench", "Values"]
 
-#: Port values of a bench by port name; each array has one row per input vector.
+#: Values of the ports of a component: for each port name, an array with one row per input vector.
 Values = dict[str, NDArray]
 
 

@@ -27,7 +27,7 @@ from .random_operands import container, distributions, random_codes, special_cod
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
-#: Architecture from which each preset's test instructions are drawn: one that uses most formats of the preset.
+#: For each preset, the architecture whose instructions test the preset. They use most formats of the preset.
 ARCHITECTURE_OF_PRESET = {
     "ampere": "sm_80",
     "ada": "sm_89",
@@ -38,8 +38,8 @@ ARCHITECTURE_OF_PRESET = {
 }
 #: Fraction of float blocks whose accumulators cancel all but at most one bit of the rounded sum of products.
 _RESIDUES = 0.2
-#: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B, since
-#: several of them could mask one another.
+#: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B. With several
+#: such elements in a row, one could hide the effect of another.
 _LONE = 0.25
 #: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums approach the
 #: limit of the adder's range.
@@ -153,7 +153,7 @@ def _matrices(
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
     if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
-        # modify A or B, not both: products of two numbers near the largest one mostly overflow
+        # modify A or B, not both: most products of two numbers near the largest number overflow
         near, element = ((a, instruction.a), (b, instruction.b))[int(rng.integers(2))]
         _bring_near(near, element, instruction.low_bit(element), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
@@ -201,8 +201,8 @@ def _with_residues(
     """Replace the accumulators so that each cancels all but at most one bit of the rounded sum of products."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # In half of the outputs, the one bit that remains after cancellation is the lowest fraction bit; in the others, its
-    # position is random.
+    # After the cancellation, at most one bit remains. In half of the outputs, this is the lowest fraction bit; in all
+    # other outputs, its position is random.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)
@@ -241,8 +241,8 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw integer accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
 
-    Without clamping, the magnitude of a step's sum of products is at most 2**21. Accumulators near the ends of the
-    33-bit range keep this distance from the ends, so that no sum leaves the range.
+    The sum of a step's products is at most 2**21 in magnitude. If results are not clamped, accumulators keep at least
+    this distance from the ends of the 33-bit range, so that no sum leaves the range.
     """
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape)
     ends = rng.choice([-(1 << 31), (1 << 31) - 1], shape) + rng.integers(-(1 << 18), 1 << 18, shape)

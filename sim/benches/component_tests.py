@@ -40,7 +40,8 @@ async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> N
             if means[name][number]:
                 actual = int(handles[name].value)
                 vector = ", ".join(f"{port} {column[number]:#x}" for port, column in inputs.items())
-                assert actual == values[number], f"{name} is {actual:#x}, not {values[number]:#x}, for {vector}"
+                difference = f"output {name} is {actual:#x}, not {values[number]:#x}, for the inputs {vector}"
+                assert actual == values[number], difference
 
 
 def _test_of(component: str) -> object:

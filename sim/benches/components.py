@@ -16,7 +16,7 @@ __all__ = ["Harness", "component_benches"]
 
 
 def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of all combinational components of a configuration, by component name."""
+    """Return the benches of all combinational components of a configuration. The keys are component names."""
     benches = operand_benches(config) | arithmetic_benches(config)
     return {name: with_directed_vectors(config, name, bench) for name, bench in benches.items()}
 

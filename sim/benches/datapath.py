@@ -18,7 +18,7 @@ __all__ = ["row_package", "single_steps", "warp_package"]
 
 _FACTS = "CONTROL SPARSE WIDE DEFINED INTEGER SATURATES"
 _FORMAT = "ELEMENT LOW CODE_BITS EXPONENT_BITS FRACTION_BITS BIAS LARGEST_EXPONENT SPECIALS"
-#: How a number format encodes Inf and NaN, as a code in the SystemVerilog tables.
+#: Code in the SystemVerilog tables for the way in which a number format encodes Inf and NaN.
 _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
 _Tables = Mapping[str, Sequence[Sequence[int]]]
 
@@ -46,7 +46,8 @@ def row_package(config: CoreConfig, arch: str) -> str:
         single_steps(config, arch),
         arch,
         {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
-        # One byte order for each (wide, sparse), one nibble order for each `wide` (whether elements have 16 bits).
+        # There is a byte order for each pair of `wide` (elements have 16 bits or more) and `sparse`, and a nibble order
+        # for each value of `wide`.
         {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},
     )
 
@@ -106,7 +107,7 @@ def _facts(config: CoreConfig, i: Instruction) -> list[int]:
 
 
 def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
-    """Return the SystemVerilog constants of a number format, stored in a container or in a field of `element` bits."""
+    """Return the SystemVerilog constants of a format; elements are in containers, or in fields of `element` bits."""
     low = 0 if element else i.low_bit(fmt)
     largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
     return [

@@ -1,9 +1,9 @@
 """Directed test vectors, stored as data; each detects a hardware fault that the random vectors of the benches missed.
 
 ``directed.json`` has two lists. A component vector has the input port values of one component, found by a prover. A dot
-product has elements, block scales and an accumulator. Every instruction with the same formats computes it, dense or
-sparse; the operands of its other products are zero. The dot products test that the exponent of a zero accumulator does
-not count in the largest exponent, and that a NaN block scale of any group gives NaN.
+product has elements, block scales and an accumulator. The bench computes a dot product with every dense or sparse
+instruction that has its formats; all other products of the instruction are zero. The dot products test that the
+exponent of a zero accumulator does not count in the largest exponent, and that a NaN scale of any group gives NaN.
 """
 
 import json

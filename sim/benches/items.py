@@ -1,4 +1,4 @@
-"""Random input payloads for benches of the tensor core and the warp, with the results of the golden model.
+"""Random input payloads for benches of a core (array of units) and of a warp, with the golden model's results.
 
 The module does not depend on a simulator. Number formats, metadata rule, sparsity granularity and result type change
 from item to item; metadata nibbles may be undefined.
@@ -40,7 +40,7 @@ __all__ = [
     "warp_items",
 ]
 
-#: Width of the tag of a tile in the tensor core under test, in bits.
+#: Width in bits of the tag that accompanies each tile through the core under test.
 TAG = 9
 
 
@@ -66,7 +66,7 @@ def units_of(shared: bytes) -> list[int]:
 
 
 def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random tiles for a tensor core with expected results; each tile has a random tag of :data:`TAG` bits."""
+    """Yield random tiles for a core (array of units), with expected results and random tags of :data:`TAG` bits."""
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
     step, of_unit = row_step_layout(config), row_result_layout(config)

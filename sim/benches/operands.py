@@ -36,7 +36,7 @@ _RULES += [("", frozenset())] * (8 - len(_RULES))
 
 
 def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of all datapath components from the metadata decoder to the multipliers, by name."""
+    """Return the benches of all components from metadata decoder to multipliers. The keys are component names."""
     metadata = NibbleDecoder(config.mux)
     benches = {"metadata": ComponentBench(metadata, _nibbles, partial(_decoded_nibbles, config.mux))}
     widths = sorted({16 if element.wide else 8 for element in config.elements})

@@ -41,7 +41,7 @@ def distributions(instruction: Instruction) -> tuple[str, ...]:
 def _float_codes(
     fmt: Format, exponents: tuple[int, int], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw float codes with uniform sign, fraction and biased exponent, clipped to the exponents of finite numbers."""
+    """Draw float codes with uniform sign, fraction and biased exponent, all of them finite numbers."""
     low, high = (min(max(e, 0), fmt.maximum_exponent + fmt.bias) for e in exponents)
     field = rng.integers(low, high, shape, endpoint=True)
     drawn = rng.integers(0, 1 << fmt.signed + fmt.fraction_bits, shape)
@@ -56,7 +56,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
     """Draw zero, subnormal, Inf and NaN codes, as far as the format has them, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
-    if fmt.fraction_bits:  # half of the codes differ from zero or Inf in one fraction bit only
+    if fmt.fraction_bits:  # half of the subnormals (NaNs) differ from zero (Inf) in one fraction bit only
         subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:

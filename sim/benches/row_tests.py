@@ -21,9 +21,9 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(pauses=[False, True])
 async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
-    """Drive steps of all instructions in random order, so that formats, rules and result types change in each cycle.
+    """Check that each step has the golden model's result, although formats and rules change from step to step.
 
-    With `pauses`, the input `enable` is 0 in half of the cycles: the pipeline must not advance, and `step` is random.
+    With `pauses`, input `enable` is 0 in half of the cycles: the pipeline must not advance, and `step` is random.
     """
     config = SETTINGS.config
     rng = np.random.default_rng([cocotb.RANDOM_SEED, pauses])

@@ -101,7 +101,7 @@ class Bench:
         """
         settings, log = settings or self.settings, self.folder / "run.log"
         self.results.unlink(missing_ok=True)
-        with suppress(SystemExit, RuntimeError):  # cocotb raises either exception when a test or the simulator fails
+        with suppress(SystemExit, RuntimeError):  # cocotb raises one of these when a test or the simulator fails
             self.runner.test(
                 test_module=f"{__package__}.{_MODULES[settings.top]}",
                 hdl_toplevel=_TOP,

@@ -44,7 +44,7 @@ class _Sample(NamedTuple):
 
 
 class StreamCoverage(Sampler):
-    """Functional coverage of the handshakes of a tensor core or a warp; `coverage` contains the hits so far."""
+    """Functional coverage of the handshakes of a core (array of units) or a warp; `coverage` has the hits so far."""
 
     def __init__(self, config: CoreConfig, top: str) -> None:
         super().__init__(config.name, _covergroups(config, top))
@@ -93,7 +93,7 @@ class StreamCoverage(Sampler):
 
 
 def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
-    """Yield the covergroups of a tensor core or a warp: handshakes, waits, resets, formats, and pipeline stages."""
+    """Yield the covergroups of a core or a warp: handshakes, waiting times, resets, formats, and pipeline stages."""
     most = config.latency if top == "core" else _WARP_ITEMS
     items = Axis("items in flight", tuple(map(str, range(most + 1))))
     count, output_there = np.ix_(range(most + 1), range(2))
@@ -134,14 +134,14 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     if top == "core":
         yield Covergroup(
             name=f"{top} stages",
-            meaning="The pipeline stage contained a step that moved on, was held by back-pressure, or was reset.",
+            meaning="This pipeline stage contained a step that moved on, was held by back-pressure, or was reset.",
             axes=(Axis("stage", tuple(map(str, range(config.latency)))), Axis("event", _EVENTS)),
             sample=lambda s: (s.stages, _EVENTS.index(s.event)),
         )
 
 
 def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
-    """Return combinations of item count, input state and output state that cannot occur in a tensor core or a warp."""
+    """Return combinations of item count, input state and output state that cannot occur in a core or in a warp."""
     items, inputs, outputs = np.ix_(range(most + 1), range(3), range(3))
     if top == "core":
         return (
@@ -213,8 +213,8 @@ class CommandCoverage(Sampler):
         """Count one cycle in the covergroups, with the handshakes of the command stream and the offered operation.
 
         An instruction is in flight until all accumulators are accepted by a warpgroup, or all results are written by a
-        CTA. For a warpgroup, `others` has the states of the accumulator and result streams. For a CTA, it has flags:
-        whether shared memory, operands and accumulators are read, and whether D is written.
+        CTA. For a warpgroup, `others` has the states of the accumulator and result streams. For a CTA, `others` has
+        flags: whether shared memory, operands in tensor memory, and accumulators are read, and whether D is written.
         """
         stream, _ = cycle.states
         accepted = operation if cycle.accepts else None
@@ -314,7 +314,7 @@ CTA = (
     _operations("cta", CtaOperation),
     Covergroup(
         name="cta ports",
-        meaning="A cycle in which each of these operands was read or not, and D was written or not.",
+        meaning="A cycle in which each of these memory ports was used or not: three that read, and one that writes D.",
         axes=tuple(Axis(port, _NONE_OR_THERE) for port in ("shared memory", "operands", "accumulators", "D written")),
         iff=_runs,
         sample=lambda s: s.others,

@@ -1,4 +1,4 @@
-"""cocotb tests of a tensor core and a warp: each result appears once, in order and bit-exact, under random stalls."""
+"""cocotb tests of a core and of a warp: each result appears once, in order and bit-exact, under random stalls."""
 
 import cocotb
 import numpy as np
@@ -19,7 +19,7 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random items with gaps, stalls and resets; items before a reset must not have results after the reset."""
+    """Check that each item has one result, in order, under gaps and stalls, and that a reset drops all items."""
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     config, is_core = SETTINGS.config, SETTINGS.top == "core"
     cycles = 1 if is_core else 2 * config.warp_blocks

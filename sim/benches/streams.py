@@ -1,4 +1,4 @@
-"""Driver and monitor of valid-ready streams for cocotb benches; signals change at the falling clock edge.
+"""Driver and monitor of valid-ready streams for cocotb benches.
 
 Inputs change at the falling edge, and all signals are sampled after they have settled. So the result does not depend on
 the simulator's order of events at the rising edge.
@@ -45,7 +45,7 @@ class StreamDriver:
     """Driver of a top module: offers test items in order at stream ``i`` and accepts results at stream ``o``.
 
     The pattern has three flags for each cycle: whether to offer an item, to accept a result, and to reset. After each
-    cycle, `react` is called with the handshakes of the cycle; unless it returns None, its flags replace those of the
+    cycle, `react` is called with the handshakes of the cycle. If `react` returns flags, they replace the flags of the
     pattern in the next cycle.
     """
 
@@ -64,7 +64,7 @@ class StreamDriver:
         self.offered: Item | None = None
 
     def drive(self, *, draining: bool = False) -> None:
-        """Drive the inputs for the next cycle; an offered item stays offered until it is accepted or the top is reset.
+        """Drive the inputs for the next cycle; an offered item stays offered, except in resets, until it is accepted.
 
         While `draining`, no new item is offered, every result is accepted, and nothing is reset.
         """

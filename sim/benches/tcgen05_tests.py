@@ -71,7 +71,7 @@ class _Instructions:
             self._marks.append(self._issued)
             return
         if int(self._top.undefined.value):
-            raise ViolationError(f"{task.name}: the hardware flags undefined operands, but the task has none")
+            raise ViolationError(f"{task.name}: the hardware flags undefined operand addresses, but they are defined")
         self._taken.append((self._next, len(task.panels)))
         self._issued += 1
         self.due.extend(task.panels)
@@ -80,7 +80,7 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Record the arrival of a commit; raise a ViolationError if it is too early or not requested."""
+        """Record that a commit arrives; raise a ViolationError if none is pending, or results are not yet written."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before all results of the committed instructions are written")
         self._marks.popleft()
@@ -120,7 +120,7 @@ class _Instructions:
 
     @property
     def commits(self) -> int:
-        """Number of accepted commits that have not yet arrived."""
+        """Number of accepted commits that have not yet arrived at their mbarrier."""
         return len(self._marks)
 
     @property
@@ -137,7 +137,7 @@ class _OtherCta:
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Drive the signals of the other CTA; once it is ready, it stays ready until both CTAs have multiplied."""
+        """Drive the signals of the other CTA; once it is ready, it stays ready until both CTAs multiply the panel."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -217,6 +217,6 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
             instructions.take()
         assert silent <= 100 + 20 * pace, f"no transfer for {silent} cycles although a command waits or is in flight"
     assert reads == instructions.reads, f"shared memory was read {reads} times, not {instructions.reads}"
-    assert columns == instructions.columns, f"{columns} columns were read, not {instructions.columns}"
+    assert columns == instructions.columns, f"{columns} operand columns were read, not {instructions.columns}"
     assert (instructions.tensor == work.tensor_after(len(work.tasks))).all()
     SETTINGS.record(coverage.coverage)

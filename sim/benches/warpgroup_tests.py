@@ -46,8 +46,8 @@ class _Instructions:
         """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        self._left: deque[int] = deque()  # for each instruction, number of panels whose accumulators are not accepted
-        self._expected: deque[int] = deque()  # for each instruction, number of panels whose results are not delivered
+        self._left: deque[int] = deque()  # per instruction: number of panels whose accumulators are not yet accepted
+        self._expected: deque[int] = deque()  # per instruction: number of panels whose results are not yet delivered
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self._halves: dict[int, Job] = {}
@@ -99,7 +99,7 @@ class _Instructions:
             self._marks.append(self._issued)
         elif command.operation == Operation.WAIT and self.pending > command.pending:
             raise ViolationError(
-                f"a wait for at most {command.pending} pending groups was accepted with {self.pending} pending"
+                f"a wait for at most {command.pending} pending groups was accepted while {self.pending} are pending"
             )
 
     @property
@@ -118,7 +118,7 @@ class _Instructions:
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return 16 bytes of shared memory from the job that uses its addressed half, or all ones if none does."""
+        """Return 16 bytes from the job that uses the addressed half of shared memory; all ones if no job uses it."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
@@ -163,14 +163,14 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some tensor core has not yet delivered any ``mma`` result; resets and wgmma panels can delay it."""
+        """Whether some tensor core has not yet delivered any ``mma`` result, due to resets or to ``wgmma`` panels."""
         return not all(board.delivered for board in self.boards)
 
 
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random jobs with gaps, stalls and resets; without resets, every accumulator panel must deliver a result."""
+    """Check results and their order under gaps, stalls and resets; without resets, every panel has a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
     # A warpgroup may wait for long: a panel of wgmma waits for its accumulators and for the receiver of results, and
@@ -225,7 +225,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             continue
         if int(top.pending.value) < instructions.pending:
             raise ViolationError(
-                f"the hardware counts {int(top.pending.value)} pending groups, not {instructions.pending}"
+                f"the hardware counts {int(top.pending.value)} pending groups, not at least {instructions.pending}"
             )
         instructions.update(cycle, results)
         waited = waited + 1 if cycle.i_valid and not cycle.i_ready else 0

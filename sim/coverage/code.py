@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Kinds of code coverage points, by their names in Verilator, with a description of each kind.
+#: Descriptions of the kinds of code coverage points that were hit. The keys are Verilator's names of the kinds.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",
@@ -22,7 +22,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CodeCoverage:
-    """Hit counts of every line, branch and toggle point of one or more designs, by kind and name of the point."""
+    """Hit counts of all line, branch and toggle points of one or more designs. Keys: kind and name of the point."""
 
     hits: Mapping[tuple[str, str], int]
 
@@ -52,7 +52,7 @@ class CodeCoverage:
             return False
 
     def merge(self, other: "CodeCoverage") -> "CodeCoverage":
-        """Return the code coverage with the hit counts of two results added."""
+        """Return code coverage in which each hit count is the sum of the hit counts in two coverage objects."""
         points = {**self.hits, **other.hits}
         return CodeCoverage({point: self.hits.get(point, 0) + other.hits.get(point, 0) for point in points})
 

@@ -59,11 +59,11 @@ def _bin_maker(
     return make
 
 
-#: Constructors of bins for special results: `_alone` for the only cause of a NaN result (a second cause would mask it),
-#: `_infinite` for a cause of an Inf result in steps without NaN.
+#: Constructors of bins for causes of special results. A bin of `_alone` is hit where its cause is the only cause of a
+#: NaN (a second cause would hide it), a bin of `_infinite` where its cause gives Inf and nothing gives NaN.
 _alone = _bin_maker(lambda s: s.specials, lambda s: s.specials.alone)
 _infinite = _bin_maker(lambda s: s.specials, lambda s: s.specials.no_nan)
-#: Constructors of bins for steps without special values: `_ordinary` for any rounded result, `_zero` for a zero result.
+#: Constructors of bins for steps without NaN and Inf: `_ordinary` for any rounded result, `_zero` for a result of zero.
 _ordinary = _bin_maker(lambda s: s, lambda s: s.ordinary)
 _zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
 _rounding_bin = _bin_maker(lambda s: s.rounding)
@@ -123,7 +123,7 @@ CASES = tuple(case.label for case in _CASES)
 
 
 def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
-    """Return the covergroup of special cases (such as NaN or Inf operands): result format x special case.
+    """Return the covergroup of special cases, such as NaN operands. Axes: result format, and special case.
 
     A zero that is stored in A is multiplied like any number: its product with Inf is NaN. Products are not normalised:
     a product whose significand is 2 or more, or below 1 (of a subnormal), counts where it sets the largest exponent
@@ -178,7 +178,7 @@ _NEAREST = (
 
 
 def _rounding(result: str, operations: Operations) -> Covergroup:
-    """Return the covergroup of rounding: sign of the sum x rounding event, for nonzero sums of the aligned terms.
+    """Return the covergroup of rounding, for nonzero sums of aligned terms. Axes: sign of the sum, and rounding event.
 
     A sum of either sign that is truncated to zero gives +0. Results f32 and e8m13, which are truncated, overflow from
     2**128 on; f16 from 65520 on, half a unit in the last place above the largest finite number.
@@ -199,7 +199,7 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
 
 
 def alignment(mode: str, operations: Operations) -> Covergroup:
-    """Return the covergroup of alignment in one mode: position of the term x distance of its exponent from the largest.
+    """Return the covergroup of one alignment mode. Axes: position of a term, and distance from the largest exponent.
 
     A term is a product or a group of 16 products; the last position is the accumulator. Distances run from 0 to the
     largest distance at which alignment can keep a bit of the term; ``beyond`` stands for all larger distances, at which
@@ -274,7 +274,7 @@ _E_MAX_SOURCES = (
 
 
 def _largest_exponent(operations: Operations) -> Covergroup:
-    """Return the covergroup of the largest exponent: alignment mode and result format x terms with this exponent."""
+    """Return the covergroup of the largest exponent. Axes: alignment mode with result format, and terms with e_max."""
     modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
     rows = [[o for o in operations if (o.mode, o.result) == mode] for mode in modes]
     return Covergroup(

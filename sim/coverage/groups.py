@@ -1,4 +1,4 @@
-"""Covergroup bins and their hit counts: merging, coverage files, and reports of missed or contradicted bins."""
+"""Count hits of covergroup bins, merge counts, read and write coverage files, and list missed or contradicted bins."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class Group:
     reasons: list[str] = field(
         init=False, default_factory=list
     )  #: Reasons why bins are declared unreachable, one sentence each
-    #: For each bin, 0 if it is reachable, otherwise 1 + the index into `reasons`.
+    #: For each bin, 0 if the bin is reachable, otherwise 1 + the index of its reason in `reasons`.
     reason: NDArray[np.int16] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class Group:
         self.hits += np.bincount(flat.ravel(), minlength=self.bins).reshape(self.shape)
 
     def names(self, where: NDArray[np.bool_], limit: int | None = None) -> list[str]:
-        """Return the names of the bins in a mask, up to a number of `limit` names."""
+        """Return the names of the bins in a mask, or of the first `limit` of them."""
         bins = (np.unravel_index(number, self.shape) for number in np.flatnonzero(where)[:limit])
         return [", ".join(axis.labels[i] for axis, i in zip(self.axes, index, strict=True)) for index in bins]
 
@@ -132,7 +132,7 @@ class Group:
 
 
 class Coverage:
-    """Functional coverage of one or more datapath configurations: covergroups by configuration and name."""
+    """Functional coverage of one or more datapath configurations. Key of a covergroup: configuration and name."""
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}
@@ -152,7 +152,7 @@ class Coverage:
         return all(group.reached == group.reachable and not group.contradictions for group in self)
 
     def merge(self, other: "Coverage") -> "Coverage":
-        """Return the coverage with the hit counts of two coverage objects added; the order of merging does not matter.
+        """Return coverage in which each hit count is the sum of the hit counts in two coverage objects.
 
         Raise a `FileError` if two groups with the same key have different bins.
         """

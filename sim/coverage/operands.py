@@ -38,7 +38,7 @@ class Operation:
 
     @property
     def pair(self) -> str:
-        """Name of the operand formats, including their sparsity granularity, as a label of coverage bins."""
+        """Names of the formats of A and B, and their sparsity granularity, as a label of coverage bins."""
         granularity = GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")]
         return f"{self.a} x {self.b} ({granularity.name})"
 
@@ -119,7 +119,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of the exponents of nonzero terms, in which the exponents of both block scales are included."""
+        """Range of the exponents of nonzero terms: sums of element and scale exponents; for groups, of scales only."""
         formats = [] if self.grouped else [self.a.format, self.b.format]
         formats += [self.scale_format] * 2 if self.scale != "none" else []
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
@@ -131,7 +131,7 @@ class Operation:
 
     @property
     def headroom(self) -> int:
-        """Leading bit of the largest term, relative to its exponent; products are below 4, scaled groups below 2048."""
+        """Exponent of the largest term's leading bit minus the term's exponent: 1 for products, more for groups."""
         if not self.grouped:
             return 1
         scale = 2 - 2.0**-self.scale_format.fraction_bits

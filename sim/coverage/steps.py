@@ -26,10 +26,10 @@ _NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16))
 class StepCoverage:
     """Functional coverage of the steps that a datapath executes; `coverage` contains the hits so far.
 
-    The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
-    rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats
-    that no instruction combines (for example f16 times bf16) counts only for ``legality``. All expected values are
-    computed from the step words with the golden model's arithmetic, never from the hardware.
+    There are covergroups for operations and results, operand selection, legality of metadata, alignment, special cases,
+    rounding, integers and block scales, if the datapath has formats for them. A step with formats that no instruction
+    combines (for example f16 times bf16) counts only for ``legality``. All expected values are computed from the step
+    words with the golden model's arithmetic, never from the hardware.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -86,7 +86,7 @@ class StepCoverage:
         """Raise an AssertionError if a step's undefined-nibble flag contradicts its metadata rule."""
         name, used = self.config.name, nibbles.shape[1]
         if not control.sparse:
-            assert not flags.any(), f"{name}: a dense step has the flag of an illegal nibble"
+            assert not flags.any(), f"{name}: a dense step flags an illegal nibble"
             return
         legal = np.isin(np.arange(16), [*RULES[control.rule].legal])[nibbles]
         wrong = (flags[:, :used] == 1) == legal
@@ -220,10 +220,10 @@ _INTEGER_BINS = (
 
 
 def _integers(operations: Sequence[Operation]) -> Covergroup:
-    """Return the covergroup of integer steps: format pair x event, such as a clamped sum or a largest element."""
+    """Return the covergroup of integer steps. Axes: pair of formats, and event, such as a clamped sum."""
     return Covergroup(
         name="integers",
-        meaning="A step with this pair of element formats had this event.",
+        meaning="This event occurred in a step with this pair of element formats.",
         axes=(Axis("pair", tuple(operation.pair for operation in operations)), bins_axis("event", _INTEGER_BINS)),
         iff=lambda s: s.integer,
         sample=lambda s: (operations.index(s.operation),),
@@ -280,7 +280,7 @@ def _scale_position(operation: Operation) -> Axis:
 
 
 def _scale_codes(operation: Operation) -> Covergroup:
-    """Return the covergroup of scale codes: operand x product group x class of the code, such as subnormal or NaN.
+    """Return the covergroup of scale codes. Axes: operand, product group, and class of the code, such as NaN.
 
     A scale that is not NaN counts in a step without special values; a NaN scale counts where neither another scale nor
     the accumulator makes the result NaN.

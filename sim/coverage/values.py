@@ -47,7 +47,7 @@ class _OperationValues(StepValues):
 
     @cached_property
     def selection_matters(self) -> Mask:
-        """Mask of nonzero elements of A whose chunk has units of B that differ, so that the selection matters."""
+        """Mask of nonzero elements of A with different units of B in their chunk, so that the selection matters."""
         element, candidates = self.operation.a, self.operands.candidates
         # Container bits outside the element, and the sign bit of a float, do not make an element nonzero.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
@@ -75,7 +75,7 @@ class IntegerValues(_OperationValues):
             for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
         )
         c = operands.c.view(np.int32).astype(np.int64)
-        # The overflow bit, which an earlier step of the instruction set, stands for an accumulator beyond 32 bits.
+        # The overflow bit is a result of an earlier step. It marks an accumulator that does not fit in 32 bits.
         self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
         self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
         self.total = self.before + self.products
@@ -197,7 +197,7 @@ class FloatValues(_OperationValues):
 
     @property
     def all_negative(self) -> Mask:
-        """Mask of steps in which all products and the accumulator have a negative sign bit."""
+        """Mask of steps in which the sign bits of all products and of the accumulator are set."""
         a_sign, b_sign = (
             codes >> (element.low_bit + element.format.bits - 1) & 1
             for codes, element in ((self.operands.a, self.operation.a), (self.operands.b, self.operation.b))
@@ -268,7 +268,7 @@ class Rounding:
         self.negative, magnitude = total < 0, np.abs(total)
         self.rounded = np.abs(trace.result[steps].astype(np.float64))
         self.exact = self.rounded == magnitude
-        last_bit = operation.last_result_bit - fmt.minimum_exponent  # exponent of the last bit of a number from 1 to 2
+        last_bit = operation.last_result_bit - fmt.minimum_exponent  # exponent of the last fraction bit of 1.0
         self.largest = (2 - 2.0**last_bit) * 2.0**fmt.maximum_exponent
         self.subnormal = (magnitude if nearest else self.rounded) < 2.0**fmt.minimum_exponent
         self.overflow = magnitude >= 2.0 ** (fmt.maximum_exponent + 1) if nearest else np.isinf(self.rounded)

@@ -19,7 +19,7 @@ __all__ = ["CompiledRow", "RowModel", "row_driver"]
 
 #: Name of the top module in Verilog.
 TOP = "row"
-#: Minimum number of outputs in a batch that several threads compute.
+#: A batch with fewer outputs than this number is computed by a single thread.
 _SHARED_OUTPUTS = 1 << 12
 
 

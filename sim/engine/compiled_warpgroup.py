@@ -34,7 +34,7 @@ __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "
 #: between the two halves.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
-#: All offers, and the acceptance of all results, also of the ``mma`` results of each tensor core.
+#: Cycle events with which all inputs are offered and all results accepted, including ``mma`` of each tensor core.
 _ALWAYS = CycleBits.RESET - 1
 
 
@@ -142,7 +142,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
             panels = command.n // COLUMNS
             if panels:
                 assert command.c is not None or command.n == columns, (
-                    "without C, the previous multiplication must have as many columns"
+                    "a multiplication without C must have as many columns as the multiplication before it"
                 )
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)

@@ -1,4 +1,4 @@
-"""C++ drivers of compiled models: source texts, Python objects that call them, and the events of a cycle.
+"""Write the C++ drivers of compiled models, call them from Python, and define the events of a cycle.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """
@@ -59,7 +59,7 @@ def pattern_constants() -> dict[str, int]:
 
 
 def members(kind: type, *names: str) -> list[tuple[str, type]]:
-    """Return fields for a ctypes structure, all of the type `kind`."""
+    """Return the fields of a ctypes structure in which all fields have the type `kind`."""
     return [(name, kind) for name in names]
 
 
@@ -94,7 +94,7 @@ class CompiledModel:
 
 
 def driver(name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ source texts that drive a compiled top module, by file name.
+    """Return the C++ source texts that drive a compiled top module. The keys are file names.
 
     Parameters
     ----------

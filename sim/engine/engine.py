@@ -74,7 +74,7 @@ class Engine:
 
         `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
         """
-        with self._lock:  # a model has state, and ctypes releases the GIL during the call
+        with self._lock:  # one thread at a time: a model has state, and ctypes releases the GIL during the call
             results = self._model.run(steps, previous)
         if self._observer:
             self._observer(steps.whole(previous).reshape(-1, self._words.total), results.ravel())

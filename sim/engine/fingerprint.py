@@ -16,7 +16,7 @@ from ...rtl.config import CoreConfig
 
 __all__ = ["Sources", "fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
 
-#: C++ source texts, by file name.
+#: C++ source texts; the keys are file names.
 Sources = Mapping[str, str]
 
 

@@ -40,7 +40,7 @@ class RowInterface:
     step: dict[str, Field]
     result: dict[str, Field]
     control: dict[str, Field]
-    #: Codes of each enumeration field of the control word, by field name and by name of the code.
+    #: Codes of the enumeration fields of the control word. Keys: name of the field, then name of the code.
     codes: dict[str, dict[str, int]]
     dense_nibble: int  #: Metadata nibble of every chunk in a dense step
     #: Byte order of B from :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.

@@ -22,12 +22,12 @@ _FEMTOSECONDS = round(PERIOD * 1e15)
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Values of all internal signals of a row in one step, by component name and signal name."""
+    """Values of all internal signals of a row in one step. A signal is identified by component and signal name."""
 
-    #: VCD identifier code and width in bits, by component and signal name. A component name is its path below the row,
-    #: such as ``unit.align.align3``.
+    #: VCD identifier code and width in bits of each signal. Keys: component name (its path below the row, such as
+    #: ``unit.align.align3``) and signal name.
     codes: dict[tuple[str, str], tuple[str, int]]
-    values: dict[str, int | str]  #: Signal values in this step, by VCD identifier code
+    values: dict[str, int | str]  #: Signal values in this step; the keys are VCD identifier codes
 
     def word(self, component: str, name: str) -> str:
         """Return the value of an enumeration signal in this step as a member name of the enumeration."""

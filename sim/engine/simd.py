@@ -198,8 +198,8 @@ class _Writer:
             total = f"{a} {'-' if subtract else '+'} {b}{before}"
             if number + 1 < len(one):
                 total = self._name(total)
-                # With an incoming carry or borrow, equality also produces one: total == a in a sum, a == b in a
-                # difference.
+                # If there is an incoming carry or borrow, there is also an outgoing one if total == a in a sum, or if
+                # a == b in a difference.
                 against = f"{a} < {b}" if subtract else f"{total} < {a}"
                 if carry is not None:
                     equal = f"{a} == {b}" if subtract else f"{total} == {a}"

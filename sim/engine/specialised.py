@@ -1,7 +1,7 @@
 """Dot-product unit or row with a constant control word, without the logic that only other instructions need.
 
-The results are those of the general hardware, and a simulator has less than half of the work. The registers, which only
-add latency, are replaced by wires, so that the result is a combinational function of one step.
+The results are those of the general hardware, with less than half of the work for a simulator. The registers, which
+only add latency, are replaced by wires, so that the result is a combinational function of one step.
 """
 
 import json

@@ -164,7 +164,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return the index of the block scale of each group of 16 products in a step; of 8-bit elements, a single index."""
+    """Return the index of the block scale of each group of 16 products; with 8-bit elements, one index for the step."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1

@@ -1,4 +1,4 @@
-"""Choice of the top module (warp, warpgroup or CTA) for an instruction, and one compiled model of each top module."""
+"""Choose the top module (warp, warpgroup or CTA) for an instruction, and keep a compiled model of each top module."""
 
 from functools import lru_cache
 
@@ -35,7 +35,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 
 
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
-    """Return the error that a back end does not execute an instruction; its message names a back end that does."""
+    """Return an error for a back end that does not execute an instruction; it names a back end that does."""
     tops = tops_of(instruction, arch)
     on_a_row = "use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
     other = f"use back end {tops[0]!r}" if tops else on_a_row

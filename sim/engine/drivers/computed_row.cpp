@@ -10,14 +10,16 @@
 
 namespace {
 
-// The rows or the columns of a tile: their input words, their number, and the distance between their results.
+// Lines: the rows or the columns of a tile, with their input words, their number, and the distance between the results
+// of two consecutive lines.
 struct Lines {
     const uint32_t *words;
     size_t count, distance;
 };
 
-// Compute the outputs of up to `lanes` rows with all columns, or of up to `lanes` columns with all rows. Each lane has
-// one of the lines `in_lanes`, from line `first` on. `previous` and `results` begin at the first output of the tile.
+// Compute the outputs of up to `lanes` rows with all columns, or of up to `lanes` columns with all rows. Each vector
+// lane computes one of the lines `in_lanes`, from line `first` on. `previous` and `results` begin at the first output of
+// the tile.
 void compute_lines(const Lines &in_lanes, size_t first, const Lines &others, const uint64_t *previous,
                    uint64_t *results) {
     const size_t count = in_lanes.count - first < lanes ? in_lanes.count - first : lanes;

@@ -36,7 +36,7 @@ void compose(const Batch &batch, size_t output, Words &step) {
 
 extern "C" void *row_create() {
     auto *row = new Driven;
-    row->model.eval();  // evaluate the model once with a low clock
+    row->model.eval();  // record that the clock is low, so that the first high clock is a rising edge
     return row;
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
