@@ -1,4 +1,4 @@
-"""Execute the notebooks of the site: ``python docs/execute.py [NAME...]`` stores their new outputs in them."""
+"""Execute the notebooks of the site: ``python docs/execute.py [NAME...]`` stores new outputs in the notebooks."""
 
 import argparse
 import tempfile
