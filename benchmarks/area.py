@@ -76,7 +76,7 @@ class Overheads:
     #: decoders, reordering of B and control.
     added: dict[int, float]
     around: dict[int, float]
-    #: Longest stage of the dense unit in ns, and the delay that sparsity adds to it in per cent.
+    #: Delay of the longest stage of the dense unit in ns, and delay that sparsity adds to this stage in per cent.
     stage_ns: float
     delay: float
 

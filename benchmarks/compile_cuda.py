@@ -4,7 +4,7 @@
 
 The script needs ``nvcc``, and no GPU. It compiles one kernel for each instruction in ``CASES``: ``mma`` and ``mma.sp``
 for sm_80 and sm_89, ``wgmma`` and ``wgmma.sp`` for sm_90a, block-scaled ``mma`` and ``mma.sp`` for sm_120a.
-``benchmarks/launch_kernels.py`` launches those for Hopper on a GPU and adds a digest of each result;
+``benchmarks/launch_kernels.py`` launches the kernels for sm_90a on a GPU and adds a digest of each result;
 ``tests/kernels/test_compilers.py`` runs the records on the model.
 """
 
@@ -25,7 +25,7 @@ from sptc.isa.instructions import Instruction, parse
 SOURCES = Path(__file__).parent / "cuda"
 #: M and N of the product D, and rows and columns of D that a CTA of ``warp.cu`` computes.
 M, N, WARP_TILE = 128, 192, 64
-#: Number of instructions along K. A pipeline stage holds operands of two ``mma`` or four ``wgmma``.
+#: Number of instructions along K. A stage of the software pipeline holds operands of two ``mma`` or four ``wgmma``.
 STEPS = 8
 STAGE_BYTES_A = 128
 

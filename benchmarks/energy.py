@@ -67,7 +67,7 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
         rows.append(Row(f"{name} {distribution}, H200", "pJ", measured))
         rows.append(Row(f"{name} {distribution}, mapped unit", "pJ", ours[name, distribution]))
     order = float(np.corrcoef(ranks(list(cases.values())), ranks([ours[case] for case in cases]))[0, 1])
-    rows.append(Row(f"rank correlation of {len(cases)} cases", "", order, "at least 0.9"))
+    rows.append(Row(f"rank correlation, mapped unit and H200, {len(cases)} cases", "", order, "at least 0.9"))
     for name in F16:
         if (name, "normal") in ours:
             rows += _ratios(name, cases, ours)
@@ -75,7 +75,7 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 
 
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return energies relative to that of normal numbers. A fitted constant is first subtracted from the model's."""
+    """Return energies divided by that of normal operands; the unit's energies are first reduced by a fitted constant."""
     theirs = np.array([cases[name, of] for of in COMPARED])
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)
@@ -89,7 +89,7 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
 
 
 def main() -> None:
-    """Measure the energy of the model, compare it with recorded measurements, and print the figures."""
+    """Compare the simulated energy of the mapped unit with recorded energies of an H200, and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

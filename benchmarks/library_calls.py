@@ -106,7 +106,7 @@ def _torchao_weights(torch: Any, product: "Product", a: Any, result: Any, codes:
 def _transformers(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales: dict[str, Any]) -> Callable:
     from importlib import import_module
 
-    if "transformers" not in sys.modules:  # empty parent modules: only the module of the kernel is imported
+    if "transformers" not in sys.modules:  # empty parents, so that only the kernel's module is loaded
         for name in ("transformers", "transformers.utils", "transformers.integrations"):
             sys.modules[name] = types.ModuleType(name)
         utilities: Any = sys.modules["transformers.utils"]

@@ -220,7 +220,7 @@ def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
 
 
 def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield the time to identify each product, and its method. Exit with an error if no method gives every bit."""
+    """Yield the search time and the method of summation of each product; exit if no method gives every bit."""
     with np.load(results) as arrays:
         for product in chosen:
             start = time.perf_counter()

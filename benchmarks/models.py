@@ -59,7 +59,7 @@ class Comparison:
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield float instructions by architecture; of wgmma and tcgen05 only one M and N, which do not affect results."""
+    """Yield each float instruction with each of its architectures, wgmma and tcgen05 with only one M and N."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):
@@ -76,7 +76,7 @@ def narrowed(i: Instruction) -> Instruction:
 
 
 def models() -> Iterator[tuple[str, Callable[[Instruction, str], Any]]]:
-    """Yield the name of each installed model, and a function that returns its model of an instruction, or None."""
+    """Yield the name of each installed model, and the function that returns its model of an instruction."""
     yield "mmasim", of_mmasim
     if importlib.util.find_spec("tcgen05_model") is not None:
         yield "tcgen05_model", of_tcgen05_model

@@ -1,12 +1,12 @@
 """Power of a mapped row module compared with OpenSTA, for the same cells and the same activity of every net.
 
 ``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For each
-toggle, OpenSTA adds the internal energies of a rise and a fall, although only one of them happens. For a gate with
-several inputs, it adds half of that for each input, so that the sum grows with the number of inputs. An energy with a
-condition counts with the probability of the condition, for independent pins. Energies of ground pins count only if the
-conditions of the pin do not cover all states. ``sptc energy`` takes the mean over the inputs and over the conditions,
-and omits ground pins. This script therefore applies OpenSTA's formula to the loads, transition times and
-tables of ``sptc energy``, and compares the resulting power with OpenSTA's.
+toggle, OpenSTA adds the internal energies of a rise and a fall, although a toggle is only one of the two. For a gate
+with several inputs, OpenSTA adds half of this sum for each input, so that a toggle takes more energy the more inputs
+the gate has. An energy with a condition counts with the probability of the condition, for independent pins. Energies of
+ground pins count only if the conditions of the pin do not cover all states. ``sptc energy`` takes the mean over the
+inputs and over the conditions, and omits ground pins. This script therefore applies OpenSTA's formula to the loads,
+transition times and tables of ``sptc energy``, and compares the resulting power with OpenSTA's.
 """
 
 import re

@@ -111,7 +111,7 @@ def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray 
     selected = np.take_along_axis(units[:, None], picked, axis=3)
     if arch in ("sm_100", "sm_120"):
         # Of two 3:1 multiplexers, the first cannot select unit 3 of a chunk, and the second cannot select unit 0. For
-        # plain metadata, both kept elements are exchanged if that makes them selectable.
+        # plain metadata, the two kept elements are exchanged if both are selectable then.
         plain = (i.family, i.sparse) == ("mma", "sp") and i.a.name != "tf32"
         lost = [nibbles == 15, nibbles == 0] if plain else [nibbles & 3 == 3, nibbles >> 2 == 0]
         selected[np.broadcast_to(np.stack(lost, -1).reshape(picked.shape), selected.shape)] = 0

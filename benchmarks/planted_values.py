@@ -108,7 +108,7 @@ def c_otherwise(p: Product) -> Case:
 
 
 def block_scaled(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Fault in a block-scaled product on sm_120: its block scales of A are changed by the function `change`."""
+    """Fault in a block-scaled product on sm_120: the function `change` changes the block scales of A."""
     rng, rows, columns, k = p.rng, 128, p.shape[1], 512
     i = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((rows, k), (k, columns)))

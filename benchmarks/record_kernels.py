@@ -307,7 +307,7 @@ def main() -> None:
             print(f"{case.name}: {str(error)[:200]}", flush=True)
             continue
         records |= fields(case.name, ptx, launch, result, whole=chosen.results)
-        print(f"{case.name}: {result.size} bytes", flush=True)
+        print(f"{case.name}: {result.size} bytes of results", flush=True)
     np.savez(chosen.file, **records)
 
 

@@ -53,7 +53,7 @@ def start_seconds(preset: str, cache: str) -> float:
 
 
 def hardware_rows(instruction: Instruction, preset: str, operands: HeldOperands, macs: float) -> list[Row]:
-    """Measure the compiled hardware, for all instructions and specialised for this instruction, and mmasim."""
+    """Measure the general compiled hardware, hardware specialised for this instruction, and mmasim."""
     rows, tiles = [], gather_warp(instruction, operands)
     unit = engine(PRESETS[preset])
     batches = steps_of(unit.config, instruction, tiles)
@@ -77,13 +77,13 @@ def hardware_rows(instruction: Instruction, preset: str, operands: HeldOperands,
 
 
 def use_cores(count: int) -> None:
-    """Let this process use a number of cores, where the operating system can limit them."""
+    """Restrict this process to the first `count` cores, if the operating system supports this."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(count))
 
 
 def product_rows(size: int) -> Iterator[Row]:
-    """Measure a whole product of f16 on the hardware, on one and two cores, and compare it with that of libsptc."""
+    """Measure an f16 product on the hardware, on one and two cores; its bits must equal those of libsptc."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
     a.reshape(size, -1, 4)[..., :2] = 0

@@ -1,4 +1,4 @@
-"""Write PTX kernels that reduce in global memory, for ``launch_kernels.py``: every operation on every float type.
+"""Write PTX kernels with float reductions in global and shared memory and in bulk, for ``launch_kernels.py``.
 
     python benchmarks/write_reductions.py FILE.npz
 
