@@ -96,7 +96,7 @@ def multiply(
 class NativeBackend:
     """Back end ``native``, with the numerics of the architecture, or with `numerics` in their place.
 
-    It uses a single thread, since the commands already run one process per core.
+    The back end uses a single thread, since the commands already run one process per core.
     """
 
     def __init__(self, numerics: Numerics | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Text of C++ tables of constants, and of index maps as one contribution per bit of row and column."""
+"""C++ text of constant tables. An index map is written as the contribution of each bit of the row and the column."""
 
 from collections.abc import Iterable, Sequence
 
@@ -54,6 +54,6 @@ def place_row(*maps: NDArray[np.intp]) -> str:
             (np.arange(len(line))[:, None] >> np.arange(len(own)) & 1) @ np.array(own, np.intp)
             for line, own in zip(lines, strides, strict=True)
         ]
-        assert (np.add.outer(*sums) == values).all(), "index map is no sum over the bits of coordinates"
+        assert (np.add.outer(*sums) == values).all(), "the index map is not a sum over the bits of row and column"
         parts += [braces(padded(own, _INDEX_BITS)) for own in strides]
     return braces(parts)

@@ -177,7 +177,7 @@ typedef struct sptc_tcgen05_operands {
     int64_t images;            /* number of memory images; 0 is accepted: nothing is computed */
     sptc_input tmem;           /* tensor memory: 32-bit words [image][CTA of the group][128 lanes][512 columns] */
     sptc_input smem;           /* shared memory: [image][CTA] bytes; the first byte of each CTA has address 0 */
-    size_t smem_stride;        /* bytes from image to image, divided equally among the CTAs; 0: one image for all */
+    size_t smem_stride;        /* bytes from one image to the next, an equal share per CTA; 0: all share one image */
     uint64_t a;                /* A: shared-memory descriptor (2**46 or more), or address in tensor memory */
     uint64_t b;                /* B: shared-memory descriptor; each CTA of a pair has half of the columns */
     uint64_t zero_column_mask; /* descriptor of the zero-column mask; only with .ws */

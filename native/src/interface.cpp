@@ -20,7 +20,7 @@ using namespace sptc;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<OpcodeOn> opcode;  // opcode of sptc_tcgen05(), without shape; the next three are then null
+    std::unique_ptr<OpcodeOn> opcode;  // opcode of sptc_tcgen05(), without shape; the next three members are then null
     std::unique_ptr<Instruction> instruction;
     std::unique_ptr<Product> product;
     std::unique_ptr<Registers> registers;

@@ -13,7 +13,7 @@
 #include "records.h"
 
 namespace sptc {
-namespace {  // unnamed, so that each instruction set has separate code
+namespace {  // unnamed namespace, so that each instruction set has separate code
 
 #if defined(__AVX512F__)
 constexpr int VECTOR_BYTES = 64;

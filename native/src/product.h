@@ -55,7 +55,7 @@ class Product {
     const Form &form_;
     Decoder a_, b_;
     int product_down_;        // low bits of a product that are truncated even if its exponent is the largest
-    int product_up_;          // left shift; last bit of a product or group then weighs 2^(exponent - alignment_bits)
+    int product_up_;          // left shift that gives the last bit of a product or group the weight 2^(exponent - F)
     int panel_k_;             // length along K that one kernel call multiplies
     int group_;               // number of kept products that share a block scale; 0 without block scales
     Raw scale_[256];          // decoded block scale, by code

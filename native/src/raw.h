@@ -10,8 +10,8 @@ namespace sptc {
 
 struct Kernels;
 
-// Exponents that mark zero, Inf and NaN, whose significands are zero. They are below the floor of the largest exponent
-// of all numerics, also after exponents of block scales are added.
+// Exponents that mark zero, Inf and NaN, whose significands are zero. Each of these exponents
+// is below the exponent floor of all numerics, even after the exponents of block scales are added.
 constexpr int32_t EXPONENT_OF_ZERO = -20000, EXPONENT_OF_INFINITY = -20001, EXPONENT_OF_NEGATIVE_INFINITY = -20002,
                   EXPONENT_OF_NAN = -20003;
 

@@ -144,7 +144,7 @@ struct OpcodeShapes {
     bool weight_stationary, shifts_a;
     int selectors;
     bool scales_input_d;
-    int count, rows[3], layouts[3];  // number of values of M, the values, and the index in LAYOUTS of each
+    int count, rows[3], layouts[3];  // number of values of M, these values, and the index in LAYOUTS for each value
     int columns;                     // index of a bit mask in MULTIPLES
 };
 
