@@ -158,8 +158,8 @@ def survey(
     ----------
     config, recipe, jobs : CoreConfig, Recipe, int
         Datapath, synthesis recipe and number of processes. With ``full_adders``, units are measured with and without
-        them. With ``combinational``, pipeline registers of the unit are wires. With ``combinational`` or an FPGA the
-        array is not measured.
+        full-adder cells. With ``combinational``, pipeline registers of the unit are wires. With ``combinational`` or an
+        FPGA, the array is not measured.
     twin, array : bool
         Also measure the dense unit, if `config` is sparse; and the logic around the units, if possible.
     closer : collection of str

@@ -38,7 +38,7 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units until one reaches a frequency in MHz. Each unit has one more cut, always the most effective one.
+    """Yield units until one reaches a frequency in MHz. Each unit adds the best cut to the cuts of the previous unit.
 
     The cuts of `config` are ignored, and `recipe` has ``place`` set. `progress` is called with the number of finished
     netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.

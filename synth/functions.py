@@ -58,10 +58,10 @@ def _leaf(word: str) -> Computing:
 
 
 def _expression(tokens: list[str], least: int = 0) -> tuple[Computing, list[str]]:
-    """Compile operands that are joined by operators of precedence `least` or more; return the other tokens, too."""
+    """Compile operands that are joined by operators of precedence `least` or more; also return the remaining tokens."""
     result, tokens = _factor(tokens)
     while tokens and tokens[0] != ")":
-        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # no operator between two operands: and
+        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # a missing operator means and
         if precedence < least:
             break
         other, tokens = _expression(tokens[1:] if tokens[0] in _OPERATORS else tokens, precedence + 1)

@@ -51,7 +51,7 @@ class Cell:
                 computing(function)(dict(zip(self.inputs, bits, strict=True)), True) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
-        except (KeyError, ValueError):  # no gate: the function depends on a register, or has an unknown syntax
+        except (KeyError, ValueError):  # not a gate: the function depends on a register, or its syntax is unknown
             return False
 
 

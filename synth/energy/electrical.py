@@ -47,7 +47,7 @@ class Table:
 
 
 def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
-    """Return the place in an axis whose entry is before a value, and the value's share of the way to the next entry."""
+    """Return the index of the last axis entry below a value, and the value's position (0 to 1) up to the next entry."""
     if len(index) == 1:
         return 0, 0.0
     place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)
@@ -176,7 +176,7 @@ class _Reader:
 
     templates: Mapping[str, Group]  #: Templates of the tables, by name
     picofarads: float  #: Size of the library's unit of capacitance, in pF
-    picojoules: float  #: Size of the library's unit of energy, in pJ: its unit of capacitance times that of V^2
+    picojoules: float  #: Size of the library's unit of energy, in pJ: its unit of capacitance times its unit of V^2
 
     def cell(self, group: Group, functions: Mapping[str, str]) -> ElectricalCell:
         """Read a cell with the given functions of its outputs."""
@@ -223,7 +223,7 @@ def _leakage(group: Group, grounds: set[str]) -> float:
 
 
 def _weighted(arcs: list[EnergyArc], functions: Mapping[str, str], *, output: bool) -> tuple[EnergyArc, ...]:
-    """Return the arcs of a pin with their shares."""
+    """Return the energy arcs of a pin, each with its weight in the mean energy of a toggle (`share`)."""
     supplied = [arc for arc in arcs if not arc.ground]
     always = sum(not arc.condition for arc in supplied)
     weights = [_likelihood(arc.condition, functions) if arc.condition else 1 / always for arc in supplied]
