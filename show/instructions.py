@@ -65,7 +65,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return the level of evidence of instructions by architecture, with counts if levels differ, or `absent`."""
+    """Return evidence labels by architecture, with counts if labels differ; `absent` where no instruction exists."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)

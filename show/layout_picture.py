@@ -283,7 +283,7 @@ def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
     assert place.tile
     last = place.words + (place.low_bits + place.bits - 1) // 8
     rows, columns = np.indices(place.shape)
-    # Element index that is constant within 16 bytes of shared memory and determines their colour.
+    # Index of rows or columns that is equal for all elements of a unit of 16 bytes; it determines the unit's colour.
     across = place.indices.index("k") if place.operand == "b" else 1 - place.indices.index("row")
     outer = (rows, columns)[1 - across if place.tile.major == "k" else across]
     entries: dict[int, list[tuple[int, int, int]]] = {}

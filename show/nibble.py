@@ -21,8 +21,8 @@ _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
 #: Nibbles that CuTeDSL writes for an empty chunk and for one nonzero at element 0, 1, 2 or 3, from its source code.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: Nibbles that software writes for chunks of four elements that :func:`_lone` does not contain, each with the content
-#: of the chunk and the software.
+#: Nibbles that software writes for other chunks than those of :func:`_lone`, each with the content of the chunk and the
+#: name of the software.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
