@@ -87,7 +87,7 @@ def read(path: str | Path) -> list[DotProducts]:
     """
     archive = load(path, ("sets",))
     archive.require(["sets"])
-    table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
+    table = parse_json(archive.string("sets", ""), f"{archive.path}:", "the key sets is not JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):
         raise FileError(f"{archive.path}: the key sets must be a JSON list of objects")
     archive = load(path, {key for row in table for key in row.values() if isinstance(key, str)})

@@ -104,7 +104,7 @@ class Findings:
     """All results that were read from a folder."""
 
     folder: Path
-    cases: list[Case] = field(default_factory=list)  #: Tests of all test runners; `proofs` has the proofs
+    cases: list[Case] = field(default_factory=list)  #: Test results, without the proofs in `proofs`
     seeds: set[str] = field(default_factory=set)  #: Seeds of all test runs in the result files
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)

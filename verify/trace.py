@@ -143,7 +143,7 @@ def special_term(elements: tuple[int, ...]) -> Term:
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return :attr:`Product.selected` of a tf32 from the numbers of its two halves; None is a half not selected."""
+    """Return :attr:`Product.selected` of a tf32 from the numbers of its two halves; None marks a half not selected."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))

@@ -187,7 +187,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
     if most is not None and words > most:
         raise OperandError(
-            f"{words} words are too many for format {name}, which can have {most}; format hex has no limit"
+            f"{words} words of 32 bits are too many for format {name}, with at most {most}; format hex has no limit"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,7 @@ def test_a_wrong_result_is_found(tmp_path: Path) -> None:
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
-    ("[", ARRAYS, r"sets is no JSON$"),
+    ("[", ARRAYS, r"the key sets is not JSON$"),
     ("[]", ARRAYS, r"sets must be a JSON list of objects$"),
     ([ROW | {"gpu": 3}], ARRAYS, r"set 0 must have a string for the key 'gpu'$"),
     ([ROW | {"a": "x"}], ARRAYS, r"lacks the key 'x'"),
