@@ -69,7 +69,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Medians for square arrays of units with their registers; the keys are the units per side, 4 or 1."""
+    """Median figures of square arrays of units with pipeline registers; the keys are the units per side, 4 or 1."""
 
     area: dict[int, float]  #: Area of a dense array in 1000 square microns per multiplication
     #: Area that sparsity adds in per cent, and the share of the sparse array outside its units in per cent: metadata

@@ -75,7 +75,7 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 
 
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return energies divided by that of normal operands; the unit's energies are first reduced by a fitted constant."""
+    """Return energies divided by that of normal operands, after a fitted constant is subtracted from the unit's."""
     theirs = np.array([cases[name, of] for of in COMPARED])
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)

@@ -22,7 +22,7 @@ from measure import Row, options, show
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "libsptc"
-#: Default seconds of a whole run, and number of findings that end the fuzzing process before a reader is abandoned.
+#: Default duration of a whole run in seconds, and failures of the process that end a reader's fuzzing.
 _WHOLE, _MOST_ENDS = 3600, 20
 _SANITIZERS = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"
 #: Maximum bytes of an input of the C interface. The first line of an input is the instruction.
@@ -44,7 +44,7 @@ class CannotStartError(Exception):
 
 
 def fuzz(name: str, command: list[str], folder: Path, seconds: float) -> Outcome:
-    """Run the process of a target until the time is over. Start it again when a finding ends it."""
+    """Run the process of a target until the time is over; start the process again when a finding ends the process."""
     findings, executions, edges, ends = folder / "findings", 0, 0, 0
     start = time.monotonic()
     while (left := round(seconds - (time.monotonic() - start))) > 0 and ends < _MOST_ENDS:

@@ -55,7 +55,7 @@ def _fast_folder() -> str | None:
 
 
 def _mutate(data: bytes, longest: int) -> bytes:
-    import atheris  # looked up at each call: libFuzzer replaces atheris.Mutate when fuzzing starts
+    import atheris  # no `from` import: libFuzzer replaces atheris.Mutate when fuzzing starts
 
     return atheris.Mutate(data[:longest], longest)  # type: ignore[no-any-return]
 

@@ -45,7 +45,7 @@ def kept(instruction: Instruction) -> int:
 
 
 def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
-    """Return operands with legal metadata: normal values for f16 and bf16, random codes for other formats."""
+    """Return operands with legal metadata: normally distributed f16 and bf16, random codes of other formats."""
     rng = np.random.default_rng(0)
     shapes = (1, m, k // 2), (1, k, n)
     if i.a.name == "f16":

@@ -80,7 +80,7 @@ def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tup
 
 
 def measure(name: str, size: int, repeats: int) -> list[Row]:
-    """Measure the speed of a kernel on the model and return its rows."""
+    """Measure the speed of a kernel on the model, and return the figures as rows of the table."""
     arch = name.partition(".")[0]
     ptx, geometry, arguments, (a, b, d) = launch_of(name, size)
 

@@ -75,7 +75,7 @@ def _result_codes(d: torch.Tensor) -> NDArray[np.uint32]:
 
 
 def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
-    """Split vectors into units, each selected by one index: half a tf32, a 16- or 8-bit element, or two 4-bit ones.
+    """Split vectors into units, each selected by one index: half a tf32, a 16- or 8-bit element, or a 4-bit pair.
 
     6-bit elements and 4-bit elements in 8-bit containers become f16 codes, with mmasim's decoder.
     """
