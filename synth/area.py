@@ -16,7 +16,7 @@ __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "sur
 
 #: Names of the optional details of an area survey.
 CLOSER = ("stage", "format")
-#: Additive amounts (area, gates, cells) by name.
+#: Measured amounts by name: area, gates or cells. The amounts of a whole are the sums of those of its parts.
 Amounts = dict[str, float]
 
 
@@ -26,7 +26,7 @@ class Stage:
 
     name: str  #: Common name of the instances, without their numbers
     count: int  #: Number of instances
-    amounts: Amounts  #: Sum of the amounts of all instances
+    amounts: Amounts  #: Area, gates or cells of all instances together
     longest: float | None  #: Longest path within one instance
 
 

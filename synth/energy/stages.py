@@ -6,10 +6,10 @@ from .netlist import CellLibrary, MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 
-#: Energy contributions that belong to no stage: charging of input pins, registers at the cuts with their clock, and all
-#: cells of a flat netlist.
+#: Energy contributions that belong to no stage: charging of input pins, registers at the cuts with their clock, and
+#: cells between the stages or in a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
-#: Stages of a warp: gathering of operands and scattering of results, and the registers of both with their clock.
+#: Stages of a warp: logic that gathers operands and scatters results, and registers of this logic with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
 _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "round", LOGIC, REGISTERS)
 #: Stages of a dot-product unit in the order of the data flow.

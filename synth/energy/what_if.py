@@ -54,7 +54,7 @@ def what_ifs(
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
     """Return steps in which an operand that is multiplied by zero keeps its value from the previous step.
 
-    None if results would change because a kept operand is infinite or NaN.
+    Return None if results would change because a kept operand is infinite or NaN.
     """
     words, config = step_words(unit.config), unit.config
     size = i.container_bits // 8
