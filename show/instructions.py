@@ -53,7 +53,7 @@ EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in 
 
 
 def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
-    """Yield opcode, instruction and JSON entry. A ``tcgen05`` entry has shape and types in brackets, and every N."""
+    """Yield opcode, instruction and JSON entry. The entry of a ``tcgen05`` has shape and types, and a list of all N."""
     for row in VARIANTS:
         for i in instructions_of(row):
             yield None, i, {"instruction": str(i)}

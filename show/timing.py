@@ -60,7 +60,7 @@ class Row:
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # the same cycles as without ordered metadata
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # same cycles as with plain metadata
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
@@ -168,7 +168,7 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
     return "\n".join(lines)
 
 
-#: Data of the plot: instruction by sparsity, N and K; marker of each limiting resource; values of N.
+#: Data of the plot: pattern of the PTX name with sparsity, N and K to fill in; marker of each resource; values of N.
 _PLOTTED = "wgmma.mma_async{}.sync.aligned.m64n{}k{}.f32.f16.f16"
 _MARKERS = {Resource.TENSOR_CORE: "o", Resource.SHARED_MEMORY: "s", Resource.REGISTER_FILE: "^"}
 _COLUMNS = range(8, 257, 8)
