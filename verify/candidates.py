@@ -166,8 +166,8 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Distance from the exponent of the smallest subnormal of D down to the smallest exponent of the second product of a
-#: row, and number of exponents of this product.
+#: Exponents of the second product of a row: distance of the smallest one below the exponent of the smallest subnormal
+#: of D, and number of the exponents.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product of a row, relative to that of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)

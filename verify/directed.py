@@ -158,7 +158,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Recipe with accumulator fractions of nearly all zeros or ones, and products of 0.25 to 1.5 of their last bit."""
+    """Recipe with accumulator fractions of nearly all zeros or ones, and products of 0.25 to 1.5 of C's last bit."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -233,7 +233,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """Recipe with at most two NaN or Inf per row of A and column of B, and a few in C: few outputs get several."""
+    """Recipe with at most two NaN or Inf per row of A and column of B, and few in C: few outputs depend on several."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -281,7 +281,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Recipe with rows and columns of one extreme integer per half of K; sums are an s32 limit or one beyond it."""
+    """Recipe with rows and columns of one extreme integer per half of K; sums are at an s32 limit or one beyond."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2

@@ -278,7 +278,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # includes block scales, if any
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # with block scales, if any
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)
