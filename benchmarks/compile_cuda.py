@@ -101,7 +101,7 @@ class Assembly:
         self.constraints: list[str] = []
 
     def add(self, constraint: str, *expressions: str) -> list[str]:
-        """Add operands and return their placeholders."""
+        """Add operands to the assembly statement, and return their placeholders in its text."""
         first = len(self.constraints)
         self.constraints += [f'"{constraint}"({expression})' for expression in expressions]
         return [f"%{first + place}" for place in range(len(expressions))]

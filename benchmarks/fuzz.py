@@ -22,7 +22,7 @@ from measure import Row, options, show
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "libsptc"
-#: Default duration of a whole run in seconds, and failures of the process that end a reader's fuzzing.
+#: Default duration of a whole run in seconds, and number of failures after which a reader is no longer fuzzed.
 _WHOLE, _MOST_ENDS = 3600, 20
 _SANITIZERS = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"
 #: Maximum bytes of an input of the C interface. The first line of an input is the instruction.

@@ -93,7 +93,7 @@ def limit() -> float:
 
 
 def of_matrices(size: Size, most: float) -> Iterator[Row]:
-    """Yield the speed of the C++ library for products of each format, relative to the other models."""
+    """Yield the speed of the C++ library for products of each format, and its ratio to that of other models."""
     work = size.m * size.n * size.k / 2 / 1e9
     for name, (text, arch, promised) in MATRICES.items():
         i = parse(text)
