@@ -15,7 +15,7 @@ struct Window {
     int slots;             // number of kept products per step
     int steps;             // number of steps of the kernel call, along K
     int product_down;      // low bits of a product that are truncated even if its exponent is the largest
-    int group_up;          // left shift of a group's scaled sum; its last bit then weighs 2^(exponent - alignment_bits)
+    int group_up;          // left shift that gives the last bit of a group's scaled sum the weight 2^(exponent - F)
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };

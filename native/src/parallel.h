@@ -28,7 +28,7 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // no further piece is started; all pieces with lower numbers were started before
+            next = pieces;  // start no further piece; all pieces with lower numbers have been started
         }
     };
     std::vector<std::thread> others;
