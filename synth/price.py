@@ -36,8 +36,8 @@ Request = tuple[Netlist, Recipe]
 class Measurement:
     """Result of the synthesis of a netlist: its size, its longest path, and its number of cells of each type."""
 
-    #: Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
-    #: equivalents, or cells of an FPGA.
+    #: Measured amounts, with the names of :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit,
+    #: ``gates`` in gate equivalents, or cells of an FPGA.
     amounts: dict[str, float]
     #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None

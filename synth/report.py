@@ -58,7 +58,7 @@ def heading(recipe: Recipe) -> list[str]:
     if library:
         lines.append(f"library: {one_line(library.name)}  SHA-256 {library.sha256}")
         lines += [f"corner: {one_line(library.corner)}"] if library.corner else []
-        gates = f"; gates: equivalents of a {library.nand2.name}, area {library.nand2.area:g}" if library.nand2 else ""
+        gates = f"; gates: area in units of {library.nand2.name} ({library.nand2.area:g})" if library.nand2 else ""
         lines.append(
             f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"
         )

@@ -20,12 +20,12 @@ _ONES = ~np.uint64(0)
 
 
 def packed(bits: NDArray[np.uint8]) -> Lanes:
-    """Pack bits, shape (streams, nets), into 64-bit words by net. The number of streams must be a multiple of 64."""
+    """Pack bits, shape (streams, nets), into the 64-bit words of each net. There are a multiple of 64 streams."""
     return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
 
 
 def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
-    """Unpack 64-bit words by net to bits, shape (streams, nets)."""
+    """Unpack the 64-bit words of each net to bits, shape (streams, nets)."""
     return np.unpackbits(np.ascontiguousarray(lanes).view(np.uint8), axis=1, bitorder="little").T
 
 
