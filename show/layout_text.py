@@ -122,7 +122,7 @@ def _operand(place: OperandPlacement, i: Instruction, selector: int, choice: Cho
     lines = [f"{name_of(place)}: {shape}, {place.bits} bits each, in {where}"]
     if (place.value_low_bit, place.value_bits) != (0, place.bits):
         high = place.value_low_bit + place.value_bits - 1
-        lines[0] += f" (the value in bits {high}:{place.value_low_bit} of these, the others are ignored)"
+        lines[0] += f" (the value is in bits {high}:{place.value_low_bit}; all other bits are ignored)"
     for name, formula in place.formulas.items():
         selector_text = f", f = {selector}" if re.search(r"\bf\b", formula) else ""
         lines.append(f"  {name} = {formula}{selector_text}")

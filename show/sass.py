@@ -22,7 +22,7 @@ class MachineInstruction:
     """Name of a SASS instruction, with the PTX instructions that compile to this SASS instruction."""
 
     name: str  #: SASS name as the user wrote it
-    implemented: tuple[Implementation, ...]  #: PTX instructions that compile to this name, at least one
+    implemented: tuple[Implementation, ...]  #: PTX instructions that compile to this SASS instruction, at least one
 
     def as_dict(self) -> dict[str, object]:
         """Return the SASS name and its PTX instructions as JSON data."""
