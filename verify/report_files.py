@@ -96,7 +96,7 @@ class Area:
     name: str  #: Name of the datapath
     units: dict[str, str]  #: Unit of each measured quantity
     parts: dict[str, dict[str, float]]  #: Value of each quantity, by part of the datapath
-    sparsity: dict[str, float]  #: Increase of each quantity of a unit for sparsity, in per cent of a dense unit
+    sparsity: dict[str, float]  #: Increase of each quantity of a unit by sparsity, in per cent of the dense unit
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Findings:
     """All results that were read from a folder."""
 
     folder: Path
-    cases: list[Case] = field(default_factory=list)  #: Test results, without the proofs in `proofs`
+    cases: list[Case] = field(default_factory=list)  #: Results of tests; results of proofs are in `proofs`
     seeds: set[str] = field(default_factory=set)  #: Seeds of all test runs in the result files
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)

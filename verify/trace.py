@@ -252,7 +252,7 @@ def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
         return ["the file holds the same D"]
     steps = len(golden.steps)
     place = f"in step {file.first_step + 1} of {steps} or later" if steps > 1 else "in the only step"
-    return [f"the file holds {_code(golden, file.d)}, another D; the first difference arose {place}"]
+    return [f"the file holds another D, {_code(golden, file.d)}; the first difference arose {place}"]
 
 
 def _tables(

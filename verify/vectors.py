@@ -162,7 +162,7 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
     return hex_lines(array, table.bits).tobytes().decode().splitlines()
 
 
-#: Function that computes and writes all vectors, by file format; its last argument describes them for file headers.
+#: Function that computes and writes all vectors, by file format; its last argument has the data for file headers.
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 

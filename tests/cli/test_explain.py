@@ -144,7 +144,7 @@ def test_other_memories(cli: CommandLine) -> None:
         ("tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)", "lane = row + 64*(n//32)",
          "with copies at lane offsets 64"),
         (MXF4, "scales of B: 8 x 2, 8 bits each, in registers"),
-        ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "bits 31:13 of these, the others are ignored"),
+        ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "value is in bits 31:13; all other bits are ignored"),
     ):  # fmt: skip
         shown = cli.text(text)
         assert [words for words in expected if words not in shown] == [], text

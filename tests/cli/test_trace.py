@@ -91,8 +91,8 @@ def test_the_d_of_the_file_decides_the_status(cli: CommandLine) -> None:
     write(Path("other.npz"), replace(file, d=file.d ^ 1))
     words = ["other.npz", "--case", 1, "--row", 2, "--column", 3, "--golden-only"]
     lines = cli.text(*words, status=1).splitlines()
-    assert lines[1].startswith(f"the file holds 0x{file.matrix(file.d)[1, 2, 3] ^ 1:08x} (")
-    assert lines[1].endswith("), another D; the first difference arose in the only step")
+    assert lines[1].startswith(f"the file holds another D, 0x{file.matrix(file.d)[1, 2, 3] ^ 1:08x} (")
+    assert lines[1].endswith("); the first difference arose in the only step")
     assert [line for line in lines if "<- the first step that can explain the D of the file" in line] == [lines[4]]
     report = cli.json(*words, "--svg", "x.svg", status=1)["file"]
     assert (report["agrees"], report["first_possible_step"]) == (False, 1)

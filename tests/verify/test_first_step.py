@@ -59,6 +59,6 @@ def test_d_of_a_file_is_compared(tmp_path: Path, rng: Random) -> None:
     assert not traced.agrees
     assert traced.file.first_step == 0
     assert str(traced).count("<- the first step that can explain the D of the file") == 1
-    assert "another D; the first difference arose in step 1 of 2 or later" in str(traced)
-    assert "another D; the first difference arose in step 1 of 2 or later" in traced._repr_html_()
+    assert "; the first difference arose in step 1 of 2 or later" in str(traced)
+    assert "; the first difference arose in step 1 of 2 or later" in traced._repr_html_()
     assert replace(traced, file=None).agrees
