@@ -64,7 +64,7 @@ def fuzz(name: str, command: list[str], folder: Path, seconds: float) -> Outcome
 
 
 def fuzz_library(folder: Path) -> list[str]:
-    """Compile the C interface with clang, libFuzzer and sanitizers, write its corpus, and return the command.
+    """Compile the C interface with clang, libFuzzer and sanitizers, write the corpus of inputs, and return the command.
 
     Raise a `CannotStartError` if there is no clang.
     """
@@ -130,7 +130,7 @@ def main() -> None:
         "--seconds",
         type=float,
         metavar="N",
-        help="seconds per reader (default: an hour divided by the number of readers)",
+        help="seconds of fuzzing per reader (default: an hour divided by the number of readers)",
     )
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build" / "fuzz", metavar="FOLDER",

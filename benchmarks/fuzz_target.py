@@ -79,7 +79,7 @@ def _read(reader: Any, data: bytes, scratch: Path) -> None:
 
 
 class Target:
-    """Function that libFuzzer calls with each input. It stores the first input of each kind of finding and continues.
+    """Function that libFuzzer calls with each input; it stores the first input of each kind of finding and continues.
 
     The kind of a finding is the type of the exception and the line that raised it. An input that exceeds the limit of
     memory or of elapsed time ends the process, and libFuzzer stores the input.

@@ -240,7 +240,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write their results")
     parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default %(default)s)")
     parser.add_argument(
-        "--scaled", action="store_true", help="use the recorded products with scales, not those without"
+        "--scaled", action="store_true", help="use the recorded products with scales, not the products without scales"
     )
     parser.add_argument("--ways", action="store_true", help="store the identified methods of summation in the folder")
     chosen = parser.parse_args()

@@ -54,7 +54,7 @@ def name_of(i: Instruction) -> str:
 
 
 def oracle_of(i: Instruction, arch: str) -> Any:
-    """Return mmasim's model of an instruction on an architecture. Raise an `AssertionError` if it does not exist."""
+    """Return mmasim's model of an instruction on an architecture. Raise an `AssertionError` if there is none."""
     if i.family == "wgmma":
         return WGMMA(NAMES[arch], name_of(i))
     plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
