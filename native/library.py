@@ -177,7 +177,7 @@ def library_file() -> Path:
 def library() -> ctypes.CDLL:
     """Load libsptc from :func:`library_file`, and declare the argument types of its functions.
 
-    Raise a `BackendError` if there is no compiler, if it fails, or if the library cannot be loaded.
+    Raise a `BackendError` if there is no compiler, the compiler fails, or the library cannot be loaded.
     """
     path = library_file()
     loaded = load_library(path, installed=path == _READY)

@@ -54,7 +54,7 @@ using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count
 
 struct Kernels {
     const char *name;
-    int lanes;  // columns per vector; the stride of a block of B is a multiple of it
+    int lanes;  // columns per vector; the stride of a block of B is a multiple of this number
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

@@ -66,7 +66,7 @@ inline Ints joined(HalfInts low, HalfInts high) {
     return lanes;
 }
 
-// Shifts a number right and truncates it toward zero. Its magnitude must be below 2^31; the shift amount of a nonzero
+// Shifts a number right and truncates it toward zero. The number's magnitude must be below 2^31; the shift amount of a nonzero
 // number must not be negative.
 inline Ints truncated(Ints number, Ints shift) {
 #if defined(__AVX512F__)

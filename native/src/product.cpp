@@ -197,8 +197,8 @@ bool Product::spliced(const Matrices &matrices, const Block &block, int64_t firs
     return special;
 }
 
-// Computes, for each slot of A, the offset of the row of B that it multiplies. Chunks must store two or four elements,
-// so that metadata selects whole elements of B.
+// Computes, for each slot of A, the offset of the row of B by which the slot is multiplied. Chunks must store two or
+// four elements, so that metadata selects whole elements of B.
 template <int STORED>
 void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const {
     const int32_t zero = k * block.stride, chunk_offset = 2 * STORED * block.stride;
