@@ -60,7 +60,7 @@ class Survey:
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
     between: Measurement | None  #: Logic of the dot-product unit between its stages
     formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
-    top: str  #: Top module with these arrays that was split into :attr:`parts`, or an empty string
+    top: str  #: Name of the top module that was split into :attr:`parts`, or an empty string
     #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
     parts: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds

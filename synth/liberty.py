@@ -16,8 +16,8 @@ from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
 __all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
 
-#: Pattern of ASAP7 cells with a drive below 1. Several of these have the same area, so a smallest cell would not be
-#: unique.
+#: Pattern of ASAP7 cells with a drive below 1. Several such cells have the same area, so the smallest cell would
+#: not be unique.
 _BELOW_DRIVE_1 = "*xp*_ASAP7*"
 #: Patterns of cells that synthesis does not use: scan cells, and sky130's cells for power domains and delays.
 DONT_USE = (
@@ -44,7 +44,7 @@ class Cell:
     inverts: bool | None = None
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
-        """Return whether an output is one exactly if the number of ones at the cell's inputs is in `ones`."""
+        """Return whether an output is 1 exactly if `ones` contains the number of the cell's inputs that are 1."""
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
@@ -168,7 +168,7 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate of drive 1 or more that is one exactly if its number of one inputs is in `ones`."""
+        """Return the smallest gate of drive 1 or more with output 1 exactly if `ones` has the number of 1 inputs."""
         gates = [
             cell
             for cell in self.cells
@@ -208,7 +208,7 @@ class Library:
         """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return outputs that are one (False) or zero (True) exactly if the number of one inputs is in `ones`."""
+            """Return outputs that are 1 (False) or 0 (True) exactly if `ones` contains the number of 1 inputs."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

@@ -168,7 +168,7 @@ def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path | Non
 
 
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
-    """Return a hash of everything that affects a measurement. Names of netlist and library do not affect it."""
+    """Return a hash of everything that affects a measurement. Names of netlist and library do not affect the hash."""
     tools = {name: version for name, version in versions(place=recipe.place).items() if name != "sptc"}
     if recipe.place:
         tools["nextpnr"] += f" {PLACING}"

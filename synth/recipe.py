@@ -146,8 +146,8 @@ class Recipe:
     #: Whether to place and route the netlist, which measures the longest path between registers with its wires. For
     #: ECP5 only.
     place: bool = False
-    #: Number of orders of inputs and outputs. ABC permutes them before it maps to a library, which varies the figures
-    #: by a few per cent. Measurements are medians over all orders; a single order is that of the netlist.
+    #: Number of orders of inputs and outputs. ABC permutes inputs and outputs before it maps to a library, which varies
+    #: the figures by a few per cent. Measurements are medians over all orders; a single order is that of the netlist.
     orders: int = 1
     #: Seed of the permutation of a single measurement. 0 means no permutation.
     seed: int = 0
@@ -245,8 +245,8 @@ class Recipe:
             words = [_MISSING.get(name, name) for name in left]
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
-            # In Yosys statistics, a plus sign after the number marks cells without area. Here these are black boxes and
-            # scopes.
+            # In Yosys statistics, a plus sign after the number marks cells without area. Here, cells without area
+            # are black boxes and scopes.
             transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

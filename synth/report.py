@@ -75,7 +75,7 @@ def heading(recipe: Recipe) -> list[str]:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Format rows as lines of aligned columns. The first `left` columns are left-aligned, the others right-aligned."""
+    """Format rows as lines of aligned columns. The first `left` columns are left-aligned, all others right-aligned."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -86,7 +86,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Format a number: integers in full, others with one decimal, below 1 with three digits, None as ``-``."""
+    """Format integers in full, other numbers with one decimal, numbers below 1 with three digits, and None as ``-``."""
     if value is None:
         return "-"
     if value == round(value) or abs(value) >= 1000:

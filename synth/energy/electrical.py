@@ -65,9 +65,9 @@ class EnergyArc:
     related: str  #: Related input pin, or an empty string
     tables: Mapping[str, Table]  #: Energy in pJ of a rise and of a fall of the pin
     #: Weight of the arc in the mean energy of a toggle, with all combinations of the cell's inputs equally likely. The
-    #: weights of an output add up to 1. Those of an input add up to less if some of its toggles also toggle an output.
+    #: weights of an output add up to 1. The weights of an input add up to less if some of its toggles toggle an output.
     share: float = 1.0
-    condition: str = ""  #: Expression ``when`` of the arc; the arc applies if it is true
+    condition: str = ""  #: Expression ``when`` of the arc; the arc applies if the expression is true
     #: Whether the energy is that of a ground pin. Such an arc has the share 0: the charge that leaves through the
     #: ground pin has been counted where it enters, at the supply pin.
     ground: bool = False

@@ -26,7 +26,7 @@ _COMPUTED = {
     "$_AOI4_": ("ABCD", "!((A B)+(C D))", 8),
     "$_OAI4_": ("ABCD", "!((A+B) (C+D))", 8),
 }
-#: Number of transistors of a register: 16. Four of these form the clock inverters and switch at both clock edges.
+#: Number of transistors of a register: 16. Four transistors form the clock inverters and switch at both clock edges.
 _REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
 _OF_GATE = 4  #: Number of transistors of a gate equivalent, a NAND2
 

@@ -123,5 +123,5 @@ class _Rows:
         return slice(first, self.count)
 
     def places(self, nets: Iterable[Bit]) -> Places:
-        """Return the simulation rows of these nets."""
+        """Return the simulation rows of the given nets."""
         return np.array([self.of[net] for net in nets], np.intp)
