@@ -17,7 +17,7 @@ from .layout_text import name_of, span
 
 __all__ = ["layout_as_svg", "tiles_as_svg"]
 
-#: Maximum numbers of rows and columns of a matrix that are drawn; the pattern repeats after them.
+#: Maximum numbers of rows and columns of a matrix that are drawn; after these rows and columns, the pattern repeats.
 _MOST_ROWS, _MOST_COLUMNS = 16, 16
 _INDICES_ALONG_K = ("k", "stored", "chunk")
 #: Sizes of the parts of the picture, in inches.
@@ -43,7 +43,7 @@ class _Cell:
     last: int
     label: str  #: Name of the register or word that holds the elements
     colour: int  #: Index of the colour in the list of colours
-    meaning: str  #: Meaning of the colour in the legend; empty if it has no entry
+    meaning: str  #: Meaning of the colour in the legend; empty if the colour has no entry
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _font(text: str, inches: float, most: float = 9) -> float:
 
 #: Bytes of a line of the picture, which covers all banks of shared memory once.
 _LINE = 128
-#: Maximum number of lines drawn per tile; the pattern repeats after them.
+#: Maximum number of lines drawn per tile; after these lines, the pattern repeats.
 _MOST_LINES = 32
 #: Sizes of the parts of a picture of tiles in inches.
 _UNIT_WIDTH, _LINE_HEIGHT, _TILE_LEFT, _TILE_TOP, _TILE_GAP = 1.12, 0.24, 0.8, 0.55, 0.75

@@ -22,11 +22,11 @@ _QUAD = 4
 #: Maximum number of registers that are printed in full; a formula describes all others.
 _LISTED = 4
 _METHODS = {
-    Method.FUSED: "L products and the accumulator are aligned, cut F bits below the largest exponent, summed exactly "
-    "and rounded once",
+    Method.FUSED: "L products and the accumulator are truncated F bits below the largest exponent, summed exactly and "
+    "rounded once",
     Method.GROUPED: "groups of 16 products are summed exactly and scaled, then aligned, summed and rounded once",
-    Method.EMULATED: "even pairs of slots, unpacked to f16, are summed from zero, odd pairs are added, then C (IEEE)",
-    Method.INTEGER: "exact sum, then one clamp or wrap",
+    Method.EMULATED: "even pairs of slots, as f16, are summed from zero, then odd pairs; an IEEE addition adds C",
+    Method.INTEGER: "products and accumulator are summed exactly, and the sum is clamped or wrapped once",
 }
 
 
@@ -102,8 +102,8 @@ def _heading(i: Instruction, selector: int) -> list[str]:
         size, rule = i.granularity, i.rule
         legal = " ".join(f"{value:#06b}" for value in sorted(rule.legal))
         lines += [
-            f"A is {size.name} sparse: a chunk is {size.logical} logical k with {size.stored} stored; one nibble of "
-            f"metadata each, {i.chunks} a row",
+            f"A is {size.name} sparse: a chunk has {size.logical} k, of which {size.stored} "
+            f"{'are' if size.stored > 1 else 'is'} stored; one metadata nibble per chunk, {i.chunks} chunks per row",
             f"stored column s is slot s % {size.stored} of chunk s//{size.stored}, whose k are "
             f"{size.logical}*(s//{size.stored}) + 0 to {size.logical - 1}"
             if size.stored > 1
