@@ -358,6 +358,6 @@ def run(
 
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
-    """Reduce the mismatch of a shard on the back end that caused it; return None if the mismatch does not recur."""
+    """Reduce a shard's mismatch on the back end that caused the mismatch; return None if it does not recur."""
     [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
     return reproduced

@@ -137,7 +137,7 @@ _MOST, _LEAST = 2**31 - 1, -(2**31)
 
 
 def _range(instruction: Instruction) -> tuple[int, int]:
-    """Return the lowest and highest product exponent to draw: those of the formats, but inside the range of f32."""
+    """Return the lowest and highest product exponent to draw: the range of the formats within that of f32."""
     a, b, scaled = instruction.a, instruction.b, 40 if instruction.scale_format else 0
     low, high = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     return max(low - scaled, -140), min(high + scaled, 110)
@@ -281,7 +281,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Recipe with rows and columns of one extreme integer per half of K; sums are at an s32 limit or one beyond."""
+    """Recipe with rows and columns of one extreme integer per half of K; sums reach an s32 limit or exceed it by 1."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
@@ -300,7 +300,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return an extreme value of a format for each row and half of K; in the second half of K, it may also be zero."""
+    """Return an extreme value of a format for each row and half of K; in the second half of K, also zero."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)

@@ -44,7 +44,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
     """Return a function that computes results of the instruction, as codes, from accumulator codes after a step.
 
-    The operands of this step and of all earlier ones are set to zero: a product of zeros takes no part in a sum, and a
+    The operands of this step and of all earlier steps are set to zero: a product of zeros takes no part in a sum, and a
     step of such products leaves the accumulator unchanged.
     """
     i = golden.instruction

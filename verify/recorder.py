@@ -185,9 +185,9 @@ class RowJudgement:
 
     row: Row
     pack: Pack
-    error: str  #: Reason why the GPU did not run the instruction; empty if it ran
+    error: str  #: Reason why the GPU did not run the instruction; empty if the GPU ran it
     as_modelled: bool
-    #: Comparison with the neighbours, if the results differ from the model and the record contains all of them.
+    #: Comparison with the neighbours, if the results differ from the model and the record contains all results.
     judgement: Judgement | None
 
     @property

@@ -236,7 +236,7 @@ class _View:
         if not self._floating:
             return significand
         sign = -1 if self.signals.unsigned(component, "product__sign") else 1
-        if self._groups:  # both factors have one fraction bit, so the product has two
+        if self._groups:  # each factor has one fraction bit, so the product has two fraction bits
             return sign * significand / 4
         if self.signals.unsigned(component, "product__nan"):
             return float("nan")

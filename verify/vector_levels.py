@@ -63,7 +63,7 @@ class Table:
     """Table of vectors for one operand or for one port: size, axes and meaning of the bits."""
 
     name: str
-    expected: bool  #: Whether the vectors are expected results; otherwise they are inputs
+    expected: bool  #: Whether the vectors are expected results, not inputs
     bits: int  #: Width of each vector in bits
     shape: tuple[int, ...]  #: Number of vectors along each axis
     axes: tuple[str, ...]
