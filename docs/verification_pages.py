@@ -77,7 +77,7 @@ def figures(folder: str) -> list[tuple[str, str, str]]:
 
 
 def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the file name and text of each page about the verification, of its index, and of a table of totals."""
+    """Yield file name and text of each page about the verification, of the index, and of a file with totals."""
     yield "proofs.md", _proofs()
     yield "regression.md", _regression()
     yield "planted.md", _planted()
