@@ -82,7 +82,7 @@ def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) ->
 
 
 def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seconds: float) -> Iterator[Row]:
-    """Yield the times of the dense and the sparse product, their clocks, and the speed-up by sparsity."""
+    """Yield the time of the dense and of the sparse product, the SM clock during each, and the speed-up."""
     m, n, k = shape
     title = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
     dense, sparse = products(torch, name, shape, operands == "zeros")

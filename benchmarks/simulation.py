@@ -31,7 +31,7 @@ from golden import F16, kept, mmasim_seconds  # noqa: E402
 #: Number of tiles and preset of the datapath. The second line is for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
-#: Number of rows, of columns and of elements along K of the whole product.
+#: M = N = K of the whole product.
 SIZE, SMALL_SIZE = 1024, 64
 #: Instruction of the warpgroup benchmark, number of cases, and number of cases for `--small`.
 WGMMA, CASES, SMALL_CASES = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16", 64, 1
