@@ -1,4 +1,4 @@
-"""Operands for energy measurements, from random distributions or matrices, in the order in which an array computes."""
+"""Operands for energy measurements, from random distributions or matrices, in the order in which an array uses them."""
 
 import re
 from collections.abc import Callable
