@@ -104,7 +104,7 @@ def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...
 
 
 def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
-    """Return a sentence if the rows are those of ``tcgen05`` opcodes without shape, for which a shape is chosen."""
+    """Return a note on the chosen shape if the rows are those of ``tcgen05`` opcodes without shape, else no text."""
     if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
         return None
     if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
