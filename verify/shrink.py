@@ -16,8 +16,8 @@ from .shards import Shard, both, draw
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
 _WORD_BITS = 32
-#: Maximum number of passes over all parts of the operands: when one part is cleared, another can become unnecessary. A
-#: third pass rarely helps.
+#: Maximum number of passes over all parts of the operands: when a part is cleared, another part can become
+#: unnecessary. A third pass rarely helps.
 _PASSES = 3
 
 
