@@ -216,7 +216,8 @@ def main() -> None:
     """Measure areas and delays, print the figures and, on request, write the tables of the guide."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
-    parser.add_argument("--orders", type=int, default=5, metavar="N", help="number of port orders (default 5)")
+    orders = "number of syntheses of each design, each with its ports in another order (default 5)"
+    parser.add_argument("--orders", type=int, default=5, metavar="N", help=orders)
     parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
     chosen = parser.parse_args()
     if chosen.small and chosen.page:

@@ -38,7 +38,7 @@ def add_parser(commands: Commands) -> None:
         description="Run sparse and dense mma and wgmma on the NVIDIA GPU of this machine (extra: cuda).",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    info = actions.add_parser("info", help="print the name of the GPU and the number of its instructions")
+    info = actions.add_parser("info", help="print the name of the GPU and how many modelled instructions it supports")
     add(info, "json")
     info.set_defaults(execute=_info)
 

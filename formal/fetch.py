@@ -80,7 +80,7 @@ def _names(addresses: Any) -> Module:
 
 
 def with_names(fetch: OperandFetch) -> Any:
-    """Return an opened operand fetch in which a stand-in gives each 16-byte word a unique address."""
+    """Return an operand fetch with visible signals, in which a stand-in gives each 16-byte word its own address."""
     replace_logic(opened(fetch).parts.addresses, _names)
     return fetch
 

@@ -32,7 +32,10 @@ _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield for each scale, C and bias: its field, kind of fault, name (in the product as computed) and array."""
+    """Yield field, kind of fault, name and array of each scale of A and B, of C and of the bias.
+
+    If the product is computed transposed, the names are those of the transposed product.
+    """
     a, b = "BA" if setting.swapped else "AB"
     names = {
         "scale_a": ("scale", f"the scale of {a}"), "scale_b": ("scale", f"the scale of {b}"), "c": ("C", "C"),

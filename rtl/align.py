@@ -94,7 +94,7 @@ class AlignStage(wiring.Component):
         return group
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Find e_max (the largest exponent of all terms), align scaled groups to it, and drive outputs that need it."""
+        """Find the largest exponent e_max, align scaled groups to it, and drive the outputs that depend on e_max."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan, separate = self.i.e_max, self.i.nan, Signal()
         if groups:

@@ -106,12 +106,12 @@ class Survey:
 
     @property
     def stages_sum(self) -> Amounts | None:
-        """Sum of the amounts of all stages and of the logic between them."""
+        """Areas and cell counts of all stages and of the logic between them, summed."""
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
 
     @property
     def parts_sum(self) -> Amounts | None:
-        """Sum of the amounts of all parts of the top module."""
+        """Areas and cell counts of all parts of the top module, summed."""
         return summed(part.amounts for part in self.parts) if self.parts else None
 
     @property

@@ -1,4 +1,4 @@
-"""Base class of all register files, and reader of their ``.npz`` archives."""
+"""Base class of files with the register contents of recorded instructions, and reader of their ``.npz`` archives."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection

@@ -34,7 +34,7 @@ _FIRST_UNITS = nibble(0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """Operands of one stored dot product, the test case of one dot-product unit in one step."""
+    """Operands of one dot product from ``directed.json``. A dot-product unit computes it in one step."""
 
     formats: tuple[str, str, str]  #: Names of the number formats of A, B and D; C has the format of D
     container_bits: int  #: Number of bits of the container in which an element of A or B is stored

@@ -56,7 +56,7 @@ def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("selection.tf32", "rtl.metadata", "NibbleDecoder")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The low bit of slot 1's index is lost, so that slot 1 never selects the halves 1 and 3 of two tf32 elements."""
+    """The low bit of slot 1's index is always 0, so slot 1 never selects the upper half of a tf32 element."""
     yield self.index1.eq(Mux(self.swap, self.nibble[:2], self.nibble[2:] & 2))
 
 

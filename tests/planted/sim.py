@@ -51,7 +51,7 @@ def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
 
 @instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.sample")
 def _(streams: Any, right: Any, self: Any) -> Any:
-    """A result that stalls is not noticed until it is accepted."""
+    """The monitor of a stream does not see a valid result that waits. It sees the result only when it is accepted."""
     cycle = right(self)
     taken = cycle.o_valid and cycle.o_ready
     return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)

@@ -78,7 +78,7 @@ def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
 
 
 def test_roundings_that_are_easily_wrong(rng: np.random.Generator) -> None:
-    """Roundings are right near the smallest ue8m0 numbers, of float64 directly to f16, and of float32 to tf32."""
+    """Rounding is correct to ue8m0 near its smallest numbers, from float64 to f16, and from float32 to tf32."""
     smallest = np.array([[0.0, 1e-300, 2.0**-127, 1.49 * 2.0**-127, 1.5 * 2.0**-127, 2.0**-126]])
     assert quantise(smallest, "ue8m0").codes.tolist() == [[0, 0, 0, 0, 1, 1]]
     value = np.array([[1 + 2.0**-11 + 2.0**-40]])  # if rounded to float32 first, this value would become 1
