@@ -40,8 +40,9 @@ def _campaigns() -> list[Any]:
 
 
 def _faults() -> list[Any]:
-    """Return a record of injected faults for each datapath and existing part of the hardware."""
-    return [top for top in _record("benchmarks", "faults.json") if top["top"] in TOPS]
+    """Return a record of injected faults for each datapath and part of the hardware."""
+    records: list[Any] = _record("benchmarks", "faults.json")
+    return records
 
 
 def _fault_sums() -> dict[str, int]:
@@ -149,9 +150,8 @@ def _planted() -> str:
 
 
 def _injected() -> str:
-    """Return the page of injected faults; parts of the hardware that no longer exist are omitted."""
+    """Return the page of injected faults."""
     tops, sums = _faults(), _fault_sums()
-    missing = [part for part in TOPS if part not in {top["top"] for top in tops}]
     changing = sums["faults"] - sums["equivalent"]
     return (
         "# Fault injection\n\n"
@@ -159,12 +159,12 @@ def _injected() -> str:
         f"area. {sums['equivalent']:,} faults are *equivalent*: a prover shows that they change no observed output. "
         f"The vectors of the benches detect {sums['killed']:,} of the other {changing:,} faults (*killed*), which is "
         f"{sums['killed'] / changing:.2%}. For {sums['told apart']:,} faults, only the prover finds a difference "
-        f"(*told apart*), and {sums['undecided']:,} faults are *undecided*, since the prover ran out of time.\n\n"
+        f"(*told apart*), and {sums['undecided']:,} faults are *undecided*: the prover neither proves them equivalent "
+        "nor finds a difference.\n\n"
         "A row of the second table gives the faults in one part of the hardware of one datapath, with the date and the "
         "seed of the draw. After a change of a part or of its vectors, new faults are drawn for this part."
-        + (f" Faults in {' and '.join(f'`{part}`' for part in missing)} are not recorded yet." if missing else "")
-        + "\n\n"
-        + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS if part not in missing))
+        "\n\n"
+        + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS))
         + "\n"
         + table(
             ["datapath", "part", *_VERDICTS, "date", "seed"],

@@ -63,11 +63,15 @@ class WarpgroupRegression:
         beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))
         cycles = 6 * panels * pace
         pattern = stream_pattern(rng, pace, cycles) | _pattern_beside(rng, pace, cycles)
-        busy = _busy_pattern(rng, pattern, pace)
+        busy = _with_long_stalls(rng, _with_more_offers(rng, pattern), pace)
         self._arrays = self._instructions(beside, registers, busy)
-        many_groups = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
-        #: Work of two runs. In the second, many instructions and commit groups are in flight.
-        self._works = [self._work(issued, pattern, registers, pace), self._work(many_groups, busy, registers, pace)]
+        in_flight = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
+        #: Work of three runs. In the second and third, many instructions and commit groups are in flight.
+        self._works = [
+            self._work(issued, pattern, registers, pace),
+            self._work(in_flight, busy, registers, pace),
+            self._work(in_flight, _with_long_stalls(rng, pattern, pace), registers, pace),
+        ]
         self._model.select_fault(0)
         self._right = [self._run(work)[2] for work in self._works]
 
@@ -176,13 +180,19 @@ def _shortest_first(jobs: list[Job]) -> list[Job]:
     return [job for pair in zip(*halves, strict=False) for job in pair]
 
 
-def _busy_pattern(rng: np.random.Generator, pattern: NDArray[np.uint16], pace: int) -> NDArray[np.uint16]:
-    """Return a pattern with more offers, in which results of panels and of each core's ``mma`` wait for many cycles.
+def _with_more_offers(rng: np.random.Generator, pattern: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Return a pattern in which commands and accumulators are always offered, and ``mma`` more often."""
+    result = pattern | np.uint16(CycleBits.OFFER | CycleBits.OFFER_C)
+    result[rng.random(len(pattern)) < 0.25] |= np.uint16(CycleBits.OFFER_MMA)
+    return result
+
+
+def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pace: int) -> NDArray[np.uint16]:
+    """Return a pattern in which results of panels and of each core's ``mma`` also wait for many cycles at a time.
 
     Many instructions are then in flight, and results of a panel wait behind those of an ``mma`` on one tensor core.
     """
-    result = pattern | np.uint16(CycleBits.OFFER | CycleBits.OFFER_C)
-    result[rng.random(len(pattern)) < 0.25] |= np.uint16(CycleBits.OFFER_MMA)
+    result = pattern.copy()
     for bit in (CycleBits.TAKE, *(CycleBits.TAKE_MMA << core for core in range(WARPS))):
         is_stalled = np.repeat(rng.random(len(pattern)) < 0.2, 2 * pace)[: len(pattern)]
         result[is_stalled] &= np.uint16(0xFFFF ^ bit)
