@@ -47,7 +47,7 @@ _MITER = (
 )
 #: Limits of successive proof attempts: numbers of successive cells in the cone, and in front of it; None means no
 #: limit. The first cell of a cone inserts the fault, and the second is the faulty cell if the fault is at an input.
-_DEPTHS = ((3, 8), (6, 15), (4, None), (10, None), (None, None))
+_DEPTHS = ((3, 8), (6, 15), (10, 25), (4, None), (10, None), (None, None))
 #: Fraction of the time limit that a proof attempt on a partial cone may use.
 _SHARE_OF_A_PART = 0.25
 
