@@ -14,9 +14,11 @@ from sptc.tests.synth.power_library import TEXT as POWER
 pytestmark = pytest.mark.bench
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-#: Files that are not run: helpers that benchmark scripts import or start, and scripts that need a GPU.
+#: Files that are not run: helpers that benchmark scripts import or start, and scripts that need a GPU, the compilers of
+#: kernels, or a library of standard cells with the power of all cells.
 NOT_RUN = "measure oracle record record_kernels library_calls library_kernels planted_products planted_values "
-NOT_RUN += "random_products fuzz_readers fuzz_target"
+NOT_RUN += "random_products fuzz_readers fuzz_target compile_cuda compile_cute compile_tilelang kernel_records "
+NOT_RUN += "launch_kernels opensta"
 SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {*NOT_RUN.split()})
 
 
