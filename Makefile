@@ -23,7 +23,7 @@ test: $(VENV)/.installed-test
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
 	$(PYTEST) -q --collect-only >build/collected.log 2>&1; \
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -r fEs --cost=build/cost/quick.json; tests=$$?; \
+	$(PYTEST) -n $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -r fEs --cost=build/cost/quick.json; tests=$$?; \
 	wait $$lint; linted=$$?; cat build/lint.log; exit $$((tests ? tests : linted))
 
 regression: $(VENV)/.installed-models
