@@ -106,7 +106,7 @@ def write_programs(folder: Path, programs: Iterable[CtaProgram]) -> None:
     """Write test programs to a new folder, one file each."""
     folder.mkdir(parents=True)
     for number, program in enumerate(programs):
-        program.write(folder / f"{number}.npz")
+        program.write(folder / f"{number:03}.npz")
 
 
 def read_programs(folder: Path) -> list[CtaProgram]:

@@ -22,7 +22,7 @@ from ...infra.abc import run_abc
 from ...infra.yosys import run_yosys
 from ...rtl.emit import unit_of
 from ..engine.pipelines import WITHOUT_REGISTERS, flat_module, is_balanced, write_wires
-from .miter import FlatDesign, control_of
+from .miter import Depth, FlatDesign, control_of
 from .mutants import FLAT, Fault
 
 __all__ = ["Pipeline", "Verdict", "settled"]
@@ -45,9 +45,16 @@ _MITER = (
     "opt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\nopt_clean -purge\nzinit -all\n"
     "aigmap\nopt_clean\nwrite_aiger -map miter.map miter.aig\n"
 )
-#: Limits of successive proof attempts: numbers of successive cells in the cone, and in front of it; None means no
-#: limit. The first cell of a cone inserts the fault, and the second is the faulty cell if the fault is at an input.
-_DEPTHS = ((3, 8), (6, 15), (10, 25), (4, None), (10, None), (None, None))
+#: Limits of successive proof attempts. The first cell of a cone inserts the fault, and the second is the faulty cell if
+#: the fault is at an input. Short miters leave out assumptions, which may have much more logic.
+_DEPTHS = (
+    Depth(3, 8, assumes=False),
+    Depth(6, 15, assumes=False),
+    Depth(10, 25),
+    Depth(4, None),
+    Depth(10, None),
+    Depth(None, None),
+)
 #: Fraction of the time limit that a proof attempt on a partial cone may use.
 _SHARE_OF_A_PART = 0.25
 
@@ -91,7 +98,8 @@ _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UN
 #: replaced by wires.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
-_WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
+#: ABC commands for a proof of the whole design, without abstraction.
+_CONCRETE = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
 
 
 def settled(
@@ -138,8 +146,8 @@ class _Proofs:
             verdict = self._by_cases(fault, self._pipeline)
             if verdict is not Verdict.UNDECIDED:
                 return verdict
-        for (behind, before), prepare in product(_DEPTHS, self._attempts):
-            verdict = self._of_cone(fault, prepare, behind, before)
+        for depth, prepare in product(_DEPTHS, self._attempts):
+            verdict = self._of_cone(fault, prepare, depth)
             if verdict is Verdict.EQUIVALENT:
                 break
         return verdict
@@ -148,7 +156,7 @@ class _Proofs:
         """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
         write_wires(self._place)
         try:
-            if not self._write_miter(fault, _WHOLE + WITHOUT_REGISTERS):
+            if not self._write_miter(fault, _WHOLE + WITHOUT_REGISTERS, Depth()):
                 return Verdict.EQUIVALENT
             numbers = _inputs(self._place, pipeline.control)
             for case in pipeline.cases:
@@ -160,16 +168,16 @@ class _Proofs:
             return Verdict.UNDECIDED
         return Verdict.EQUIVALENT
 
-    def _of_cone(self, fault: Fault, prepare: str, behind: int | None, before: int | None) -> Verdict:
+    def _of_cone(self, fault: Fault, prepare: str, depth: Depth) -> Verdict:
         """Decide whether the fault changes an output of its cone; only the cone of the whole design can prove that."""
-        whole = behind is None and prepare == _WHOLE
+        whole = depth.behind is None and prepare == _WHOLE
         try:
-            if not self._write_miter(fault, prepare, behind, before):
+            if not self._write_miter(fault, prepare, depth):
                 return Verdict.EQUIVALENT
         except BackendError:
             return Verdict.UNDECIDED
         seconds = self._timeout if whole else _SHARE_OF_A_PART * self._timeout
-        for search in (_RUN, _ABSTRACTION, *([_WITHOUT_IT] if whole else [])):
+        for search in (_RUN, _ABSTRACTION, *([_CONCRETE] if whole else [])):
             commands = search.commands.format(seconds=max(1, int(seconds)), frames=128 if whole else 24)
             try:
                 printed = run_abc(self._place, "miter.aig", commands, 2 * seconds)
@@ -181,14 +189,14 @@ class _Proofs:
                 return Verdict.TOLD_APART if whole else Verdict.UNDECIDED
         return Verdict.UNDECIDED
 
-    def _write_miter(self, fault: Fault, prepare: str, behind: int | None = None, before: int | None = None) -> bool:
+    def _write_miter(self, fault: Fault, prepare: str, depth: Depth) -> bool:
         """Write ``miter.aig``, the claim that a fault changes nothing; return whether anything depends on the fault."""
         if prepare not in self._designs:
             insert = "".join(f"{fault.command} -ctrl {control_of(fault.number)} 1 1\n" for fault in self._faults)
             run_yosys(self._place, _FAULTY.format(flat=FLAT, insert=insert, prepare=prepare))
             text = (self._place / "faulty.il").read_text(encoding="utf-8")
             self._designs[prepare] = FlatDesign(text, self._top)
-        miter = self._designs[prepare].miter(fault.number, behind, before)
+        miter = self._designs[prepare].miter(fault.number, depth)
         if miter:
             (self._place / "miter.il").write_text(miter, encoding="utf-8")
             run_yosys(self._place, _MITER.format(top=self._top), self._timeout)

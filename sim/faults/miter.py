@@ -15,15 +15,21 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["FlatDesign", "control_of"]
+__all__ = ["Depth", "FlatDesign", "control_of"]
 
 _WIRE = re.compile(r"  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(?:(input|output) \d+ )?(?:signed )?(\S+)$")
 #: A signal in RTLIL: a concatenation, or a constant, wire or part of a wire.
 _SIGNAL = re.compile(r"\{.*?\}|\S+(?: \[[\d:]+\])*")
 _NAME = re.compile(r"(?<!\S)[\\$]\S+")
-#: Output ports of Yosys' cells in a flat netlist without memories.
-_OUTPUTS = frozenset(("Y", "Q", "X", "CO"))
+#: Types of the cells that are expected in a flat netlist. Their outputs are the ports Y and Q.
+_KINDS = {
+    "$add", "$and", "$anyseq", "$assume", "$dff", "$eq", "$ge", "$gt", "$le", "$logic_and", "$logic_not", "$logic_or",
+    "$lt", "$mul", "$mux", "$ne", "$neg", "$not", "$or", "$pmux", "$reduce_and", "$reduce_bool", "$reduce_or",
+    "$reduce_xor", "$scopeinfo", "$shift", "$shiftx", "$shl", "$shr", "$sshl", "$sshr", "$sub", "$xnor", "$xor",
+}  # fmt: skip
+_OUTPUTS = ("Y", "Q")
 _ASSUMPTION = "$assume"
 #: Name of the module with the cone of the fault.
 _CONE = "cone"
@@ -35,6 +41,15 @@ def control_of(fault: int) -> str:
 
 
 _CONTROL = re.compile(re.escape(control_of(0))[:-1] + r"\d+")
+
+
+class Depth(NamedTuple):
+    """Limits of the logic in a miter, as numbers of successive cells; None means no limit."""
+
+    behind: int | None = None  #: Cells in the cone: behind the fault, and including the faulty cell
+    before: int | None = None  #: Cells in front of the cone
+    #: Whether the miter includes the assumptions about inputs, and as many cells in front of them.
+    assumes: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,8 @@ class FlatDesign:
         self._outputs: set[str] = set()
         begin = text.index(f"module \\{top}\n")
         self._cells = [*self._read(iter(text[begin : text.index("\nend\n", begin)].splitlines()))]
+        kinds = {cell.text.split()[1] for cell in self._cells if cell.text.startswith("  cell ")}
+        assert kinds <= _KINDS, f"cells with unknown outputs: {kinds - _KINDS}"
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
         self._drivers: defaultdict[str, list[int]] = defaultdict(list)
         for number, cell in enumerate(self._cells):
@@ -98,18 +115,12 @@ class FlatDesign:
                     text[0].startswith(f"  cell {_ASSUMPTION} "),
                 )
 
-    def miter(self, fault: int, behind: int | None = None, before: int | None = None) -> str | None:
+    def miter(self, fault: int, depth: Depth) -> str | None:
         """Return the miter of a fault in RTLIL, or None if nothing outside the cone depends on the fault.
 
-        Parameters
-        ----------
-        fault : int
-            Number of the fault. All other faults are inactive.
-        behind, before : int or None
-            Maximum number of successive cells in the cone, and in front of the cone and of the assumptions, which every
-            miter includes; None means no limit.
+        `fault` is the number of the fault; all other faults are inactive.
         """
-        cone = self._cone(control_of(fault), behind)
+        cone = self._cone(control_of(fault), depth.behind)
         driven = {name for number in cone for name in self._cells[number].drives}
         leaving = [
             name
@@ -119,7 +130,7 @@ class FlatDesign:
         if not leaving:
             return None
         arriving = sorted(self._wires(cone) - driven)
-        front = self._front(arriving, cone, before)
+        front = self._front(arriving, cone, depth)
         return "\n".join(
             [*self._cone_module(cone, arriving, leaving), *self._top_module(fault, front, arriving, leaving), ""]
         )
@@ -135,11 +146,11 @@ class FlatDesign:
             reached, level = {name for number in following for name in self._cells[number].drives}, level + 1
         return cone
 
-    def _front(self, arriving: Iterable[str], cone: set[int], before: int | None) -> set[int]:
-        """Return the numbers of the cells in front of the cone."""
-        front = {number for number, cell in enumerate(self._cells) if cell.is_assumption}
+    def _front(self, arriving: Iterable[str], cone: set[int], depth: Depth) -> set[int]:
+        """Return the numbers of the cells in front of the cone and of the assumptions, assumptions included."""
+        front = {number for number, cell in enumerate(self._cells) if cell.is_assumption and depth.assumes}
         names, level = {*arriving, *(name for number in front for name in self._cells[number].reads)}, 0
-        while names and level != before:
+        while names and level != depth.before:
             following = {number for name in names for number in self._drivers[name]} - front - cone
             front |= following
             names, level = {name for number in following for name in self._cells[number].reads}, level + 1

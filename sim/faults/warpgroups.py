@@ -65,12 +65,12 @@ class WarpgroupRegression:
         pattern = stream_pattern(rng, pace, cycles) | _pattern_beside(rng, pace, cycles)
         busy = _with_long_stalls(rng, _with_more_offers(rng, pattern), pace)
         self._arrays = self._instructions(beside, registers, busy)
-        in_flight = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
+        grouped = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
         #: Work of three runs. In the second and third, many instructions and commit groups are in flight.
         self._works = [
             self._work(issued, pattern, registers, pace),
-            self._work(in_flight, busy, registers, pace),
-            self._work(in_flight, _with_long_stalls(rng, pattern, pace), registers, pace),
+            self._work(grouped, busy, registers, pace),
+            self._work(grouped, _with_long_stalls(rng, pattern, pace), registers, pace),
         ]
         self._model.select_fault(0)
         self._right = [self._run(work)[2] for work in self._works]

@@ -12,6 +12,7 @@ from amaranth.hdl import Assume, Const, Instance, Module, Mux, Signal
 from sptc.errors import BackendError
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
+from sptc.rtl.emit import unit_of
 from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.components import Harness
@@ -23,6 +24,7 @@ from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
+from sptc.sim.faults.miter import Depth
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
 from sptc.tests.benches.conftest import fault_at
@@ -143,7 +145,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     of_top = regression(settings, 12, seed, tmp_path)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
-    verdicts = settled(TOP, left, tmp_path, 60)
+    verdicts = settled(TOP, left, tmp_path, 60, box=unit_of(TOP))
     assert [fault for fault in left if verdicts[fault] is Verdict.TOLD_APART] == []
     undecided = [fault for fault in left if verdicts[fault] is Verdict.UNDECIDED]
     assert len(undecided) <= LEFT, [str(fault) for fault in undecided]
@@ -232,7 +234,7 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Mux(held == 5, held, 9))
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_DEPTHS", ((3, None),))
+    monkeypatch.setattr(equivalence, "_DEPTHS", (Depth(3),))
     fault = fault_at(tmp_path, "eq", command)
     expected = Verdict.EQUIVALENT if same else Verdict.UNDECIDED
     assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: expected}
@@ -244,7 +246,7 @@ def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path, monke
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Const(2, 2) << held)
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_DEPTHS", ((4, 12),))
+    monkeypatch.setattr(equivalence, "_DEPTHS", (Depth(4, 12),))
     fault = fault_at(tmp_path, "shl", "cnot1 -port Y -portbit 2 -ctrlbit 0")
     assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: Verdict.EQUIVALENT}
 
@@ -258,7 +260,7 @@ def test_a_proof_of_a_cone_leaves_its_inputs_free(
     m.d.sync += held.eq(Mux(code == 7, 0, code))
     m.d.comb += result.eq(held == 5)
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_DEPTHS", ((3, before),))
+    monkeypatch.setattr(equivalence, "_DEPTHS", (Depth(3, before),))
     fault = fault_at(tmp_path, "eq", "const0 -port A -portbit 1", "3'101")
     assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: verdict}
 

@@ -172,9 +172,9 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
 @instead("sim.equivalence.part", "sim.faults.equivalence", "_Proofs._of_cone")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A difference at the cut of a partial cone counts as a difference of the design."""
-    behind = arguments[-2]
+    depth = arguments[-1]
     result = right(*arguments)
-    return equivalence.Verdict.TOLD_APART if behind and result is equivalence.Verdict.UNDECIDED else result
+    return equivalence.Verdict.TOLD_APART if depth.behind and result is equivalence.Verdict.UNDECIDED else result
 
 
 @instead("sim.equivalence.cases", "sim.faults.equivalence", "_Proofs._by_cases")
