@@ -24,12 +24,11 @@ import numpy as np
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
-from sptc.rtl.emit import unit_of
 from sptc.rtl.step import row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.warpgroup_items import write_jobs
-from sptc.sim.engine.echo import ECHOING_ARRAY
+from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP
@@ -45,8 +44,8 @@ SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
 #: Datapaths with faults only in the top modules of `SINGLE`. Their other top modules are tested on another datapath.
 ALONE = ("blackwell",)
-#: Module that is left out of the proofs of a top module, whose faults are all outside it.
-BOXES = {"warpgroup": unit_of(TOP), "tcgen05": ECHOING_ARRAY}
+#: Module that is left out of the proofs of each top module with arrays; the faults are all outside it.
+BOXES = dict.fromkeys(("warpgroup", "tcgen05"), ARRAY)
 #: Maximum number of proofs after which the outcomes are stored.
 BATCH = 25
 #: Number of vectors in the testbenches of the quick tests, by datapath and top (tests/benches/test_benches.py).

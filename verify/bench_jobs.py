@@ -222,11 +222,16 @@ def random_memories(
 
 
 def random_instruction(
-    config: CoreConfig, opcode: Opcode, rng: np.random.Generator, limits: Limits = Limits()
+    config: CoreConfig,
+    opcode: Opcode,
+    rng: np.random.Generator,
+    limits: Limits = Limits(),
+    before: CtaInstruction | None = None,
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
-    `opcode` must not have ``.ws``. Types, shape, addresses and flags are random.
+    `opcode` must not have ``.ws``. Types, shape, addresses and flags are random. Where there is room, the D of every
+    second instruction begins in or just behind the last eight columns of the D of the instruction `before` it, if any.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and limits.narrowest <= i.n <= limits.widest]
@@ -252,7 +257,7 @@ def random_instruction(
     arguments: dict[str, Any] = {
         "instruction": str(opcode),
         "idesc": encode_instruction_descriptor(opcode, descriptor),
-        "d": limits.d_first + int(rng.integers(0, limits.d_columns - i.n + 1)),
+        "d": limits.d_first + _offset_of_d(limits, i.n, rng, before),
         "a": columns[0] if in_tensor else in_shared(),
         "b": in_shared(),
         "enable_input_d": bool(rng.integers(4)),
@@ -263,6 +268,17 @@ def random_instruction(
     command = cta_command(config, opcode, descriptor, operands, enable_input_d=arguments["enable_input_d"])
     assert command is not None, i
     return CtaInstruction(opcode, descriptor, arguments, command)
+
+
+def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaInstruction | None) -> int:
+    """Draw the first of the `n` columns of D, as an offset in its half of tensor memory."""
+    last = limits.d_columns - n
+    if before is not None and rng.integers(2):
+        end = before.arguments["d"] + before.descriptor.instruction.n - limits.d_first
+        offset = end - int(rng.integers(PANEL_ROWS + 1))
+        if 0 <= offset <= last:
+            return offset
+    return int(rng.integers(0, last + 1))
 
 
 def random_work(
@@ -319,11 +335,13 @@ def _echoing_program(
     """Return a random program. Each instruction has one of the limits; commits as in :func:`random_work`."""
     tmem, smem = random_memories(2, rng, limits[0].d_first)
     expected, commands, flags = tmem, [], []
+    before: CtaInstruction | None = None
     for _ in range(instructions):
         opcode, drawn = opcodes[int(rng.integers(len(opcodes)))], limits[int(rng.integers(len(limits)))]
-        instruction = random_instruction(config, opcode, rng, drawn)
+        instruction = random_instruction(config, opcode, rng, drawn, before)
         while not _fits(instruction):
-            instruction = random_instruction(config, opcode, rng, drawn)
+            instruction = random_instruction(config, opcode, rng, drawn, before)
+        before = instruction
         pair, echo = instruction.opcode.cta_group == 2, EchoBackend(config)
         if pair:
             expected = instruction.run(expected, smem, echo)

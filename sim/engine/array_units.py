@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+
 from ...infra.cache import built
 from ...infra.compiler import progress
 from ...infra.loader import load_library
@@ -25,9 +27,11 @@ from .fingerprint import Sources, fingerprint
 from .libraries import Libraries
 from .ports import ports_only
 
-__all__ = ["CompiledTop", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
+__all__ = ["ARRAY", "ArrayInstance", "CompiledTop", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
 
 _Model = TypeVar("_Model")
+#: Name of the module that :class:`ArrayInstance` instantiates.
+ARRAY = "dot_array"
 #: Name of the dot-product unit's module in the emitted Verilog.
 _UNIT = "dot"
 #: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
@@ -54,12 +58,31 @@ endmodule
 """
 
 
+class ArrayInstance(Warp):
+    """Array of dot-product units that instantiates the module :data:`ARRAY`, which has the ports of a warp's module."""
+
+    def elaborate(self, platform: object) -> Module:
+        """Connect the streams of the component to an instance of the module."""
+        m = Module()
+        m.submodules.array = Instance(
+            ARRAY,
+            i_clk=ClockSignal(),
+            i_rst=ResetSignal(),
+            i_i__payload=self.i.payload,
+            i_i__valid=self.i.valid,
+            o_i__ready=self.i.ready,
+            o_o__payload=self.o.payload,
+            o_o__valid=self.o.valid,
+            i_o__ready=self.o.ready,
+        )
+        return m
+
+
 @dataclass(frozen=True)
 class StandIn:
     """Replacement for the arrays of dot-product units of a compiled top module, to test control without a datapath."""
 
-    warp_class: type[Warp]  #: Amaranth component that replaces an array; it instantiates the Verilog `module`
-    #: Verilog text of the replacement module; it calls the functions `unit_create` and `unit_clock` of `library`.
+    #: Verilog text of the module :data:`ARRAY`; it calls the functions `unit_create` and `unit_clock` of `library`.
     module: str
     library: Path  #: Path of the shared library with the functions of ``Library`` in ``drivers/units.h``
 
@@ -135,7 +158,7 @@ class CompiledTop(Generic[_Model]):
             text = emit(self.config, self.top, self.top, platform=OPERATORS, with_unit=False)
             compile_library(text + unit_module(self.config, self.top), self.top, self._sources, library)
         else:
-            component = self._component(warp_class=self._stand_in.warp_class)
+            component = self._component(warp_class=ArrayInstance)
             text = to_verilog(component, self.top, platform=OPERATORS) + self._stand_in.module
             compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 

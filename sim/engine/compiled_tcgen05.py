@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ...rtl.accumulators import ARRAYS
 from ...rtl.config import WARP_COLUMNS
 from ...rtl.fetch import PANEL_ROWS
-from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05, tcgen05_layout
+from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
 from ...rtl.warp import CHUNKS, ROWS
 from .array_units import CompiledTop, unit_functions
 from .driver import PATIENCE, CompiledModel, driver, members
-from .ports import flags_of, payload_words
+from .ports import flags_of
 from .tcgen05_commands import CtaCommand, CtaRun
 
 __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
@@ -81,11 +81,9 @@ def run_ctas(
     for command, entry in zip(commands, entries, strict=True):
         entry.panels = command.n // WARP_COLUMNS
         flags = np.zeros((ctas, entry.panels, lanes * CHUNKS // 32), np.uint32)
-        numbers = [{"odd": cta} if command.n else {} for cta in range(ctas)]
-        payloads = [payload_words(tcgen05_layout(), command.fields | number) for number in numbers]
-        buffers.append((flags, payloads))
+        buffers.append(flags)
         for cta in range(ctas):
-            entry.payload[cta], entry.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
+            entry.payload[cta], entry.flags[cta] = command.payloads[cta].ctypes.data, flags[cta].ctypes.data
         entry.taken[:], entry.done[:] = [-1, -1], [-1, -1]
     tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
     work = _CWork(entries, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
@@ -96,7 +94,7 @@ def run_ctas(
     broken = models[0].library.cta_run(handles, ctypes.byref(work))
     return CtaRun(
         tmem=tensors,
-        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags, _ in buffers],
+        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags in buffers],
         broken=(broken or b"").decode(),
         **{name: np.array([list(getattr(entry, name))[:ctas] for entry in entries]) for name in _OF_COMMANDS},
         **{name: np.array(list(getattr(work, name))[:ctas]) for name in _OF_RUN},

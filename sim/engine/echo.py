@@ -8,7 +8,6 @@ delays any operand. The expected D is the same hash, computed from the operands 
 import hashlib
 
 import numpy as np
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
 from numpy.typing import NDArray
 
 from ...infra.cache import built
@@ -18,12 +17,12 @@ from ...isa.operands import MatrixOperands, Product
 from ...rtl.config import CoreConfig
 from ...rtl.round import ResultCode
 from ...rtl.step import control_layout
-from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
-from .array_units import StandIn
+from ...rtl.warp import warp_operands_layout, warp_result_layout
+from .array_units import ARRAY, StandIn
 from .driver import driver
 from .steps import step_words, steps_of
 
-__all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "EchoingArray", "echoing_arrays"]
+__all__ = ["ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 
 #: Constants of the hash function, equal to the constants in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
@@ -31,9 +30,9 @@ _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
 #: Verilog of the hashing array. Argument `step` of unit_clock packs operands, valid, result_ready and rst, lowest bits
 #: first; argument `result` packs result, ready and result_valid.
 ECHOING_MODULE = f"""
-module echoing_array(
-    input clk, input rst, input [{_OPERANDS - 1}:0] operands, input valid, output ready,
-    output [{_RESULT - 1}:0] result, output result_valid, input result_ready
+module {ARRAY}(
+    input clk, input rst, input [{_OPERANDS - 1}:0] i__payload, input i__valid, output i__ready,
+    output [{_RESULT - 1}:0] o__payload, output o__valid, input o__ready
 );
     import "DPI-C" function chandle unit_create();
     import "DPI-C" function void unit_clock(
@@ -43,48 +42,27 @@ module echoing_array(
     bit [{_RESULT + 1}:0] following;
     reg [{_RESULT + 1}:0] given;
     initial array = unit_create();
-    assign {{result_valid, ready, result}} = given;
+    assign {{o__valid, i__ready, o__payload}} = given;
     always @(posedge clk) begin
-        unit_clock(array, {{rst, result_ready, valid, operands}}, following);
+        unit_clock(array, {{rst, o__ready, i__valid, i__payload}}, following);
         given <= following;
     end
 endmodule
 """
-#: Name of the hashing array's Verilog module, and its ports as a black box in Yosys' RTLIL.
-ECHOING_ARRAY = "echoing_array"
+#: Ports of the hashing array as a black box in Yosys' RTLIL.
 ECHOING_PORTS = f"""
 attribute \\blackbox 1
-module \\{ECHOING_ARRAY}
+module \\{ARRAY}
   wire input 1 \\clk
   wire input 2 \\rst
-  wire width {_OPERANDS} input 3 \\operands
-  wire input 4 \\valid
-  wire output 5 \\ready
-  wire width {_RESULT} output 6 \\result
-  wire output 7 \\result_valid
-  wire input 8 \\result_ready
+  wire width {_OPERANDS} input 3 \\i__payload
+  wire input 4 \\i__valid
+  wire output 5 \\i__ready
+  wire width {_RESULT} output 6 \\o__payload
+  wire output 7 \\o__valid
+  wire input 8 \\o__ready
 end
 """
-
-
-class EchoingArray(Warp):
-    """Array component for tests of control: instantiates the Verilog module :data:`ECHOING_MODULE`."""
-
-    def elaborate(self, platform: object) -> Module:
-        """Connect the streams of the component to an instance of the Verilog module."""
-        m = Module()
-        m.submodules.array = Instance(
-            ECHOING_ARRAY,
-            i_clk=ClockSignal(),
-            i_rst=ResetSignal(),
-            i_operands=self.i.payload,
-            i_valid=self.i.valid,
-            o_ready=self.i.ready,
-            o_result=self.o.payload,
-            o_result_valid=self.o.valid,
-            i_result_ready=self.o.ready,
-        )
-        return m
 
 
 def echoing_arrays(config: CoreConfig) -> StandIn:
@@ -110,7 +88,7 @@ def echoing_arrays(config: CoreConfig) -> StandIn:
     sources = driver("echo.cpp", constants)
     name = hashlib.sha256(repr((sorted(sources.items()), compiler_stamp())).encode()).hexdigest()[:24]
     library = built(f"echo-{name}.so", lambda path: compile_shared(sources, path, ["-O1"], "the echoing arrays"))
-    return StandIn(EchoingArray, ECHOING_MODULE, library)
+    return StandIn(ECHOING_MODULE, library)
 
 
 def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ class CtaCommand:
     #: the two CTAs of a pair differ.
     fields: dict[str, Any]
     n: int = 0  #: Number of columns of D of a multiplication; 0 for a commit
+
+    @cached_property
+    def payloads(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Payload of the command for each CTA of a pair, as 32-bit words; a CTA alone gets the first."""
+        numbers = [{"odd": cta} if self.n else {} for cta in range(2)]
+        even, odd = (payload_words(tcgen05_layout(), self.fields | number) for number in numbers)
+        return even, odd
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +90,7 @@ class CtaProgram:
         with path.open("wb") as file:
             np.savez(
                 file,
-                payloads=[payload_words(tcgen05_layout(), command.fields) for command in self.commands],
+                payloads=[command.payloads[0] for command in self.commands],
                 columns=[command.n for command in self.commands],
                 tmem=self.tmem,
                 smem=self.smem,

@@ -12,10 +12,11 @@ from ...rtl.row import Row
 from ...rtl.step import control_layout
 from ...rtl.tcgen05 import Tcgen05
 from ...rtl.unit import Unit
+from ...rtl.warp import Warp
 from ..benches.bench import ComponentBench
 from ..benches.blocks import native
 from ..benches.components import Harness
-from ..engine.echo import EchoingArray
+from ..engine.array_units import ArrayInstance
 from ..engine.steps import control_word
 from .equivalence import Pipeline
 
@@ -55,17 +56,16 @@ def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
     return sorted({tuple((word >> field.offset) & (1 << field.width) - 1 for field in fields) for word in words})
 
 
-def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
-    """Return a module with the assumption that a control word belongs to an instruction of the datapath."""
+def assumed_control(control: Any, config: CoreConfig, arch: str, valid: Value) -> Module:
+    """Return a module with the assumption that a control word, if valid, belongs to an instruction of the datapath."""
     layout = control_layout()
     decided = Cat(Value.cast(control[name]) for name in _DECIDED)
     m = Module()
-    m.d.comb += Assume(
-        Cat(
-            decided == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
-            for codes in _decided(config, arch)
-        ).any()
+    known = Cat(
+        decided == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
+        for codes in _decided(config, arch)
     )
+    m.d.comb += Assume(~valid | known.any())
     return m
 
 
@@ -102,25 +102,39 @@ class AssumedSteps(Elaboratable):
         m, design = Module(), self._design
         m.submodules[type(design).__name__.lower()] = design
         m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
-        m.submodules.assumption = assumed_control(design.step.control, design.config, self._arch)
+        m.submodules.assumption = assumed_control(design.step.control, design.config, self._arch, Const(1))
         return m
 
 
-class AssumedArray(EchoingArray):
-    """Replacement array that states, for proofs in which its Verilog module is left out, what the module guarantees.
+class AssumedArray(Warp):
+    """Array that states, for proofs in which its module is left out, what the module guarantees.
 
-    It accepts no more items than it can hold, and returns no result without an item.
+    It accepts no more items than it can hold, returns no result without an item, and offers a result until it is taken.
+    The proof ``warp.order`` shows this for arrays of dot-product units. The inputs of the module are zero in cycles in
+    which it ignores them.
     """
 
     def elaborate(self, platform: object) -> Module:
-        """Count the items in the array, and add the assumption."""
-        m = super().elaborate(platform)
+        """Instantiate the module, count the items in the array, and add the assumption."""
+        m = Module()
+        m.submodules.array = array = ArrayInstance(self.config)
         m.submodules.assumption = assumption = Module()
+        enters, leaves = (Signal(name=name) for name in ("enters", "leaves"))
+        m.d.comb += [
+            enters.eq(self.i.valid & self.i.ready),
+            leaves.eq(self.o.valid & self.o.ready),
+            self.i.ready.eq(array.i.ready),
+            array.i.valid.eq(enters),
+            array.i.payload.eq(Mux(enters, self.i.payload.as_value(), 0)),
+            self.o.valid.eq(array.o.valid),
+            self.o.payload.eq(array.o.payload),
+            array.o.ready.eq(leaves),
+        ]
         most = self.config.warp_items
-        inside = Signal(range(most + 1))
-        enters, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        assumption.d.sync += inside.eq(inside + enters - leaves)
-        assumption.d.comb += Assume((~self.i.ready | (inside != most)) & (~self.o.valid | (inside != 0)))
+        inside, waited = Signal(range(most + 1)), Signal()
+        assumption.d.sync += [inside.eq(inside + enters - leaves), waited.eq(self.o.valid & ~self.o.ready)]
+        rules = (~self.i.ready | (inside != most) | leaves, ~self.o.valid | (inside != 0), ~waited | self.o.valid)
+        assumption.d.comb += Assume(Cat(rules).all())
         return m
 
 

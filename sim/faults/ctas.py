@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from amaranth.hdl import Assume
 from numpy.typing import NDArray
 
+from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
-from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
+from ...rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from ...rtl.warp import ROWS
 from ..benches.settings import Settings
 from ..engine.compiled_tcgen05 import CtaModel, cta_driver, run_ctas
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
 from ..engine.tcgen05_commands import CtaProgram, CtaRun, read_programs
-from .assumptions import AssumedArray, AssumedStream
+from .assumptions import AssumedArray, AssumedStream, assumed_control
 from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
 
@@ -30,7 +32,7 @@ __all__ = ["CtaRegression"]
 _ARRAYS = 2
 _COMPONENTS = {
     # No faults are injected into the placement checker, which only raises flags and has its own tests.
-    UNTOUCHED: ("design.placement", *(f"design.array_{array}.assumption" for array in range(_ARRAYS))),
+    UNTOUCHED: ("design.placement", *(f"design.array_{array}" for array in range(_ARRAYS))),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
     "tensor_operands": ("design.tensor_operands",),
@@ -58,7 +60,7 @@ class CtaRegression:
         rng = np.random.default_rng(seed)
         config = replace(settings.config, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
         stand_in = echoing_arrays(config)
-        design = AssumedStream(Tcgen05(config, _ARRAYS, warp_class=AssumedArray))
+        design = _design(settings, config)
         ports, lanes = clocked_ports(design), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
@@ -90,6 +92,17 @@ class CtaRegression:
         program = run.program
         limit = {} if run.cycles is None else {"cycles": run.cycles}
         return run_ctas(self._models, program.commands, program.tmem, program.smem, run.pattern, **limit)
+
+
+def _design(settings: Settings, config: CoreConfig) -> AssumedStream:
+    """Return a CTA's tensor cores whose arrays are separate instances and whose inputs are assumed to be valid."""
+    cta = Tcgen05(config, _ARRAYS, warp_class=AssumedArray)
+    command = cta.i.payload
+    multiplies = cta.i.valid & (command.operation == CtaOperation.MULTIPLY)
+    assumed = assumed_control(command.control, config, settings.arch, multiplies)
+    # N is a multiple of 16 in a pair of CTAs.
+    assumed.d.comb += Assume(~(multiplies & command.pair) | command.last_panel[0])
+    return AssumedStream(cta, assumed)
 
 
 def _of_lanes(program: CtaProgram, lanes: int) -> CtaProgram:

@@ -50,7 +50,7 @@ class StreamRegression:
         self._longest_wait = 4 * (pace + config.latency)
         self._items = joined((item.payload for item in drawn), len(Value.cast(component.i.payload)))
         self._expected = joined((item.expected for item in drawn), len(Value.cast(component.o.payload)))
-        design = AssumedStream(component, assumed_control(component.i.payload.control, config, arch))
+        design = AssumedStream(component, assumed_control(component.i.payload.control, config, arch, component.i.valid))
         ports = clocked_ports(design)
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
         components = {settings.top: REST, UNTOUCHED: untouched}

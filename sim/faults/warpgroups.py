@@ -12,19 +12,21 @@ from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
 from ...rtl.emit import unit_instance, unit_of
 from ...rtl.fetch import CORE_MATRICES
+from ...rtl.life_cycle import Operation
 from ...rtl.round import ResultCode
 from ...rtl.tensor_cores import WARPS, mma_layout, ready_cycles
 from ...rtl.unit import Unit
-from ...rtl.warp import FRAGMENT, warp_operands_layout, warp_result_layout
+from ...rtl.warp import FRAGMENT, Warp, warp_operands_layout, warp_result_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
 from ..benches.settings import Settings
 from ..benches.warpgroup_items import Command, Job, commands, read_jobs
+from ..engine.array_units import ARRAY
 from ..engine.compiled_warpgroup import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from ..engine.warp_operands import RESULT_WORDS
-from .assumptions import AssumedStream, assumed_control
+from .assumptions import AssumedArray, AssumedStream, assumed_control
 from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
 from .streams import joined, stream_pattern
@@ -55,8 +57,9 @@ class WarpgroupRegression:
         pace, panels = 2 * config.warp_blocks, sum(len(job.panels) for job in jobs)
         design = _design(settings, registers)
         ports = clocked_ports(design)
-        text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
-        self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
+        array, unit = to_rtlil(Warp(config, unit_instance(TOP)), ARRAY), to_rtlil(Unit(config), unit_of(TOP))
+        text = "\n".join((to_rtlil(design, TOP), array, unit))
+        self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=ARRAY)
         self._model = GroupModel(compile_faulty(self.netlist, group_driver(ports, TOP), folder))
         self._buffers: list[object] = []  # keeps the data alive to which C structures point
         issued = [*commands(iter(jobs), rng)]
@@ -74,6 +77,8 @@ class WarpgroupRegression:
         ]
         self._model.select_fault(0)
         self._right = [self._run(work)[2] for work in self._works]
+        for work, right in zip(self._works, self._right, strict=True):
+            assert all(taken >= 0 for taken, _ in right[: work.count]), "the run is too short for its commands"
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
@@ -220,9 +225,11 @@ def _ready(registers: RegisterCycles, job: Job) -> int:
 
 
 def _design(settings: Settings, registers: RegisterCycles) -> AssumedStream:
-    """Return a warpgroup whose units are separate instances and whose inputs are assumed to be valid instructions."""
+    """Return a warpgroup whose arrays are separate instances and whose inputs are assumed to be valid instructions."""
     config = settings.config
-    warpgroup = Warpgroup(config, registers, unit_class=unit_instance(TOP))
-    control = assumed_control(warpgroup.i.payload.control, config, settings.arch)
-    control.submodules.beside = assumed_control(warpgroup.mma.payload.operands.control, config, settings.arch)
+    warpgroup = Warpgroup(config, registers, warp_class=AssumedArray)
+    command, mma = warpgroup.i.payload, warpgroup.mma
+    multiplies = warpgroup.i.valid & (command.operation == Operation.MULTIPLY)
+    control = assumed_control(command.control, config, settings.arch, multiplies)
+    control.submodules.beside = assumed_control(mma.payload.operands.control, config, settings.arch, mma.valid)
     return AssumedStream(warpgroup, control)

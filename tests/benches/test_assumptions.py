@@ -1,21 +1,27 @@
 """The assumptions about inputs, for designs with injected faults, permit every input that the benches drive."""
 
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Assume, Cat, ClockDomain, Elaboratable, Module, Signal
+from amaranth.hdl import Assume, Cat, ClockDomain, Const, Elaboratable, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from sptc.rtl.config import PRESETS
 from sptc.rtl.round import RoundStage
 from sptc.rtl.step import control_layout
+from sptc.rtl.unit import Unit
+from sptc.rtl.warp import Warp
 from sptc.sim.benches.blocks import native
 from sptc.sim.benches.components import component_benches
 from sptc.sim.engine.ports import joined, split
 from sptc.sim.engine.steps import control_word
-from sptc.sim.faults.assumptions import AssumedComponents, AssumedStream, assumed_control
+from sptc.sim.faults import assumptions
+from sptc.sim.faults.assumptions import AssumedArray, AssumedComponents, AssumedStream, assumed_control
 
 pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 Random = np.random.Generator
@@ -53,7 +59,7 @@ def of_instruction(word: int) -> tuple[int, ...]:
 
 def control_kept(words: list[int]) -> bool:
     m, word = Module(), Signal(control_layout().size)
-    m.submodules.assumed = assumed_control(control_layout()(word), TINY, ARCH)
+    m.submodules.assumed = assumed_control(control_layout()(word), TINY, ARCH, Const(1))
     return kept(m, [word], [[each] for each in words])
 
 
@@ -157,3 +163,50 @@ def test_unused_outputs_are_forced_to_zero() -> None:
     simulator.add_testbench(bench)
     simulator.run()
     assert shown == [(1, 15, 1), (0, 0, 1), (0, 0, 0)]
+
+
+class Idle(Unit):
+    """Unit without logic, since only the control of an array is tested."""
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
+@pytest.fixture
+def wide_signals() -> Iterator[None]:
+    """Let Amaranth's simulator write constants of any length."""
+    most = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(most)
+
+
+@pytest.mark.usefixtures("wide_signals")
+def test_assumption_about_an_array(monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
+    """With random gaps and stalls, an array never exceeds its maximum number of items, and reaches it."""
+    config = replace(TINY, rows=8, columns=4, cuts=PRESETS["ampere"].cuts)
+    most, conditions = config.warp_items, []
+
+    def kept_aside(condition: Value) -> Assume:
+        conditions.append(condition)
+        return Assume(Const(1))
+
+    monkeypatch.setattr(assumptions, "ArrayInstance", lambda config: Warp(config, Idle))
+    monkeypatch.setattr(assumptions, "Assume", kept_aside)
+    array, inside, numbers = AssumedArray(config), 0, set()
+
+    async def drive(context: Any) -> None:
+        nonlocal inside
+        for valid, ready in (rng.random((400, 2)) < 0.8).tolist():
+            context.set(Cat(array.i.valid, array.o.ready), valid + 2 * ready)
+            (condition,) = conditions
+            assert context.get(condition)
+            inside += context.get(array.i.valid & array.i.ready) - context.get(array.o.valid & array.o.ready)
+            numbers.add(inside)
+            await context.tick()
+
+    simulator = Simulator(array)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(drive)
+    simulator.run()
+    assert max(numbers) == most

@@ -12,13 +12,12 @@ from amaranth.hdl import Assume, Const, Instance, Module, Mux, Signal
 from sptc.errors import BackendError
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
-from sptc.rtl.emit import unit_of
 from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.components import Harness
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.warpgroup_items import write_jobs
-from sptc.sim.engine.echo import ECHOING_ARRAY
+from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
@@ -145,7 +144,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     of_top = regression(settings, 12, seed, tmp_path)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
-    verdicts = settled(TOP, left, tmp_path, 60, box=unit_of(TOP))
+    verdicts = settled(TOP, left, tmp_path, 60, box=ARRAY)
     assert [fault for fault in left if verdicts[fault] is Verdict.TOLD_APART] == []
     undecided = [fault for fault in left if verdicts[fault] is Verdict.UNDECIDED]
     assert len(undecided) <= LEFT, [str(fault) for fault in undecided]
@@ -164,7 +163,7 @@ def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     (seen,) = islice((fault for fault in faults if fault not in left), 1)
-    assert settled(TOP, [seen], tmp_path, 5, box=ECHOING_ARRAY) != {seen: Verdict.EQUIVALENT}
+    assert settled(TOP, [seen], tmp_path, 5, box=ARRAY) != {seen: Verdict.EQUIVALENT}
 
 
 def test_draws(tmp_path: Path) -> None:
