@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -130,15 +129,21 @@ def test_a_read_only_file_is_kept(tmp_path: Path) -> None:
     assert {entry.name for entry in tmp_path.iterdir()} == {"x", "y"}
 
 
+_WRITER = """
+import sys
+from pathlib import Path
+from sptc.infra.files import write_whole
+write_whole(Path(sys.argv[1]), b"late")
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_that_nobody_reads_yet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_that_nobody_reads_yet(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=write_whole, args=(pipe, b"late"))
-    writer.start()
-    said = ""
-    while not said.endswith("\n"):  # the line may arrive in several parts
-        said += capfd.readouterr().err
-    assert said == f"sptc: {pipe} is a pipe without a reader: waiting for a reader\n"
-    assert pipe.read_bytes() == b"late"
-    writer.join()
+    # The writer is a process of its own: text that a thread prints while pytest reads its captured output may be lost.
+    with subprocess.Popen([sys.executable, "-c", _WRITER, pipe], stderr=subprocess.PIPE, text=True) as writer:
+        assert writer.stderr
+        assert writer.stderr.readline() == f"sptc: {pipe} is a pipe without a reader: waiting for a reader\n"
+        assert pipe.read_bytes() == b"late"
+    assert writer.returncode == 0
