@@ -43,6 +43,8 @@ _COMPONENTS = {
 }
 #: Period of the random gap patterns, in cycles, and maximum number of cycles of the runs that end early, with a reset.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 400
+#: Number of cycles after the last result in which all commits arrive.
+_ARRIVALS = 64
 
 
 class _Run(NamedTuple):
@@ -78,11 +80,15 @@ class CtaRegression:
         self._right = [self._run(run) for run in self._runs]
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the programs; return the number of commands accepted before the first error, None without an error."""
+        """Run the programs; return the number of commands accepted before the first error, None without an error.
+
+        A run with a fault has no more cycles than the run without a fault takes.
+        """
         self._models[0].select_fault(fault.number if fault else 0)
         taken = 0
         for run, right in zip(self._runs, self._right, strict=True):
-            actual = self._run(run)
+            cycles = int(right.done.max()) + _ARRIVALS if run.cycles is None else run.cycles
+            actual = self._run(run._replace(cycles=cycles))
             taken += int(np.count_nonzero(actual.taken[:, 0] >= 0))
             if actual.broken or (run.cycles is None and not _is_right(actual, right, run.program)):
                 return taken

@@ -37,6 +37,8 @@ __all__ = ["WarpgroupRegression"]
 _CORES = "design.tensor_cores"
 #: Number of distinct ``mma`` instructions in the test, which are offered in turn.
 _BESIDE = 64
+#: Number of cycles after the last command in which its group completes.
+_TAIL = 64
 #: Components with their submodules. No faults are injected into warps, which their own regression covers, nor into the
 #: life-cycle checker, which only raises flags and has its own tests.
 _COMPONENTS = {
@@ -78,7 +80,9 @@ class WarpgroupRegression:
         self._model.select_fault(0)
         self._right = [self._run(work)[2] for work in self._works]
         for work, right in zip(self._works, self._right, strict=True):
-            assert all(taken >= 0 for taken, _ in right[: work.count]), "the run is too short for its commands"
+            accepted, ended = zip(*right[: work.count], strict=True)
+            assert min(accepted) >= 0, "the run is too short for its commands"
+            work.cycles = max(*accepted, *ended) + _TAIL  # a run with a fault that takes longer is wrong
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
