@@ -201,7 +201,8 @@ class Limits:
     narrowest: int = 8  #: Minimum number of columns of D
     widest: int = 128  #: Maximum number of columns of D
     d_first: int = 0  #: First column of the half of tensor memory for D, 0 or 256; other operands are in the other half
-    d_columns: int = _D_COLUMNS  #: Number of columns of that half in which D may be
+    d_columns: int = _D_COLUMNS  #: Number of columns in which D may be, from column `d_first` on
+    in_shared: bool = False  #: Whether A must be in shared memory
     #: Whether start addresses and offsets in matrix descriptors may have any size. Otherwise they are below 8 KiB, and
     #: all operands fit into shared memory.
     far: bool = False
@@ -230,13 +231,13 @@ def random_instruction(
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
-    `opcode` must not have ``.ws``. Types, shape, addresses and flags are random. Where there is room, the D of every
-    second instruction begins in or just behind the last eight columns of the D of the instruction `before` it, if any.
+    `opcode` must not have ``.ws``. Types, shape, addresses and flags are random. Where there is room, half of the
+    instructions have a D that overlaps the D of the instruction `before`, if any, or lies beside it.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and limits.narrowest <= i.n <= limits.widest]
     i = fitting[int(rng.integers(len(fitting)))]
-    in_tensor = bool(rng.integers(2)) and not i.a.bits < i.container_bits == 8
+    in_tensor = bool(rng.integers(2)) and not (limits.in_shared or i.a.bits < i.container_bits == 8)
     flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
     moves = ("transpose_b",) if in_tensor else ("transpose_a", "transpose_b")
     flags |= {name: bool(rng.integers(2)) for name in moves if i.container_bits == 16}
@@ -271,11 +272,11 @@ def random_instruction(
 
 
 def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaInstruction | None) -> int:
-    """Draw the first of the `n` columns of D, as an offset in its half of tensor memory."""
+    """Draw the first of the `n` columns of D, as an offset from the first column for D."""
     last = limits.d_columns - n
     if before is not None and rng.integers(2):
-        end = before.arguments["d"] + before.descriptor.instruction.n - limits.d_first
-        offset = end - int(rng.integers(PANEL_ROWS + 1))
+        start = before.arguments["d"] - limits.d_first
+        offset = start + int(rng.integers(-2 * PANEL_ROWS, before.descriptor.instruction.n + 1))
         if 0 <= offset <= last:
             return offset
     return int(rng.integers(0, last + 1))
@@ -309,13 +310,14 @@ def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Gener
     """Yield test programs of a CTA pair, for tests whose unit arrays output hashes of operands instead of sums.
 
     Four programs share the given number of instructions. Their D has at most 32 columns, and in half of the
-    instructions it is among the first 72 columns, where it often overlaps the D of previous instructions. Six programs
-    with a tenth of the instructions each follow: four with block scales and more than 128 columns of D, and two with
-    any addresses in their matrix descriptors. Some programs have D in the lower half of tensor memory, and others in
-    the upper half.
+    instructions it is among the first 72 columns, where it often overlaps the D of previous instructions. Seven
+    programs with a tenth of the instructions each follow: four with block scales and more than 128 columns of D, two
+    with any addresses in their matrix descriptors, and one with only D in tensor memory, at any column. Some programs
+    have D in the lower half of tensor memory, and others in the upper half.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     scaled = [opcode for opcode in opcodes if opcode.scale_size]
+    dense = [opcode for opcode in opcodes if not opcode.sparse and not opcode.scale_size]
     few = -(-instructions // 10)
     for number in range(4):
         d_first, count = _D_COLUMNS * (number % 2), instructions * (number + 1) // 4 - instructions * number // 4
@@ -323,10 +325,11 @@ def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Gener
             Limits(widest=32, d_first=d_first, d_columns=columns) for columns in (_OVERLAPPING_D_COLUMNS, _D_COLUMNS)
         ]
         yield _echoing_program(config, opcodes, count, rng, near)
-    for _ in range(2):
+    for narrowest in (136, 240):
         for d_first in (0, _D_COLUMNS):
-            yield _echoing_program(config, scaled, few, rng, [Limits(136, _D_COLUMNS, d_first)])
+            yield _echoing_program(config, scaled, few, rng, [Limits(narrowest, _D_COLUMNS, d_first)])
         yield _echoing_program(config, opcodes, few, rng, [Limits(widest=_D_COLUMNS, d_first=_D_COLUMNS, far=True)])
+    yield _echoing_program(config, dense, few, rng, [Limits(widest=32, d_columns=COLUMNS, in_shared=True)])
 
 
 def _echoing_program(
@@ -360,10 +363,10 @@ def _fits(instruction: CtaInstruction) -> bool:
 
 
 def _commits(rng: np.random.Generator) -> int:
-    """Draw the number of commits after an instruction: none, one, or rarely twelve."""
+    """Draw the number of commits after an instruction: none, one, or rarely up to twelve."""
     if rng.random() >= 0.6:
         return 0
-    return 12 if rng.random() < 0.2 else 1
+    return int(rng.integers(2, 13)) if rng.random() < 0.25 else 1
 
 
 def _panel_order(count: int, pair: bool) -> list[int]:

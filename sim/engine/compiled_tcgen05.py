@@ -42,6 +42,8 @@ class _CWork(ctypes.Structure):
         *members(ctypes.c_void_p, "pattern"),
         *members(ctypes.c_int64, "ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience"),
         *members(ctypes.c_int64 * 2, *_OF_RUN),
+        *members(ctypes.c_void_p, "outputs"),
+        *members(ctypes.c_int64, "compares"),
     )
 
 
@@ -67,13 +69,17 @@ def run_ctas(
     smem: NDArray[np.uint8],
     pattern: NDArray[np.uint8] | None = None,
     cycles: int = _FOREVER,
+    outputs: NDArray[np.uint32] | None = None,
+    *,
+    compares: bool = False,
 ) -> CtaRun:
     """Reset one CTA or a CTA pair and run commands until all results are written and all commits have arrived.
 
     There is one model for each CTA; both CTAs of a pair get all commands. Tensor memory has the shape (CTAs, lanes,
     512) with the lanes that the models have, shared memory the shape (CTAs, bytes). The pattern repeats; bit c of its
     element for a cycle determines whether the next command is offered to CTA c. By default, commands are offered in
-    every cycle. The run ends after at most `cycles` cycles.
+    every cycle. The run ends after at most `cycles` cycles. A hash of all outputs in each cycle is stored in `outputs`
+    or, with `compares`, compared with the one there; the run ends if the two differ.
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern
@@ -88,6 +94,7 @@ def run_ctas(
     tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
     work = _CWork(entries, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
     work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, PATIENCE
+    work.outputs, work.compares = None if outputs is None else outputs.ctypes.data, compares
     for cta in range(ctas):
         work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
     handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))

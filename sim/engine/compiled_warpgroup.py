@@ -75,7 +75,8 @@ class CWork(ctypes.Structure):
         ("arrays", ctypes.POINTER(CArray)),
         *members(ctypes.c_void_p, "pattern"),
         *members(ctypes.c_int64, "count", "pattern_cycles", "cycles", "patience", "longest_wait", "longest_silence"),
-        *members(ctypes.c_int64, "ends_with_commands"),
+        *members(ctypes.c_int64, "ends_with_commands", "compares"),
+        *members(ctypes.c_void_p, "outputs"),
     )
 
 

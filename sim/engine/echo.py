@@ -24,7 +24,7 @@ from .steps import step_words, steps_of
 
 __all__ = ["ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 
-#: Constants of the hash function, equal to the constants in ``drivers/echo.cpp``.
+#: Constants of the hash function, equal to the constants in ``drivers/hash.h`` and ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
 #: Verilog of the hashing array. Argument `step` of unit_clock packs operands, valid, result_ready and rst, lowest bits

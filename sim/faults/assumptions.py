@@ -6,9 +6,11 @@ from typing import Any
 from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import data, wiring
 
+from ...rtl.codes import is_wide
 from ...rtl.config import CoreConfig
-from ...rtl.round import RoundStage
+from ...rtl.round import ResultCode, RoundStage
 from ...rtl.row import Row
+from ...rtl.scale import ScaleCode
 from ...rtl.step import control_layout
 from ...rtl.tcgen05 import Tcgen05
 from ...rtl.unit import Unit
@@ -109,9 +111,9 @@ class AssumedSteps(Elaboratable):
 class AssumedArray(Warp):
     """Array that states, for proofs in which its module is left out, what the module guarantees.
 
-    It accepts no more items than it can hold, returns no result without an item, and offers a result until it is taken.
-    The proof ``warp.order`` shows this for arrays of dot-product units. The inputs of the module are zero in cycles in
-    which it ignores them.
+    It accepts no more items than it can hold, returns no result without an item, and offers a result until it is taken:
+    the proof ``warp.order`` shows this for arrays of dot-product units. It issues at most one block of an item in a
+    cycle. Inputs that it ignores are zero.
     """
 
     def elaborate(self, platform: object) -> Module:
@@ -125,17 +127,48 @@ class AssumedArray(Warp):
             leaves.eq(self.o.valid & self.o.ready),
             self.i.ready.eq(array.i.ready),
             array.i.valid.eq(enters),
-            array.i.payload.eq(Mux(enters, self.i.payload.as_value(), 0)),
+            *_read_by_array(self.config, self.i.payload, array.i.payload, enters),
             self.o.valid.eq(array.o.valid),
             self.o.payload.eq(array.o.payload),
             array.o.ready.eq(leaves),
         ]
-        most = self.config.warp_items
-        inside, waited = Signal(range(most + 1)), Signal()
-        assumption.d.sync += [inside.eq(inside + enters - leaves), waited.eq(self.o.valid & ~self.o.ready)]
-        rules = (~self.i.ready | (inside != most) | leaves, ~self.o.valid | (inside != 0), ~waited | self.o.valid)
+        most, blocks = self.config.warp_items, self.config.warp_blocks
+        inside, left, waited = Signal(range(most + 1)), Signal(range(blocks)), Signal()
+        assumption.d.sync += [
+            inside.eq(inside + enters - leaves),
+            left.eq(Mux(enters, blocks - 1, left - (left != 0))),
+            waited.eq(self.o.valid & ~self.o.ready),
+        ]
+        rules = (
+            ~self.i.ready | (((inside != most) | leaves) & (left == 0)),
+            ~self.o.valid | (inside != 0),
+            ~waited | self.o.valid,
+        )
         assumption.d.comb += Assume(Cat(rules).all())
         return m
+
+
+def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> list[Any]:
+    """Return assignments that copy to `result` what an array reads of an item, if the item is valid, else zeros."""
+    control, long = item.control, item.long
+    sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
+    scaled = control.scale != ScaleCode.NONE
+    # Registers that the array reads: number of the register, and condition.
+    registers = {
+        "a": (Const(1), Const(1), long, long),
+        "b": (Const(1), sparse | long, sparse & long, sparse & long),
+        "c": (Const(1), Const(1), ~half, ~half),
+    }
+    selector = Cat(sparse & (wide | ~long), sparse & wide & ~long)
+    copies: list[Any] = [result.sparsity_selector.eq(Mux(valid, item.sparsity_selector & selector, 0))]
+    for name, _ in item.shape():
+        if name in registers:
+            for to, of in zip(getattr(result, name), getattr(item, name), strict=True):
+                copies += [to[n].eq(Mux(valid & used, of[n], 0)) for n, used in enumerate(registers[name])]
+        elif name != "sparsity_selector":
+            used = {"control": Const(1), "long": Const(1), "e": sparse}.get(name, scaled)
+            copies.append(Value.cast(getattr(result, name)).eq(Mux(valid & used, Value.cast(getattr(item, name)), 0)))
+    return copies
 
 
 class AssumedStream(wiring.Component):

@@ -155,8 +155,9 @@ class _Proofs:
     def _by_cases(self, fault: Fault, pipeline: Pipeline) -> Verdict:
         """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
         write_wires(self._place)
+        design = self._design(_WHOLE + WITHOUT_REGISTERS)
         try:
-            if not self._write_miter(fault, _WHOLE + WITHOUT_REGISTERS, Depth()):
+            if not self._write_miter(fault, design, Depth()):
                 return Verdict.EQUIVALENT
             numbers = _inputs(self._place, pipeline.control)
             for case in pipeline.cases:
@@ -171,8 +172,9 @@ class _Proofs:
     def _of_cone(self, fault: Fault, prepare: str, depth: Depth) -> Verdict:
         """Decide whether the fault changes an output of its cone; only the cone of the whole design can prove that."""
         whole = depth.behind is None and prepare == _WHOLE
+        design = self._design(prepare)
         try:
-            if not self._write_miter(fault, prepare, depth):
+            if not self._write_miter(fault, design, depth):
                 return Verdict.EQUIVALENT
         except BackendError:
             return Verdict.UNDECIDED
@@ -189,14 +191,18 @@ class _Proofs:
                 return Verdict.TOLD_APART if whole else Verdict.UNDECIDED
         return Verdict.UNDECIDED
 
-    def _write_miter(self, fault: Fault, prepare: str, depth: Depth) -> bool:
-        """Write ``miter.aig``, the claim that a fault changes nothing; return whether anything depends on the fault."""
+    def _design(self, prepare: str) -> FlatDesign:
+        """Return the netlist with all faults, prepared by some Yosys commands; it is made at the first call."""
         if prepare not in self._designs:
             insert = "".join(f"{fault.command} -ctrl {control_of(fault.number)} 1 1\n" for fault in self._faults)
             run_yosys(self._place, _FAULTY.format(flat=FLAT, insert=insert, prepare=prepare))
             text = (self._place / "faulty.il").read_text(encoding="utf-8")
             self._designs[prepare] = FlatDesign(text, self._top)
-        miter = self._designs[prepare].miter(fault.number, depth)
+        return self._designs[prepare]
+
+    def _write_miter(self, fault: Fault, design: FlatDesign, depth: Depth) -> bool:
+        """Write ``miter.aig``, the claim that a fault changes nothing; return whether anything depends on the fault."""
+        miter = design.miter(fault.number, depth)
         if miter:
             (self._place / "miter.il").write_text(miter, encoding="utf-8")
             run_yosys(self._place, _MITER.format(top=self._top), self._timeout)

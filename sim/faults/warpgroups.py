@@ -37,7 +37,7 @@ __all__ = ["WarpgroupRegression"]
 _CORES = "design.tensor_cores"
 #: Number of distinct ``mma`` instructions in the test, which are offered in turn.
 _BESIDE = 64
-#: Number of cycles after the last command in which its group completes.
+#: Number of cycles after the last result in which all groups complete.
 _TAIL = 64
 #: Components with their submodules. No faults are injected into warps, which their own regression covers, nor into the
 #: life-cycle checker, which only raises flags and has its own tests.
@@ -77,39 +77,41 @@ class WarpgroupRegression:
             self._work(grouped, busy, registers, pace),
             self._work(grouped, _with_long_stalls(rng, pattern, pace), registers, pace),
         ]
-        self._model.select_fault(0)
-        self._right = [self._run(work)[2] for work in self._works]
-        for work, right in zip(self._works, self._right, strict=True):
-            accepted, ended = zip(*right[: work.count], strict=True)
-            assert min(accepted) >= 0, "the run is too short for its commands"
-            work.cycles = max(*accepted, *ended) + _TAIL  # a run with a fault that takes longer is wrong
+        self._outputs = [self._recorded(work) for work in self._works]
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
 
-        A fault also shows in a command or an ``mma`` that is accepted, or ends, in another cycle than without the
-        fault.
+        A fault also shows in outputs that differ in any cycle from those without the fault.
         """
         self._model.select_fault(fault.number if fault else 0)
         before = 0
-        for work, right in zip(self._works, self._right, strict=True):
-            broken, taken, cycles = self._run(work)
-            if broken or cycles != right:
+        for work in self._works:
+            broken, taken = self._run(work, compares=True)
+            if broken:
                 return before + taken
             before += taken
         return None
 
-    def _run(self, work: CWork) -> tuple[str, int, list[tuple[int, int]]]:
-        """Run the commands; return the violated rule, the number of panels, and the cycles of all instructions."""
-        # Records to which the C++ driver writes cycle numbers.
-        timed: list[CCommand | CInstruction] = [*work.commands[: work.count]]
+    def _recorded(self, work: CWork) -> NDArray[np.uint32]:
+        """Run the commands without a fault; end later runs after as many cycles, and record a hash of all outputs."""
+        self._run(work, compares=False)
+        accepted, ended = zip(*((one.taken, one.done) for one in work.commands[: work.count]), strict=True)
+        assert min(accepted) >= 0, "the run is too short for its commands"
+        work.cycles = max(*accepted, *ended) + _TAIL
+        outputs = np.zeros(work.cycles, np.uint32)
+        work.outputs = outputs.ctypes.data
+        self._run(work, compares=False)
+        return outputs
+
+    def _run(self, work: CWork, *, compares: bool) -> tuple[str, int]:
+        """Run the commands; return the violated rule, if any, and the number of accumulator panels accepted."""
+        work.compares = compares
         for array in self._arrays:
             array.issued = array.answered = 0
-            timed += array.instructions[: array.count]
-        for record in timed:
-            record.taken = record.done = -1
-        broken, taken = self._model.run(work)
-        return broken, taken, [(record.taken, record.done) for record in timed]
+        for command in work.commands[: work.count]:
+            command.taken = command.done = -1
+        return self._model.run(work)
 
     def _work(self, issued: list[Command], pattern: NDArray[np.uint16], registers: RegisterCycles, pace: int) -> CWork:
         """Return the work of a run: commands, a pattern of events, and time limits."""

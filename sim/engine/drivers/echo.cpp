@@ -4,13 +4,9 @@
 #include <deque>
 
 #include "configuration.h"
+#include "hash.h"
 
 namespace {
-
-uint32_t fold(uint32_t hash, uint32_t word) {
-    hash = (hash ^ word) * 0x9e3779b1u;
-    return hash ^ hash >> 15;
-}
 
 struct Operands {
     const uint32_t *words;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 
+#include "hash.h"
 #include "model.h"
 #include "units.h"
 
@@ -28,6 +29,8 @@ struct Work {
     int64_t patience;  // maximum number of cycles without a transfer
     // Numbers of arrived commits, of reads of shared memory, and of columns and panels read from tensor memory.
     int64_t arrivals[2], reads[2], columns[2], panels[2];
+    uint32_t *outputs;  // for each cycle, a hash of all outputs; null for none
+    int64_t compares;   // whether the outputs must have these hashes, instead of storing the hashes
 };
 
 struct Cta : Driven {
@@ -42,6 +45,7 @@ struct Cta : Driven {
     }
     void drive(const Work &work, bool may_offer, int64_t cycle);
     const char *follow(Work &work, int64_t cycle, bool &moved);
+    uint32_t outputs(uint32_t hash) const;
     bool ended(const Work &work) const { return next == work.count && writing == work.count && marks.empty(); }
 
   private:
@@ -154,6 +158,19 @@ const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     return nullptr;
 }
 
+// Return a hash of all outputs, without those that are undefined in this cycle.
+uint32_t Cta::outputs(uint32_t hash) const {
+    hash = fold(hash, ports.i_ready | ports.arrive << 1 | ports.waits << 2 | ports.pending << 3);
+    hash = fold(hash, ports.memory_read | ports.tensor_read << 1 | ports.accumulators_read << 2);
+    for (int row = 0; row < rows && ports.memory_read; ++row) hash = fold(hash, *ports.memory_address[row]);
+    if (ports.tensor_read) hash = fold(hash, ports.tensor_column);
+    if (ports.accumulators_read) hash = fold(hash, ports.accumulators_read_column);
+    if (!ports.accumulators_write) return hash;
+    hash = fold(hash, 1u << 31 | ports.accumulators_write_column << 1 | ports.accumulators_write_half);
+    for (int word = 0; word < lanes * panel; ++word) hash = fold(hash, ports.accumulators_write_data[word]);
+    return hash;
+}
+
 }  // namespace
 
 extern "C" void *cta_create(const Library *library) { return new Cta(*library); }
@@ -187,8 +204,13 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
             ctas[which]->evaluate();
         }
         bool moved = false;
-        for (int which = 0; which < work->ctas; ++which)
+        uint32_t hash = 0;
+        for (int which = 0; which < work->ctas; ++which) {
             if (const char *broken = ctas[which]->follow(*work, cycle, moved)) return broken;
+            hash = ctas[which]->outputs(hash);
+        }
+        if (work->outputs && !work->compares) work->outputs[cycle] = hash;
+        if (work->compares && work->outputs[cycle] != hash) return "has other outputs in a cycle than before";
         if (moved)
             last_transfer = cycle;
         else if (cycle - last_transfer > work->patience)

@@ -1,6 +1,7 @@
 // Driver of a warpgroup: offers commands, accumulators and mma instructions, and records results and cycle numbers. It
 // contains a model of shared memory, which returns data in the next cycle, and the registers that hold accumulators.
 #include "checks.h"
+#include "hash.h"
 #include "model.h"
 #include "units.h"
 
@@ -52,6 +53,8 @@ struct Work {
     int64_t patience;                       // maximum number of cycles without a transfer
     int64_t longest_wait, longest_silence;  // longest waits in cycles: of warpgroup streams, and for mma results
     int64_t ends_with_commands;             // whether the run ends after the commands, even if mma remain
+    int64_t compares;                       // whether the outputs must have the hashes in `outputs`
+    uint32_t *outputs;                      // for each cycle without reset, a hash of all outputs; null for none
 
     // Return the index of the first multiplication at or after `place`; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
@@ -100,6 +103,7 @@ class Run {
     void offer_instruction(uint16_t now, bool blind);
     const char *check();
     const char *check_arrays();
+    uint32_t hash_of_outputs() const;
     const char *take(Command &command);
     const char *move();
 
@@ -250,6 +254,15 @@ const char *Run::check_arrays() {
     return nullptr;
 }
 
+// Return a hash of all outputs except the payloads of results, which are compared with the expected results.
+uint32_t Run::hash_of_outputs() const {
+    uint32_t hash = fold(0, ports.i_ready | ports.c_ready << 1 | ports.o_valid << 2 | ports.memory_read << 3 |
+                                ports.mma_room << 4 | ports.pending << 8);
+    for (int row = 0; row < rows && ports.memory_read; ++row) hash = fold(hash, *ports.memory_address[row]);
+    for (int core = 0; core < warps; ++core) hash = fold(hash, *ports.mma_result_valid[core]);
+    return hash;
+}
+
 // Record a command that is accepted in this cycle. Return the violated rule, or null.
 const char *Run::take(Command &command) {
     command.taken = cycle;
@@ -335,6 +348,9 @@ const char *Run::all_cycles() {
             forget();
         } else {
             if (const char *broken = check()) return broken;
+            if (work.outputs && !work.compares) work.outputs[cycle] = hash_of_outputs();
+            if (work.compares && work.outputs[cycle] != hash_of_outputs())
+                return "has other outputs in a cycle than before";
             if (const char *broken = move()) return broken;
             if (cycle - last_transfer > work.patience) return "does not end";
         }
