@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, ShapeLike, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
 
 from ..rtl.config import PRESETS, CoreConfig
@@ -264,12 +264,15 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 
     All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
     instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves
-    two registers zero. Without new instructions the warp drains.
+    two registers zero. Without new instructions the warp drains. It needs at least one cycle per block of an item.
     """
     reset = h.clocked()
     warp = h.add("warp", Warp(config, _ECHO))
     blocks, steps = _blocks_and_steps(config)
     flow = Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
+    left = Signal(range(blocks + 1), name="blocks_left")
+    h.m.d.sync += left.eq(Mux(reset, 0, Mux(flow.accepts, blocks - 1, left - (left != 0))))
+    h.claim("interval", ~flow.accepts | (left == 0))
     operands, result = warp.i.payload, warp.o.payload
     control = h.free("control", control_layout())
     assume_a_rule(h, control)
