@@ -111,9 +111,9 @@ class AssumedSteps(Elaboratable):
 class AssumedArray(Warp):
     """Array that states, for proofs in which its module is left out, what the module guarantees.
 
-    It accepts no more items than it can hold, returns no result without an item, and offers a result until it is taken:
-    the proof ``warp.order`` shows this for arrays of dot-product units. It issues at most one block of an item in a
-    cycle. Inputs that it ignores are zero.
+    It accepts no more items than it can hold, and the next item only after a cycle for each block of the last one. It
+    returns no result without an item, and offers a result until it is taken. The proof ``warp.order`` shows this for
+    arrays of dot-product units. Inputs that the array ignores are zero.
     """
 
     def elaborate(self, platform: object) -> Module:
@@ -153,7 +153,7 @@ def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> 
     control, long = item.control, item.long
     sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
     scaled = control.scale != ScaleCode.NONE
-    # Registers that the array reads: number of the register, and condition.
+    # For each register of a lane, the condition under which the array reads it.
     registers = {
         "a": (Const(1), Const(1), long, long),
         "b": (Const(1), sparse | long, sparse & long, sparse & long),

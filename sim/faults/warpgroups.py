@@ -77,6 +77,7 @@ class WarpgroupRegression:
             self._work(grouped, busy, registers, pace),
             self._work(grouped, _with_long_stalls(rng, pattern, pace), registers, pace),
         ]
+        #: Hashes of the outputs of each run, to which the C structures point.
         self._outputs = [self._recorded(work) for work in self._works]
 
     def first_failure(self, fault: Fault | None) -> int | None:
