@@ -22,8 +22,8 @@ from .tcgen05_commands import CtaCommand, CtaRun
 __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
 _FOREVER = np.iinfo(np.int64).max
-#: Names of the result fields that the C++ driver writes once per command, and once per run.
-_OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns", "panels")
+#: Names of the result fields that the C++ driver writes for each command.
+_OF_COMMANDS = ("taken", "done", "undefined")
 
 
 class _CCommand(ctypes.Structure):
@@ -41,7 +41,7 @@ class _CWork(ctypes.Structure):
         *members(ctypes.c_void_p * 2, "images", "tensors"),
         *members(ctypes.c_void_p, "pattern"),
         *members(ctypes.c_int64, "ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience"),
-        *members(ctypes.c_int64 * 2, *_OF_RUN),
+        *members(ctypes.c_int64 * 2, "arrivals"),
         *members(ctypes.c_void_p, "outputs"),
         *members(ctypes.c_int64, "compares"),
     )
@@ -104,7 +104,7 @@ def run_ctas(
         illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags in buffers],
         broken=(broken or b"").decode(),
         **{name: np.array([list(getattr(entry, name))[:ctas] for entry in entries]) for name in _OF_COMMANDS},
-        **{name: np.array(list(getattr(work, name))[:ctas]) for name in _OF_RUN},
+        arrivals=np.array(list(work.arrivals)[:ctas]),
     )
 
 

@@ -62,12 +62,7 @@ class CtaRun:
     #: For each command, undefined-nibble flags of its panels (eight columns) of D, in order, shape (CTAs, panels, 128,
     #: 16); no panels for a commit.
     illegal: list[NDArray[np.bool_]]
-    #: For each CTA: number of arrived commits, number of cycles with reads of shared memory, number of tensor-memory
-    #: columns read for operands other than D, and number of panels (eight columns) of D that are read.
-    arrivals: NDArray[np.int64]
-    reads: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    panels: NDArray[np.int64]
+    arrivals: NDArray[np.int64]  #: For each CTA, number of arrived commits
     #: Flags of undefined operand placement, :func:`~sptc.rtl.placement.placement_layout`, shape (commands, CTAs).
     undefined: NDArray[np.int64]
     broken: str  #: Interface rule that the hardware violated during the run, as text; empty for none

@@ -52,7 +52,7 @@ class _Run(NamedTuple):
 
     program: CtaProgram
     pattern: NDArray[np.uint8]
-    is_whole: bool
+    is_whole: bool  #: Whether the run ends with the program, so that its results are compared
     outputs: NDArray[np.uint32]  #: For each cycle, hash of the outputs without a fault
 
 

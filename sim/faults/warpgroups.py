@@ -77,8 +77,8 @@ class WarpgroupRegression:
             self._work(grouped, busy, registers, pace),
             self._work(grouped, _with_long_stalls(rng, pattern, pace), registers, pace),
         ]
-        #: Hashes of the outputs of each run, to which the C structures point.
-        self._outputs = [self._recorded(work) for work in self._works]
+        for work in self._works:
+            self._record(work)
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
@@ -94,16 +94,14 @@ class WarpgroupRegression:
             before += taken
         return None
 
-    def _recorded(self, work: CWork) -> NDArray[np.uint32]:
+    def _record(self, work: CWork) -> None:
         """Run the commands without a fault; end later runs after as many cycles, and record a hash of all outputs."""
         self._run(work, compares=False)
         accepted, ended = zip(*((one.taken, one.done) for one in work.commands[: work.count]), strict=True)
         assert min(accepted) >= 0, "the run is too short for its commands"
         work.cycles = max(*accepted, *ended) + _TAIL
-        outputs = np.zeros(work.cycles, np.uint32)
-        work.outputs = outputs.ctypes.data
+        work.outputs = self._address(np.zeros(work.cycles, np.uint32))
         self._run(work, compares=False)
-        return outputs
 
     def _run(self, work: CWork, *, compares: bool) -> tuple[str, int]:
         """Run the commands; return the violated rule, if any, and the number of accumulator panels accepted."""

@@ -112,7 +112,7 @@ class GoldenCores:
             illegal[..., : made.instruction.chunks] = flags
         done = np.array([[110, 110 + 50 * ctas]])[:, -ctas:]
         zero = np.zeros((1, ctas), np.int64)
-        return CtaRun(after.reshape(tmem.shape), zero + 110, done, [illegal], *zero, *zero, *zero, *zero, zero, "")
+        return CtaRun(after.reshape(tmem.shape), zero + 110, done, [illegal], *zero, zero, "")
 
 
 @pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])

@@ -1,6 +1,7 @@
 """Faults of simulators, drivers, benches, replays, checkers and coverage."""
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -230,6 +231,15 @@ def _(assumptions: Any, change: Change) -> None:
         m.d.comb += assumptions.Assume(~source.valid | source.ready)
 
     change(assumptions.AssumedStream, "_stays", staticmethod(stays))
+
+
+@instead("sim.assumptions.array", "sim.faults.assumptions", "AssumedArray.elaborate")
+def _(assumptions: Any, right: Any, self: Any, platform: Any) -> Any:
+    """Proofs assume that an array holds one item less than it can."""
+    fewer = type("Fewer", (type(self.config),), {"warp_items": self.config.warp_items - 1})
+    self.config = copy(self.config)
+    object.__setattr__(self.config, "__class__", fewer)
+    return right(self, platform)
 
 
 @instead("sim.simd.carry", "sim.engine.simd", "_Writer._sum")

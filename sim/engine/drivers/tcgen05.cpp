@@ -25,12 +25,11 @@ struct Work {
     uint32_t *tensors[2];
     const uint8_t *pattern;  // for each cycle, bit c: offer the next command to CTA c; the pattern repeats
     int64_t ctas, count, image_bytes, pattern_cycles;
-    int64_t cycles;    // maximum number of cycles of the run
-    int64_t patience;  // maximum number of cycles without a transfer
-    // Numbers of arrived commits, of reads of shared memory, and of columns and panels read from tensor memory.
-    int64_t arrivals[2], reads[2], columns[2], panels[2];
-    uint32_t *outputs;  // for each cycle, a hash of all outputs; null for none
-    int64_t compares;   // whether the outputs must have these hashes, instead of storing the hashes
+    int64_t cycles;       // maximum number of cycles of the run
+    int64_t patience;     // maximum number of cycles without a transfer
+    int64_t arrivals[2];  // number of arrived commits
+    uint32_t *outputs;    // for each cycle, a hash of all outputs; null for none
+    int64_t compares;     // whether the outputs must have these hashes, instead of storing the hashes
 };
 
 struct Cta : Driven {
@@ -61,7 +60,7 @@ struct Cta : Driven {
         while (place < work.count && !work.commands[place].panels) ++place;
         return place;
     }
-    void read(Work &work);
+    void read();
     const char *write(const Work &work, int64_t cycle);
 };
 
@@ -98,7 +97,7 @@ void Cta::drive(const Work &work, bool may_offer, int64_t cycle) {
     ports.clk = 0;
 }
 
-void Cta::read(Work &work) {
+void Cta::read() {
     reads = ports.memory_read;
     for (int row = 0; row < rows; ++row) addresses[row] = *ports.memory_address[row];
     reads_operands = ports.tensor_read;
@@ -108,9 +107,6 @@ void Cta::read(Work &work) {
         for (int lane = 0; lane < lanes; ++lane)
             for (int place = 0; place < panel; ++place)
                 accumulators[lane * panel + place] = tensor[lane][(ports.accumulators_read_column + place) % width];
-    work.reads[which] += reads;
-    work.columns[which] += reads_operands;
-    work.panels[which] += reads_accumulators;
 }
 
 // Write eight columns of tensor memory. Reads in the same cycle return the old data.
@@ -134,7 +130,7 @@ const char *Cta::write(const Work &work, int64_t cycle) {
 
 // Check one cycle after its signals have settled, and record its transfers. Return the violated rule, or null.
 const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
-    read(work);
+    read();
     if (ports.pending != marks.size()) return "counts a wrong number of pending commits";
     if (ports.arrive) {
         if (marks.empty() || marks.front() > finished)
