@@ -15,8 +15,10 @@ __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
 #: Maximum number of panels whose accumulators wait for multiplication, as in the hardware, and maximum number of panels
-#: with outstanding results, which is lower than in the hardware.
-_KEPT, _DUE = 2, 3
+#: in the arrays, which is lower than in the hardware.
+_KEPT, _INSIDE = 2, 1
+#: Maximum number of panels with outstanding results.
+_DUE = _KEPT + _INSIDE
 
 
 #: Number of cycles within which every cover is reached: accumulators of two panels are read, and
@@ -32,7 +34,7 @@ def _contents(h: Harness) -> None:
     """
     reset = h.clocked()
     # 16 lanes of memory suffice, because all lanes have the same wiring.
-    store = h.add("store", Accumulators(1, _DUE - _KEPT))
+    store = h.add("store", Accumulators(1, _INSIDE))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
@@ -52,26 +54,30 @@ def _contents(h: Harness) -> None:
 def _order(h: Harness) -> None:
     """Every result is written to the columns of its request, and no column is read while its result is outstanding.
 
-    Results are accepted in every cycle, and every read has the column number of its request.
+    Results are accepted in every cycle, and every read has the column number of its request. Assumed is what the proof
+    ``warp.order`` shows about an array: it returns no result without a panel, and accepts no more panels than it holds.
     """
     reset = h.clocked()
-    store = h.add("store", opened(Accumulators(1, _DUE - _KEPT)))
+    store = h.add("store", opened(Accumulators(1, _INSIDE)))
     memory, entries = store.memory, store.parts.due
     request, _, _ = offered(h, "request", store.i, reset)
-    h.m.d.comb += [
-        store.i.valid.eq(h.free("i_valid") & ~reset),
-        store.c.ready.eq(h.free("c_ready") & ~reset),
-    ]
+    h.m.d.comb += store.i.valid.eq(h.free("i_valid") & ~reset)
     accepts = h.named("accepts", store.i.valid & store.i.ready)
     marked = Signal(name="marked")
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # Drive the results: one may arrive in any cycle in which a panel has outstanding results.
-    due = Signal(range(_DUE + 2), name="due")
-    writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
-    h.m.d.comb += store.o.valid.eq(writes)
-    h.m.d.sync += [due.eq(due + accepts - writes), marked.eq(marked | marks)]
+    # Drive the arrays: a result may arrive in any cycle in which a panel is in the arrays.
+    due, inside = Signal(range(_DUE + 2), name="due"), Signal(range(_INSIDE + 1), name="inside")
+    writes = h.named("writes", h.free("result") & (inside != 0) & ~reset)
+    room = (inside != _INSIDE) | writes
+    takes = h.named("takes", store.c.valid & store.c.ready)
+    h.m.d.comb += [store.o.valid.eq(writes), store.c.ready.eq(h.free("c_ready") & room & ~reset)]
+    h.m.d.sync += [
+        due.eq(due + accepts - writes),
+        inside.eq(inside + takes - writes),
+        marked.eq(marked | marks),
+    ]
     ahead, is_due, half = Signal(range(_DUE + 1), name="ahead"), Signal(name="is_due"), Signal(name="half")
     with h.m.If(marks):
         h.m.d.sync += [is_due.eq(1), ahead.eq(due - writes), half.eq(request.half)]

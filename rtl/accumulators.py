@@ -65,7 +65,7 @@ class Accumulators(wiring.Component):
     arrays : int
         Arrays of 16 rows, with 16 lanes each.
     in_flight : int
-        Maximum number of panels in an array.
+        Maximum number of panels in an array, which the array guarantees.
     """
 
     def __init__(self, arrays: int, in_flight: int) -> None:
@@ -93,16 +93,12 @@ class Accumulators(wiring.Component):
         # Number of panels whose accumulators were requested and that are not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
-        # The last entry is not compared: no request is accepted while all entries are in use.
         overlaps = [
-            (place < due.count) & _overlap(entry.column, request.column)
-            for place, entry in enumerate(due.entries[: self.most - 1])
+            (place < due.count) & _overlap(entry.column, request.column) for place, entry in enumerate(due.entries)
         ]
         taken = self.c.valid & self.c.ready
         m.d.comb += [
-            self.i.ready.eq(
-                ((kept != _BUFFERS) | taken) & (due.count != self.most) & ~(request.add & Cat(overlaps).any())
-            ),
+            self.i.ready.eq(((kept != _BUFFERS) | taken) & ~(request.add & Cat(overlaps).any())),
             requested.eq(self.i.valid & self.i.ready),
             memory.read.eq(requested & request.add),
             memory.read_column.eq(request.column),
