@@ -8,6 +8,7 @@ equivalent faults are not counted. Outcomes are stored in a folder, and the same
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -61,6 +62,7 @@ def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
     if settings.top == "warpgroup":
         write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
     else:
+        shutil.rmtree(path, ignore_errors=True)  # programs of an interrupted run
         write_programs(path, echoing_programs(TCGEN05_ARRAY, settings.items, rng))
 
 

@@ -34,7 +34,7 @@ def _contents(h: Harness) -> None:
     """
     reset = h.clocked()
     # 16 lanes of memory suffice, because all lanes have the same wiring.
-    store = h.add("store", Accumulators(1, _INSIDE))
+    store = h.add("store", Accumulators(1, _INSIDE, replaces=True))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
@@ -50,15 +50,16 @@ def _contents(h: Harness) -> None:
     flow.drains(h, 2, store.i.valid, store.c.ready)
 
 
-@ACCUMULATORS.property("order", once, cycles=_CYCLES)
-def _order(h: Harness) -> None:
+@ACCUMULATORS.property("order", lambda config: [(False,), (True,)], cycles=_CYCLES)
+def _order(h: Harness, replaces: bool) -> None:
     """Every result is written to the columns of its request, and no column is read while its result is outstanding.
 
     Results are accepted in every cycle, and every read has the column number of its request. Assumed is what the proof
-    ``warp.order`` shows about an array: it returns no result without a panel, and accepts no more panels than it holds.
+    ``warp.order`` shows about an array: it returns no result without a panel, and accepts no panel while it is full, or
+    with `replaces` only in the cycle in which another panel leaves.
     """
     reset = h.clocked()
-    store = h.add("store", opened(Accumulators(1, _INSIDE)))
+    store = h.add("store", opened(Accumulators(1, _INSIDE, replaces=replaces)))
     memory, entries = store.memory, store.parts.due
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += store.i.valid.eq(h.free("i_valid") & ~reset)
@@ -70,7 +71,7 @@ def _order(h: Harness) -> None:
     # Drive the arrays: a result may arrive in any cycle in which a panel is in the arrays.
     due, inside = Signal(range(_DUE + 2), name="due"), Signal(range(_INSIDE + 1), name="inside")
     writes = h.named("writes", h.free("result") & (inside != 0) & ~reset)
-    room = (inside != _INSIDE) | writes
+    room = (inside != _INSIDE) | (writes if replaces else 0)
     takes = h.named("takes", store.c.valid & store.c.ready)
     h.m.d.comb += [store.o.valid.eq(writes), store.c.ready.eq(h.free("c_ready") & room & ~reset)]
     h.m.d.sync += [

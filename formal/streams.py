@@ -255,16 +255,24 @@ def few_blocks(config: CoreConfig) -> CoreConfig:
 
 
 def _warps(config: CoreConfig) -> list[Parameters]:
+    """Return the array of a configuration, if it serves a warp."""
     return [(few_blocks(bare(config)),)] * config.serves_warp
 
 
-@WARP.property("order", _warps, cycles=_warp_cycles)
+def _warps_and_half_cores(config: CoreConfig) -> list[Parameters]:
+    """Return the array of a configuration, and the array of 8 x 4 units that the tensor cores of a CTA have."""
+    in_one_step = config.step_bytes == 32
+    return [*_warps(config), *[(replace(bare(config), rows=8, columns=4),)] * in_one_step]
+
+
+@WARP.property("order", _warps_and_half_cores, cycles=_warp_cycles)
 def _warp_order(h: Harness, config: CoreConfig) -> None:
     """A warp loses, duplicates or reorders no item, and every register of a result belongs to that result.
 
     All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
     instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves
-    two registers zero. Without new instructions the warp drains. It needs at least one cycle per block of an item.
+    two registers zero. Without new instructions the warp drains. It needs at least one cycle per block of an item. A
+    full warp with more than one block, whose results were taken at once, accepts no item.
     """
     reset = h.clocked()
     warp = h.add("warp", Warp(config, _ECHO))
@@ -273,6 +281,11 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     left = Signal(range(blocks + 1), name="blocks_left")
     h.m.d.sync += left.eq(Mux(reset, 0, Mux(flow.accepts, blocks - 1, left - (left != 0))))
     h.claim("interval", ~flow.accepts | (left == 0))
+    if blocks > 1:
+        # Whether a result had to wait since the warp was last empty.
+        stalled = Signal(name="stalled")
+        h.m.d.sync += stalled.eq(~reset & (flow.inside != 0) & (stalled | (flow.o_valid & ~flow.o_ready)))
+        h.claim("full", stalled | ~flow.accepts | (flow.inside != flow.most))
     operands, result = warp.i.payload, warp.o.payload
     control = h.free("control", control_layout())
     assume_a_rule(h, control)

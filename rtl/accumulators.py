@@ -66,10 +66,13 @@ class Accumulators(wiring.Component):
         Arrays of 16 rows, with 16 lanes each.
     in_flight : int
         Maximum number of panels in an array, which the array guarantees.
+    replaces : bool
+        Whether a full array accepts a panel in the cycle in which another one leaves it. Otherwise, fewer panels than
+        the maximum are pending when a request is accepted.
     """
 
-    def __init__(self, arrays: int, in_flight: int) -> None:
-        self.arrays, self.most = arrays, in_flight + _BUFFERS
+    def __init__(self, arrays: int, in_flight: int, *, replaces: bool) -> None:
+        self.arrays, self.most, self.replaces = arrays, in_flight + _BUFFERS, replaces
         registers = stream.Signature(data.ArrayLayout(FRAGMENT, arrays))
         i = "Requests for panels (eight columns) of accumulators, in the order in which the panels are multiplied."
         ports = {
@@ -94,7 +97,8 @@ class Accumulators(wiring.Component):
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
         overlaps = [
-            (place < due.count) & _overlap(entry.column, request.column) for place, entry in enumerate(due.entries)
+            (place < due.count) & _overlap(entry.column, request.column)
+            for place, entry in enumerate(due.entries[: self.most - (not self.replaces)])
         ]
         taken = self.c.valid & self.c.ready
         m.d.comb += [

@@ -162,7 +162,9 @@ class Tcgen05(wiring.Component):
         m = Module()
         m.submodules.fetch = fetch = OperandFetch(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = TensorOperands(ROWS * self.arrays)
-        m.submodules.accumulators = store = Accumulators(self.arrays, self.config.warp_items)
+        m.submodules.accumulators = store = Accumulators(
+            self.arrays, self.config.warp_items, replaces=self.config.warp_blocks == 1
+        )
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))

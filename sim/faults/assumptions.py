@@ -111,9 +111,10 @@ class AssumedSteps(Elaboratable):
 class AssumedArray(Warp):
     """Array that states, for proofs in which its module is left out, what the module guarantees.
 
-    It accepts no more items than it can hold, and the next item only after a cycle for each block of the last one. It
-    returns no result without an item, and offers a result until it is taken. The proof ``warp.order`` shows this for
-    arrays of dot-product units. Inputs that the array ignores are zero.
+    It accepts no more items than it can hold, and the next item only after a cycle for each block of the last one. With
+    more than one block, and if its results are taken at once, it accepts no item while it is full. It returns no result
+    without an item, and offers a result until it is taken. The proof ``warp.order`` shows this for arrays of
+    dot-product units. Inputs that the array ignores are zero.
     """
 
     def elaborate(self, platform: object) -> Module:
@@ -133,14 +134,17 @@ class AssumedArray(Warp):
             array.o.ready.eq(leaves),
         ]
         most, blocks = self.config.warp_items, self.config.warp_blocks
-        inside, left, waited = Signal(range(most + 1)), Signal(range(blocks)), Signal()
+        inside, left, waited, stalled = Signal(range(most + 1)), Signal(range(blocks)), Signal(), Signal()
+        waits = self.o.valid & ~self.o.ready
         assumption.d.sync += [
             inside.eq(inside + enters - leaves),
             left.eq(Mux(enters, blocks - 1, left - (left != 0))),
-            waited.eq(self.o.valid & ~self.o.ready),
+            waited.eq(waits),
+            stalled.eq((inside != 0) & (stalled | waits)),
         ]
+        replaces = leaves & (stalled if blocks > 1 else 1)
         rules = (
-            ~self.i.ready | (((inside != most) | leaves) & (left == 0)),
+            ~self.i.ready | (((inside != most) | replaces) & (left == 0)),
             ~self.o.valid | (inside != 0),
             ~waited | self.o.valid,
         )
