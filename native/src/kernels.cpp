@@ -10,27 +10,36 @@ namespace {
 
 // Number of products that are summed in a 32-bit integer: the sum of sixteen products of 27 bits is below 2^31.
 constexpr int SLOTS_IN_32_BITS = 16;
-// Largest number of kept products in a step of method FUSED or EMULATED.
-constexpr int MOST_SLOTS = 32;
+// Limits of the weight of the last bit kept, as a power of two, and of the largest exponent of a product. Within these
+// limits, that weight and its reciprocal are f32, and the product of two elements is an exact f32, or else it is below
+// that weight and thus truncated to zero.
+constexpr int LEAST_WEIGHT = -125, LARGEST_WEIGHT = 126, LARGEST_PRODUCT = 125;
+
+// Returns the exponents with which accumulators enter the maximum of all exponents.
+Ints exponent_of(Ints code, const Window &window) {
+    const Ints magnitude = code & INT32_MAX;
+    const Ints exponent = larger((magnitude >> 23) - 127, Ints{} + window.least_c_exponent);
+    return magnitude != 0 ? exponent : Ints{} + EXPONENT_OF_ZERO;
+}
 
 // Accumulators of a vector of columns, decoded for alignment.
 struct Accumulator {
-    Ints special, significand, exponent, effective;  // `effective`: exponent that enters the maximum of all exponents
+    Ints significand, exponent, effective;  // `effective`: exponent that enters the maximum of all exponents
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
-    const Ints field = code >> 23 & 255, sign = code >> 31, fraction = code & 0x7FFFFF;
-    const Ints special = field == 255, subnormal = field == 0;
-    const Ints magnitude = (fraction | (subnormal ? Ints{} : Ints{} + 0x800000)) & ~special;
-    const Ints exponent = field - 127 - subnormal;
-    const Ints effective = larger(exponent, Ints{} + window.least_c_exponent);
-    const Ints floor = Ints{} + window.numerics.zero_exponent;
-    return {special, (magnitude ^ sign) - sign, exponent, magnitude != 0 ? larger(effective, floor) : floor};
+    const Ints field = code >> 23 & 255, sign = code >> 31, fraction = code & 0x7FFFFF, subnormal = field == 0;
+    const Ints magnitude = (fraction | (subnormal ? Ints{} : Ints{} + 0x800000)) & ~(field == 255);
+    const Ints effective = larger(exponent_of(code, window), Ints{} + window.numerics.zero_exponent);
+    return {(magnitude ^ sign) - sign, field - 127 - subnormal, effective};
 }
 
-Ints with_special_accumulator(Ints result, Ints code, Ints special) {
-    const Ints is_nan = (code & 0x7FFFFF) != 0;
-    return special ? (is_nan ? Ints{} + CANONICAL_NAN : code) : result;
+// Replaces codes of Inf and NaN by 0.
+Ints finite(Ints code) { return (code & INT32_MAX) < INFINITY_F32 ? code : Ints{}; }
+
+Ints with_special_accumulator(Ints result, Ints code) {
+    const Ints magnitude = code & INT32_MAX;
+    return magnitude < INFINITY_F32 ? result : (magnitude > INFINITY_F32 ? Ints{} + CANONICAL_NAN : code);
 }
 
 // Collects Inf and NaN among the terms of an output; `result` returns Inf or NaN, or else the finite code.
@@ -54,25 +63,22 @@ struct SpecialTerms {
     }
 };
 
-bool is_negative(int32_t significand, int32_t exponent) {
-    return significand < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY;
-}
+bool is_negative(int32_t element, int32_t exponent) { return element < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY; }
 
-// Operands of one step, for one or more vectors of columns.
+// Operands of one step, for one or more vectors of columns. The pointers to B point to the first of the columns.
 struct Step {
-    const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // elements of B, starting at the first of the columns
+    const int32_t *elements, *offsets, *b_elements;
+    const int16_t *exponents, *b_exponents;
     int slots;
 };
 
 Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane) {
-    return {a.significands + first, a.exponents + first, a.offsets + first,
-            b.significands + lane,  b.exponents + lane,  slots};
+    return {a.elements + first, a.offsets + first, b.elements + lane, a.exponents + first, b.exponents + lane, slots};
 }
 
 // Returns the operands of a step for the vector of columns with index `v`.
 Step of_vector(Step step, int v) {
-    step.b_significands += v * LANES;
+    step.b_elements += v * LANES;
     step.b_exponents += v * LANES;
     return step;
 }
@@ -91,58 +97,119 @@ Ints with_specials(Ints result, const Step &step, Ints c, const bool *nan_scales
         for (int slot = 0; slot < step.slots; ++slot) {
             const int32_t place = step.offsets[slot] + lane, exponent = step.b_exponents[place];
             terms.add(step.exponents[slot], exponent,
-                      is_negative(step.significands[slot], step.exponents[slot]) !=
-                          is_negative(step.b_significands[place], exponent));
+                      is_negative(step.elements[slot], step.exponents[slot]) !=
+                          is_negative(step.b_elements[place], exponent));
         }
         results[lane] = terms.result(results[lane]);
     }
     return load(results);
 }
 
+// Loads f32 into the lanes of one half of a vector.
+Doubles load_half(const int32_t *codes, int side) {
+    HalfFloats floats;
+    std::memcpy(&floats, codes + side * LANES / 2, sizeof floats);
+    return __builtin_convertvector(floats, Doubles);
+}
+
+// Computes a step like `fused_step`, for a vector of columns and any exponents. `largest` are the largest exponents of
+// the terms.
+__attribute__((noinline)) Ints fused_in_doubles(const Window &window, const Step &step, Ints c, Ints scale,
+                                                Ints largest) {
+    const Ints up = window.numerics.alignment_bits - larger(largest, Ints{} + window.numerics.zero_exponent);
+    int32_t codes[LANES];
+    store(codes, finite(c));
+    Doubles sum[2], factor[2];
+    for (int side = 0; side < 2; ++side) {
+        sum[side] = truncated(load_half(codes, side) * power_of_two(half(up, side)));
+        factor[side] = power_of_two(half(up + scale, side));
+    }
+    for (int slot = 0; slot < step.slots; ++slot) {
+        const double a = bits_as<float>(step.elements[slot]);
+        for (int side = 0; side < 2; ++side)
+            sum[side] += truncated(load_half(step.b_elements + step.offsets[slot], side) * a * factor[side]);
+    }
+    HalfInts results[2];
+    for (int side = 0; side < 2; ++side)
+        results[side] = rounded(sum[side] * power_of_two(-half(up, side)), window.numerics.rounding);
+    return with_special_accumulator(joined(results[0], results[1]), c);
+}
+
+// Multiplies sums by powers of two and rounds the products.
+__attribute__((noinline)) Ints rounded_in_doubles(Ints sum, Ints exponent, Rounding rounding) {
+    HalfInts results[2];
+    for (int side = 0; side < 2; ++side)
+        results[side] =
+            rounded(__builtin_convertvector(half(sum, side), Doubles) * power_of_two(half(exponent, side)), rounding);
+    return joined(results[0], results[1]);
+}
+
+// Sums the products of slots `first` to `last` of a step, each multiplied by `factor` and truncated to an integer.
+template <int V>
+void sum_products(const Step &step, int first, int last, const Floats *factor, Ints *sums) {
+    Ints sum[V] = {};  // separate from `sums`, so that compilers keep it in registers
+    for (int slot = first; slot < last; ++slot) {
+        const Floats a = bits_as<Floats>(Ints{} + step.elements[slot]);
+        const int32_t *b = step.b_elements + step.offsets[slot];
+        for (int v = 0; v < V; ++v)
+            sum[v] += __builtin_convertvector(bits_as<Floats>(load(b + v * LANES)) * a * factor[v], Ints);
+    }
+    for (int v = 0; v < V; ++v) sums[v] = sum[v];
+}
+
 // Computes a step for V vectors of columns: aligns products and accumulators to the largest exponent, truncates, sums
 // and rounds. `scale` is the sum of the exponents of both block scales.
+//
+// Terms are f32. A multiplication by a power of two gives the last bit kept the weight 1, and the conversion to an
+// integer truncates. If exponents exceed the limits of f32, or a sum exceeds 32 bits, doubles take the place of f32.
 template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
-    Ints exponents[MOST_SLOTS * V], above[V], e_max[V];
-    Accumulator accumulated[V];
-    Doubles low[V], high[V];
-    for (int v = 0; v < V; ++v) e_max[v] = Ints{} + 2 * EXPONENT_OF_NAN;
-    for (int slot = 0; slot < step.slots; ++slot)
-        for (int v = 0; v < V; ++v) {
-            const Ints exponent = load(step.b_exponents + step.offsets[slot] + v * LANES) + step.exponents[slot];
-            exponents[slot * V + v] = exponent;
-            e_max[v] = larger(e_max[v], exponent);
-        }
+    const int f = window.numerics.alignment_bits, floor = window.numerics.zero_exponent;
+    const int least = larger(floor, f + LEAST_WEIGHT);
+    // Terms whose largest exponent is not above this limit are zero, or the floor replaces the exponent.
+    const int replaced = floor < least ? EXPONENT_OF_ZERO / 2 : least;
+    Shorts products[V];
+    Ints largest[V], e_max[V], total[V], beyond{}, overflow{};
+    Floats factor[V];
+    for (int v = 0; v < V; ++v) products[v] = Shorts{} + int16_t(2 * EXPONENT_OF_NAN);
+    for (int slot = 0; slot < step.slots; ++slot) {
+        const int16_t a = step.exponents[slot], *b = step.b_exponents + step.offsets[slot];
+        for (int v = 0; v < V; ++v) products[v] = larger(products[v], load(b + v * LANES) + a);
+    }
     for (int v = 0; v < V; ++v) {
-        accumulated[v] = accumulator(c[v], window);
-        e_max[v] = larger(e_max[v] + scale[v], accumulated[v].effective);
-        above[v] = e_max[v] - scale[v] + window.product_down;
-        const int c_up = window.numerics.alignment_bits - 23;
-        const Ints c_shift = e_max[v] - accumulated[v].exponent;
-        const Ints c_aligned = c_up >= 0 ? truncated(accumulated[v].significand << c_up, c_shift)
-                                         : truncated(accumulated[v].significand, c_shift - c_up);
-        low[v] = __builtin_convertvector(half(c_aligned, 0), Doubles);
-        high[v] = __builtin_convertvector(half(c_aligned, 1), Doubles);
+        const Ints largest_product = widened(products[v]);
+        largest[v] = larger(largest_product + scale[v], exponent_of(c[v], window));
+        beyond |= ((largest[v] > replaced) & (largest[v] < least)) | (largest[v] > f + LARGEST_WEIGHT) |
+                  (largest_product > LARGEST_PRODUCT);
+    }
+    const auto in_doubles = [&] {
+        for (int v = 0; v < V; ++v) c[v] = fused_in_doubles(window, of_vector(step, v), c[v], scale[v], largest[v]);
+    };
+    if (any(beyond)) return in_doubles();
+    for (int v = 0; v < V; ++v) {
+        e_max[v] = larger(largest[v], Ints{} + least);
+        factor[v] = power_of_two(f - e_max[v]);
+        total[v] = __builtin_convertvector(bits_as<Floats>(finite(c[v])) * factor[v], Ints);
+        if (window.scaled)
+            factor[v] = power_of_two(larger(smaller(f - e_max[v] + scale[v], Ints{} + 127), Ints{} - 126));
     }
     for (int first = 0; first < step.slots; first += SLOTS_IN_32_BITS) {
+        Ints sum[V];
         const int last = first + SLOTS_IN_32_BITS < step.slots ? first + SLOTS_IN_32_BITS : step.slots;
-        Ints sum[V] = {};
-        for (int slot = first; slot < last; ++slot)
-            for (int v = 0; v < V; ++v) {
-                const Ints product =
-                    load(step.b_significands + step.offsets[slot] + v * LANES) * step.significands[slot];
-                sum[v] += truncated(product, above[v] - exponents[slot * V + v]);
-            }
+        sum_products<V>(step, first, last, factor, sum);
         for (int v = 0; v < V; ++v) {
-            low[v] += __builtin_convertvector(half(sum[v], 0), Doubles);
-            high[v] += __builtin_convertvector(half(sum[v], 1), Doubles);
+            const Ints next = bits_as<Ints>(bits_as<Words>(total[v]) + bits_as<Words>(sum[v]));
+            // The magnitude of -2^31 is not an integer of 32 bits.
+            overflow |= ((total[v] ^ next) & (sum[v] ^ next)) | (next == INT32_MIN);
+            total[v] = next;
         }
     }
+    if (any(overflow < 0)) return in_doubles();
     for (int v = 0; v < V; ++v) {
-        const Ints unit = e_max[v] - window.numerics.alignment_bits;
-        const Ints result = joined(rounded(low[v] * power_of_two(half(unit, 0)), window.numerics.rounding),
-                                   rounded(high[v] * power_of_two(half(unit, 1)), window.numerics.rounding));
-        c[v] = with_special_accumulator(result, c[v], accumulated[v].special);
+        const Ints result = window.numerics.rounding == Rounding::RZ_F32
+                                ? bits_as<Ints>(toward_zero(total[v]) * power_of_two(e_max[v] - f))
+                                : rounded_in_doubles(total[v], e_max[v] - f, window.numerics.rounding);
+        c[v] = with_special_accumulator(result, c[v]);
     }
 }
 
@@ -172,6 +239,7 @@ void fused_lanes(const Window &window, const RowOfA &a, const BlockOfB &b, int32
 
 void fused(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
     int lane = 0;
+    for (; lane + 4 * LANES <= b.stride; lane += 4 * LANES) fused_lanes<4>(window, a, b, d, lane);
     for (; lane + 2 * LANES <= b.stride; lane += 2 * LANES) fused_lanes<2>(window, a, b, d, lane);
     for (; lane < b.stride; lane += LANES) fused_lanes<1>(window, a, b, d, lane);
 }
@@ -228,8 +296,8 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         for (int part = 0; part < PARTS; ++part) {
             Ints part_sum{};
             for (int slot = part * SIZE; slot < (part + 1) * SIZE; ++slot) {
-                const Ints exponent = load(step.b_exponents + step.offsets[slot]) + step.exponents[slot];
-                const Ints product = load(step.b_significands + step.offsets[slot]) * step.significands[slot];
+                const Ints exponent = widened(load(step.b_exponents + step.offsets[slot]) + step.exponents[slot]);
+                const Ints product = load(step.b_elements + step.offsets[slot]) * step.elements[slot];
                 // A zero product has a very low exponent, so its shift amount is set to 0.
                 part_sum += product << larger(exponent, Ints{});
                 any |= product;
@@ -277,7 +345,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const HalfInts unit = half(e_max, side) - window.numerics.alignment_bits;
         results[side] = rounded(as_double(total) * power_of_two(unit), window.numerics.rounding);
     }
-    return with_special_accumulator(joined(results[0], results[1]), c, accumulated.special);
+    return with_special_accumulator(joined(results[0], results[1]), c);
 }
 
 template <int SIZE>
@@ -314,7 +382,7 @@ void integer_lanes(const Window &window, const RowOfA &a, const BlockOfB &b, int
         Ints sum[V] = {};
         for (int slot = 0; slot < step.slots; ++slot)
             for (int v = 0; v < V; ++v)
-                sum[v] += load(step.b_significands + step.offsets[slot] + v * LANES) * step.significands[slot];
+                sum[v] += load(step.b_elements + step.offsets[slot] + v * LANES) * step.elements[slot];
         for (int v = 0; v < V; ++v) {
             const Words before = accumulators[v], after = before + bits_as<Words>(sum[v]);
             const Words left = (before ^ after) & (bits_as<Words>(sum[v]) ^ after);
@@ -334,22 +402,24 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
 
 // Decodes elements without branches in the loop, so that compilers vectorise it.
 template <typename Container>
-bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
-            int32_t *exponents) {
+bool decode(const Encoding &encoding, const Container *containers, int64_t count, int32_t *elements,
+            int16_t *exponents) {
     const int fraction_bits = encoding.fraction_bits, sign_bit = fraction_bits + encoding.exponent_bits;
     const int bias = encoding.bias, low_bit = encoding.low_bit;
-    const uint32_t fraction_mask = (1u << fraction_bits) - 1, top = (1u << encoding.exponent_bits) - 1;
+    const int32_t infinity = ((1 << encoding.exponent_bits) - 1) << fraction_bits;
+    // The bits of a magnitude, in the place of the exponent and fraction of an f32, are an f32 2^(127 - bias) times too
+    // small.
+    const float factor = bits_as<float>((127 - bias + 127) << 23);
     int32_t specials = 0;
     for (int64_t i = 0; i < count; ++i) {
-        const uint32_t code = uint32_t(containers[i]) >> low_bit;
-        const uint32_t fraction = code & fraction_mask, field = code >> fraction_bits & top;
-        const int32_t negative = -int32_t(code >> sign_bit & 1), special = -int32_t(field == top);
-        const int32_t subnormal = int32_t(field == 0);
-        const int32_t magnitude = int32_t(fraction | uint32_t(1 - subnormal) << fraction_bits) & ~special;
-        const int32_t finite = magnitude ? int32_t(field) + subnormal - bias : EXPONENT_OF_ZERO;
-        const int32_t infinite = EXPONENT_OF_INFINITY + negative;
-        significands[i] = ((magnitude ^ negative) - negative) * (1 << up);
-        exponents[i] = special ? (fraction ? EXPONENT_OF_NAN : infinite) : finite;
+        const int32_t code = int32_t(uint32_t(containers[i]) >> low_bit);
+        const int32_t magnitude = code & ((1 << sign_bit) - 1), negative = -(code >> sign_bit & 1);
+        const int32_t special = -int32_t(magnitude >= infinity), field = magnitude >> fraction_bits;
+        const int32_t finite = magnitude ? larger(field, 1) - bias : EXPONENT_OF_ZERO;
+        const int32_t unbounded = magnitude == infinity ? EXPONENT_OF_INFINITY + negative : EXPONENT_OF_NAN;
+        const float value = bits_as<float>(magnitude << (23 - fraction_bits)) * factor;
+        elements[i] = (bits_as<int32_t>(value) | (negative & INT32_MIN)) & ~special;
+        exponents[i] = int16_t(special ? unbounded : finite);
         specials |= special;
     }
     return specials != 0;

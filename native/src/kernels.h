@@ -14,16 +14,16 @@ struct Window {
     Numerics numerics;
     int slots;             // number of kept products per step
     int steps;             // number of steps of the kernel call, along K
-    int product_down;      // low bits of a product that are truncated even if its exponent is the largest
     int group_up;          // left shift that gives the last bit of a group's scaled sum the weight 2^(exponent - F)
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
 
 // Decoded kept elements of a row of A in the order of the steps, and for each element the row of B that is multiplied
-// by it.
+// by it. An element is the bits of an f32 of the same value for methods FUSED and EMULATED, else a significand.
 struct RowOfA {
-    const int32_t *significands, *exponents;
+    const int32_t *elements;
+    const int16_t *exponents;
     const int32_t *offsets;  // for each element of A, offset of its row of B in the block
     const int32_t *scale_significands, *scale_exponents;
     bool special;  // whether any element is Inf or NaN
@@ -32,7 +32,8 @@ struct RowOfA {
 // Decoded elements of a block of columns of B, `stride` elements per row. A row of zeros follows the rows of B, and may
 // be followed by rows that are spliced from halves of two elements of B.
 struct BlockOfB {
-    const int32_t *significands, *exponents;
+    const int32_t *elements;
+    const int16_t *exponents;
     const int32_t *scale_significands, *scale_exponents;  // one row of scales of B for each scale of A
     int stride;
     bool special;
@@ -47,10 +48,10 @@ struct Encoding {
     int fraction_bits, exponent_bits, bias, low_bit;
 };
 
-// Decodes elements to significands, shifted left by `up`, and exponents; returns whether any element is Inf or NaN.
+// Decodes elements to bits of f32 and exponents; returns whether any element is Inf or NaN.
 template <typename Container>
-using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count, int up, int32_t *significands,
-                              int32_t *exponents);
+using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count, int32_t *elements,
+                              int16_t *exponents);
 
 struct Kernels {
     const char *name;

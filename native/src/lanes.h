@@ -26,6 +26,8 @@ constexpr int LANES = VECTOR_BYTES / 4;
 
 typedef int32_t Ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
+typedef float Floats __attribute__((vector_size(VECTOR_BYTES)));
+typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2)));  // 16-bit elements of as many lanes
 // Vectors of half as many lanes: 32-bit elements in half the bytes, or 64-bit elements in the same number of bytes.
 typedef int32_t HalfInts __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float HalfFloats __attribute__((vector_size(VECTOR_BYTES / 2)));
@@ -49,9 +51,32 @@ inline Ints load(const int32_t *from) {
 
 inline void store(int32_t *to, Ints lanes) { std::memcpy(to, &lanes, sizeof lanes); }
 
-inline Ints larger(Ints one, Ints other) { return one > other ? one : other; }
+template <typename Lanes>
+inline Lanes larger(Lanes one, Lanes other) {
+    return one > other ? one : other;
+}
 
 inline Ints smaller(Ints one, Ints other) { return one < other ? one : other; }
+
+// Returns whether any bit of any lane is set.
+inline bool any(Ints lanes) {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask((__m512i)lanes, (__m512i)lanes);
+#elif defined(__AVX2__)
+    return !_mm256_testz_si256((__m256i)lanes, (__m256i)lanes);
+#else
+    const Longs words = bits_as<Longs>(lanes);
+    return (words[0] | words[1]) != 0;
+#endif
+}
+
+inline Shorts load(const int16_t *from) {
+    Shorts lanes;
+    std::memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+}
+
+inline Ints widened(Shorts lanes) { return __builtin_convertvector(lanes, Ints); }
 
 inline HalfInts half(Ints lanes, int which) {
     HalfInts part;
@@ -66,25 +91,21 @@ inline Ints joined(HalfInts low, HalfInts high) {
     return lanes;
 }
 
-// Shifts a number right and truncates it toward zero. The number's magnitude must be below 2^31; the shift amount of a nonzero
-// number must not be negative.
-inline Ints truncated(Ints number, Ints shift) {
-#if defined(__AVX512F__)
-    const __m512i shifted = _mm512_srlv_epi32(_mm512_abs_epi32((__m512i)number), (__m512i)shift);
-    const __mmask16 negative = _mm512_movepi32_mask((__m512i)number);
-    return (Ints)_mm512_mask_sub_epi32(shifted, negative, _mm512_setzero_si512(), shifted);
-#elif defined(__AVX2__)
-    const __m256i shifted = _mm256_srlv_epi32(_mm256_abs_epi32((__m256i)number), (__m256i)shift);
-    return (Ints)_mm256_sign_epi32(shifted, (__m256i)number);
-#else
-    const Ints sign = number >> 31, magnitude = (number ^ sign) - sign;
-    return ((magnitude >> (smaller(shift, Ints{} + 31) & 31)) ^ sign) - sign;
-#endif
-}
-
+// Shifts a number right and truncates it toward zero.
 inline Longs truncated(Longs number, Longs shift) {
     const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // each lane of a true comparison is -1
     return ((magnitude >> (shift < 63 ? shift : Longs{} + 63)) ^ sign) - sign;
+}
+
+// Truncates numbers with magnitudes below 2^31 to integers.
+inline Doubles truncated(Doubles number) {
+#if defined(__AVX512F__)
+    return (Doubles)_mm512_roundscale_pd((__m512d)number, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+    return (Doubles)_mm256_round_pd((__m256d)number, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#else
+    return __builtin_convertvector(__builtin_convertvector(number, HalfInts), Doubles);
+#endif
 }
 
 // Returns 2^exponent, which must be a normal double.
@@ -92,10 +113,26 @@ inline Doubles power_of_two(HalfInts exponent) {
     return bits_as<Doubles>((__builtin_convertvector(exponent, Longs) + 1023) << 52);
 }
 
+// Returns 2^exponent, which must be a normal f32.
+inline Floats power_of_two(Ints exponent) {
+    return bits_as<Floats>((exponent + 127) << 23);  // sign 31, exponent 30:23, fraction 22:0
+}
+
 // Converts an integer below 2^51 to a double, exactly, with instructions that AVX2 provides.
 inline Doubles as_double(Longs number) {
     constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52, whose last bit has the weight 1
     return bits_as<Doubles>(number + bits_as<Longs>(Doubles{} + MIDDLE)) - MIDDLE;
+}
+
+// Converts integers with a magnitude below 2^31 to f32, rounded toward zero.
+inline Floats toward_zero(Ints number) {
+    const Ints sign = number >> 31, magnitude = (number ^ sign) - sign;
+    // If the first bit r that an f32 lacks is 0, rounding to nearest truncates. The highest bit of the shifted magnitude
+    // is at the place of r:
+    //   magnitude        1xxxxxxxxxxxxxxxxxxxxxxx rxxxxxx
+    //   magnitude >> 24                           1xxxxxx
+    const Floats kept = __builtin_convertvector(magnitude & ~(magnitude >> 24), Floats);
+    return bits_as<Floats>(bits_as<Ints>(kept) | (number & INT32_MIN));
 }
 
 // Rounds exact sums once, and returns f32 codes. A zero result is positive.

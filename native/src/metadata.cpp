@@ -11,13 +11,12 @@ namespace sptc {
 size_t first_undefined(const Instruction &instruction, Policy policy, const std::vector<uint8_t> &nibbles,
                        const std::vector<uint8_t> &stored) {
     const Form &form = *instruction.form;
-    const Decoder decoder(instruction.a(), form.container_bits, form.low_bit_a, false);
     const size_t bytes = size_t(std::max(1, form.container_bits / 8)), slots = size_t(form.stored_in_chunk);
     const auto is_zero = [&](size_t chunk) {
         for (size_t slot = chunk * slots; slot < (chunk + 1) * slots; ++slot) {
             uint32_t code = 0;
             std::memcpy(&code, &stored[slot * bytes], bytes);
-            const Raw raw = decoder.decode(code);
+            const Raw raw = decode_code(instruction.a(), code >> form.low_bit_a);
             if (raw.significand || is_special(raw.exponent)) return false;
         }
         return true;

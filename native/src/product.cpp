@@ -9,7 +9,7 @@ namespace sptc {
 namespace {
 
 // Size of a block of B in logical k and columns; the block stays in the cache while rows of A are multiplied by it.
-constexpr int STRETCH = 128, COLUMNS = 64;
+constexpr int STRETCH = 128, COLUMNS = 128;
 constexpr int64_t ROWS = 256;
 constexpr int F32_FRACTION_BITS = 23;
 
@@ -44,9 +44,10 @@ uint16_t narrowed(int32_t code) {
 
 // Work buffers of one thread, for one block of D at a time.
 struct Product::Scratch {
-    std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
-    std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
-    std::vector<int32_t> ordered_significands, ordered_exponents, ordered_offsets, results;
+    std::vector<int32_t> b_elements, b_scale_significands, b_scale_exponents;
+    std::vector<int32_t> a_elements, a_scale_significands, a_scale_exponents, offsets;
+    std::vector<int32_t> ordered_elements, ordered_offsets, results;
+    std::vector<int16_t> a_exponents, b_exponents, ordered_exponents;
     int32_t unit_offsets[16][4] = {};  // offset of the selected row of B in a chunk, by nibble and slot; negative: none
     bool b_special = false, a_special = false, spliced_special = false;
 };
@@ -60,27 +61,20 @@ struct Product::Block {
 Product::Product(const Instruction &instruction)
     : instruction_(instruction),
       form_(*instruction.form),
-      a_(instruction.a(), form_.container_bits, form_.low_bit_a, instruction.numerics->method == Method::EMULATED),
-      b_(instruction.b(), form_.container_bits, form_.low_bit_b, instruction.numerics->method == Method::EMULATED),
-      product_down_(0),
-      product_up_(0),
+      a_(instruction.a(), form_.container_bits, form_.low_bit_a, instruction.numerics->method),
+      b_(instruction.b(), form_.container_bits, form_.low_bit_b, instruction.numerics->method),
+      group_up_(0),
       panel_k_(form_.k * std::max(1, STRETCH / form_.k)),
       group_(0),
       scale_{},
       selected_{} {
     const Numerics &numerics = *instruction.numerics;
-    const int fraction_bits = a_.fraction_bits() + b_.fraction_bits();
-    if (numerics.method != Method::INTEGER) product_up_ = numerics.alignment_bits - fraction_bits;
     if (form_.scale_size) {
         const Format &format = FORMATS[form_.scale_format];
         for (uint32_t code = 0; code < 256; ++code)
             scale_[code] = decode_code(format, code & ((1u << format.bits) - 1));
         group_ = numerics.method == Method::GROUPED ? BLOCK_GROUP : std::min(numerics.step, form_.stored_k);
-        if (numerics.method == Method::GROUPED) product_up_ -= 2 * format.fraction_bits;
-    }
-    if (numerics.method == Method::FUSED && product_up_ < 0) {
-        product_down_ = -product_up_;
-        product_up_ = 0;
+        group_up_ = numerics.alignment_bits - a_.fraction_bits() - b_.fraction_bits() - 2 * format.fraction_bits;
     }
     for (int slot = 0; slot < form_.stored_k; ++slot) order_.push_back(slot);
     if (numerics.method == Method::EMULATED)
@@ -116,8 +110,7 @@ Window Product::window(int k) const {
     if (numerics.method == Method::EMULATED) window.slots = form_.stored_k / 2;
     if (numerics.method == Method::INTEGER) window.slots = form_.stored_k;
     window.steps = k / form_.k * (form_.stored_k / window.slots);
-    window.product_down = product_down_;
-    window.group_up = product_up_;
+    window.group_up = group_up_;
     window.least_c_exponent = FORMATS[form_.c].minimum_exponent();
     window.scaled = form_.scale_size != 0;
     window.saturates = form_.satfinite;
@@ -129,26 +122,23 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
     // Space for further rows, whose elements are spliced from 16-bit halves of two elements of B.
     const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
-    scratch.b_significands.resize(size);
+    scratch.b_elements.resize(size);
     scratch.b_exponents.resize(size);
     scratch.b_special = false;
-    const Method method = instruction_.numerics->method;
-    const int up = method == Method::FUSED || method == Method::EMULATED ? product_up_ : 0;
     const char *b = static_cast<const char *>(matrices.b) +
                     ((block.tile * matrices.k + first_k) * matrices.n + block.first_column) * operand_bytes();
     const bool at_once = block.stride == matrices.n;
     for (int row = 0; row < k; row += at_once ? k : 1) {
-        int32_t *significands = &scratch.b_significands[size_t(row) * stride];
-        int32_t *exponents = &scratch.b_exponents[size_t(row) * stride];
+        int32_t *elements = &scratch.b_elements[size_t(row) * stride];
+        int16_t *exponents = &scratch.b_exponents[size_t(row) * stride];
         const int64_t count = at_once ? k * int64_t(block.columns) : block.columns;
-        scratch.b_special |=
-            b_.decode(kernels, b + row * matrices.n * operand_bytes(), count, up, significands, exponents);
+        scratch.b_special |= b_.decode(kernels, b + row * matrices.n * operand_bytes(), count, elements, exponents);
         if (at_once) continue;
-        std::fill(significands + block.columns, significands + block.stride, 0);
-        std::fill(exponents + block.columns, exponents + block.stride, EXPONENT_OF_ZERO);
+        std::fill(elements + block.columns, elements + block.stride, 0);
+        std::fill(exponents + block.columns, exponents + block.stride, int16_t(EXPONENT_OF_ZERO));
     }
-    std::fill_n(&scratch.b_significands[size_t(k) * stride], stride, 0);
-    std::fill_n(&scratch.b_exponents[size_t(k) * stride], stride, EXPONENT_OF_ZERO);
+    std::fill_n(&scratch.b_elements[size_t(k) * stride], stride, 0);
+    std::fill_n(&scratch.b_exponents[size_t(k) * stride], stride, int16_t(EXPONENT_OF_ZERO));
     for (int nibble = 0; nibble < 16; ++nibble)
         for (int slot = 0; slot < 4; ++slot)
             scratch.unit_offsets[nibble][slot] = selected_[nibble].unit[slot] * block.stride;
@@ -171,30 +161,22 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
 
 // Writes a row of elements, each spliced from the two 16-bit halves of B that a nibble selects; returns whether any is
 // Inf or NaN.
-bool Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
-                      Scratch &scratch) const {
+bool Product::spliced(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int chunk,
+                      int nibble, int row, Scratch &scratch) const {
     const int missing = instruction_.rule().missing[instruction_.mux][nibble];
     const uint32_t *b = static_cast<const uint32_t *>(matrices.b) +
                         (block.tile * matrices.k + first_k + 2 * chunk) * matrices.n + block.first_column;
     const auto half = [&](int unit, int column) {
         return b[(unit >> 1) * matrices.n + column] >> 16 * (unit & 1) & 0xFFFF;
     };
-    bool special = false;
+    uint32_t codes[COLUMNS] = {};
     for (int column = 0; column < block.columns; ++column) {
         const uint32_t low = missing & 1 ? 0 : half(nibble & 3, column);
         const uint32_t high = missing & 2 ? 0 : half(nibble >> 2, column);
-        const Raw raw = b_.decode(low | high << 16);
-        const size_t place = size_t(row) * size_t(block.stride) + size_t(column);
-        scratch.b_significands[place] = raw.significand * (1 << product_up_);
-        scratch.b_exponents[place] = raw.exponent;
-        special |= is_special(raw.exponent);
+        codes[column] = low | high << 16;
     }
-    const size_t end = size_t(row) * size_t(block.stride);
-    for (int column = block.columns; column < block.stride; ++column) {
-        scratch.b_significands[end + size_t(column)] = 0;
-        scratch.b_exponents[end + size_t(column)] = EXPONENT_OF_ZERO;
-    }
-    return special;
+    const size_t first = size_t(row) * size_t(block.stride);
+    return b_.decode(kernels, codes, block.stride, &scratch.b_elements[first], &scratch.b_exponents[first]);
 }
 
 // Computes, for each slot of A, the offset of the row of B by which the slot is multiplied. Chunks must store two or
@@ -210,8 +192,8 @@ void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Sc
     }
 }
 
-void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
-                     Scratch &scratch) const {
+void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Kernels &kernels, const Block &block,
+                     int64_t first_k, int k, Scratch &scratch) const {
     if (form_.stored_in_chunk == 2) return select_whole<2>(nibbles, block, k, scratch);
     if (form_.stored_in_chunk == 4) return select_whole<4>(nibbles, block, k, scratch);
     scratch.spliced_special = false;
@@ -220,7 +202,7 @@ void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Blo
         int row = 2 * chunk + selected_[nibble].unit[0];
         if (!selected_[nibble].whole) {
             row = k + 1 + chunk;
-            scratch.spliced_special |= spliced(matrices, block, first_k, chunk, nibble, row, scratch);
+            scratch.spliced_special |= spliced(matrices, kernels, block, first_k, chunk, nibble, row, scratch);
         }
         scratch.offsets[size_t(chunk)] = row * block.stride;
     }
@@ -233,34 +215,34 @@ void Product::decode_rows(const Matrices &matrices, const Kernels &kernels, cons
     const int64_t stored_k = matrices.k / per_k, stored = k / per_k;
     const int64_t first = (block.tile * matrices.m + block.first_row) * stored_k + first_k / per_k;
     const char *a = static_cast<const char *>(matrices.a) + first * operand_bytes();
-    scratch.a_significands.resize(size_t(block.rows * stored));
+    scratch.a_elements.resize(size_t(block.rows * stored));
     scratch.a_exponents.resize(size_t(block.rows * stored));
     scratch.offsets.resize(size_t(stored));
     scratch.a_special = false;
     const bool at_once = stored == stored_k;
     for (int64_t row = 0; row < block.rows; row += at_once ? block.rows : 1)
         scratch.a_special |=
-            a_.decode(kernels, a + row * stored_k * operand_bytes(), at_once ? block.rows * stored : stored, 0,
-                      &scratch.a_significands[size_t(row * stored)], &scratch.a_exponents[size_t(row * stored)]);
+            a_.decode(kernels, a + row * stored_k * operand_bytes(), at_once ? block.rows * stored : stored,
+                      &scratch.a_elements[size_t(row * stored)], &scratch.a_exponents[size_t(row * stored)]);
     if (!instruction_.sparse())
         for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
 }
 
 // Returns the elements of a row of A, the offsets of their rows of B, and block scales, in the order of the steps.
-RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
-                         Scratch &scratch) const {
+RowOfA Product::row_of_a(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t row,
+                         int64_t first_k, int k, Scratch &scratch) const {
     const int per_k = instruction_.sparse() ? 2 : 1, stored = k / per_k;
     const int64_t line = block.tile * matrices.m + block.first_row + row;
-    const int32_t *significands = &scratch.a_significands[size_t(row * stored)];
-    const int32_t *exponents = &scratch.a_exponents[size_t(row * stored)];
+    const int32_t *elements = &scratch.a_elements[size_t(row * stored)];
+    const int16_t *exponents = &scratch.a_exponents[size_t(row * stored)];
     if (instruction_.sparse()) {
         const int logical = 2 * form_.stored_in_chunk;
-        select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, block, first_k, k,
-               scratch);
+        select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, kernels, block, first_k,
+               k, scratch);
     }
     const int32_t *offsets = scratch.offsets.data();
     if (instruction_.numerics->method == Method::EMULATED) {
-        const auto ordered = [&](const int32_t *from, std::vector<int32_t> &into) {
+        const auto ordered = [&](const auto *from, auto &into) {
             into.resize(size_t(stored));
             for (int slot = 0; slot < stored; ++slot) {
                 const int in_instruction = slot % form_.stored_k;
@@ -268,7 +250,7 @@ RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t r
             }
             return into.data();
         };
-        significands = ordered(significands, scratch.ordered_significands);
+        elements = ordered(elements, scratch.ordered_elements);
         exponents = ordered(exponents, scratch.ordered_exponents);
         offsets = ordered(offsets, scratch.ordered_offsets);
     }
@@ -283,7 +265,7 @@ RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t r
         scratch.a_scale_exponents[size_t(group)] = scale.exponent;
         special |= is_special(scale.exponent);
     }
-    return {significands, exponents, offsets, scratch.a_scale_significands.data(), scratch.a_scale_exponents.data(),
+    return {elements, exponents, offsets, scratch.a_scale_significands.data(), scratch.a_scale_exponents.data(),
             special};
 }
 
@@ -307,9 +289,9 @@ void Product::compute(const Matrices &matrices, const Kernels &kernels, const Bl
         decode_columns(matrices, kernels, block, first_k, k, scratch);
         decode_rows(matrices, kernels, block, first_k, k, scratch);
         for (int64_t row = 0; row < block.rows; ++row) {
-            const RowOfA a = row_of_a(matrices, block, row, first_k, k, scratch);
+            const RowOfA a = row_of_a(matrices, kernels, block, row, first_k, k, scratch);
             row_kernel(steps, a,
-                       {scratch.b_significands.data(), scratch.b_exponents.data(), scratch.b_scale_significands.data(),
+                       {scratch.b_elements.data(), scratch.b_exponents.data(), scratch.b_scale_significands.data(),
                         scratch.b_scale_exponents.data(), block.stride, scratch.b_special || scratch.spliced_special},
                        &scratch.results[size_t(row * block.stride)]);
         }

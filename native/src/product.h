@@ -40,22 +40,21 @@ class Product {
                         Scratch &scratch) const;
     void decode_rows(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int k,
                      Scratch &scratch) const;
-    RowOfA row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
-                    Scratch &scratch) const;
-    void select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
-                Scratch &scratch) const;
+    RowOfA row_of_a(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t row, int64_t first_k,
+                    int k, Scratch &scratch) const;
+    void select(const uint8_t *nibbles, const Matrices &matrices, const Kernels &kernels, const Block &block,
+                int64_t first_k, int k, Scratch &scratch) const;
     template <int STORED>
     void select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const;
-    bool spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
-                 Scratch &scratch) const;
+    bool spliced(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int chunk,
+                 int nibble, int row, Scratch &scratch) const;
     RowKernel kernel(const Kernels &kernels) const;
     Window window(int k) const;
 
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int product_down_;        // low bits of a product that are truncated even if its exponent is the largest
-    int product_up_;          // left shift that gives the last bit of a product or group the weight 2^(exponent - F)
+    int group_up_;            // left shift that gives the last bit of a group the weight 2^(exponent - F)
     int panel_k_;             // length along K that one kernel call multiplies
     int group_;               // number of kept products that share a block scale; 0 without block scales
     Raw scale_[256];          // decoded block scale, by code

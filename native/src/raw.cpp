@@ -1,6 +1,7 @@
 #include "raw.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -51,37 +52,36 @@ Raw decode_code(const Format &format, uint32_t code) {
     return {negative ? -magnitude : magnitude, (subnormal ? 1 : int32_t(field)) - format.bias};
 }
 
-Decoder::Decoder(const Format &format, int container_bits, int low_bit, bool as_f16)
-    : format_(format), container_bits_(container_bits), low_bit_(low_bit), of_byte_{} {
+Decoder::Decoder(const Format &format, int container_bits, int low_bit, Method method)
+    : format_(format), container_bits_(container_bits), low_bit_(low_bit), element_of_byte_{}, exponent_of_byte_{} {
+    const bool as_f16 = method == Method::EMULATED;
     if (as_f16) format_ = f16_format();
     if (container_bits > 8) return;
     const uint32_t mask = (1u << format.bits) - 1;
     for (uint32_t byte = 0; byte < 256; ++byte) {
-        const Raw raw = decode_code(format, byte >> low_bit & mask);
-        of_byte_[byte] = as_f16 ? widened(raw, format, format_) : raw;
+        Raw raw = decode_code(format, byte >> low_bit & mask);
+        if (as_f16) raw = widened(raw, format, format_);
+        element_of_byte_[byte] = raw.significand;
+        exponent_of_byte_[byte] = int16_t(raw.exponent);
+        if (method == Method::GROUPED || method == Method::INTEGER) continue;
+        const float value = std::ldexp(float(raw.significand), raw.exponent - format_.fraction_bits);
+        std::memcpy(&element_of_byte_[byte], &value, sizeof value);
     }
 }
 
-Raw Decoder::decode(uint32_t container) const {
-    return container_bits_ <= 8 ? of_byte_[container & 255] : decode_code(format_, container >> low_bit_);
-}
-
-bool Decoder::decode(const Kernels &kernels, const void *containers, int64_t count, int up, int32_t *significands,
-                     int32_t *exponents) const {
+bool Decoder::decode(const Kernels &kernels, const void *containers, int64_t count, int32_t *elements,
+                     int16_t *exponents) const {
     const Encoding encoding{format_.fraction_bits, format_.exponent_bits, format_.bias, low_bit_};
     if (container_bits_ == 16)
-        return kernels.decode_16(encoding, static_cast<const uint16_t *>(containers), count, up, significands,
-                                 exponents);
+        return kernels.decode_16(encoding, static_cast<const uint16_t *>(containers), count, elements, exponents);
     if (container_bits_ == 32)
-        return kernels.decode_32(encoding, static_cast<const uint32_t *>(containers), count, up, significands,
-                                 exponents);
+        return kernels.decode_32(encoding, static_cast<const uint32_t *>(containers), count, elements, exponents);
     const uint8_t *bytes = static_cast<const uint8_t *>(containers);
     bool special = false;
     for (int64_t i = 0; i < count; ++i) {
-        const Raw raw = of_byte_[bytes[i]];
-        significands[i] = raw.significand * (1 << up);
-        exponents[i] = raw.exponent;
-        special |= is_special(raw.exponent);
+        elements[i] = element_of_byte_[bytes[i]];
+        exponents[i] = exponent_of_byte_[bytes[i]];
+        special |= is_special(exponents[i]);
     }
     return special;
 }

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply as golden
+from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.numerics import numerics
 from sptc.native.backend import multiply
@@ -91,6 +93,28 @@ def test_full_windows() -> None:
         c[:, 1] = 0
         full = replace(operands, **one_sign, nibbles=nibbles, c=c)
         np.testing.assert_array_equal(multiply(i, arch, full), golden(i, arch, full), f"{i} on {arch}")
+
+
+@pytest.mark.parametrize("kernels", available())
+@pytest.mark.parametrize("largest", [-126, -100, 125, 127])
+def test_exponents_at_the_limits_of_f32(largest: int, kernels: str, rng: np.random.Generator) -> None:
+    """Products and accumulators have exponents near a limit, where the library computes some steps in f64."""
+    for i, arch in cases():
+        if min(i.a.exponent_bits, i.b.exponent_bits) < 8:
+            continue
+        operands = random_product(i, "zeros", rng, 7, 70)
+
+        def near(fmt: Format, exponent: int, codes: NDArray) -> NDArray:
+            field = rng.integers(-1, 2, codes.shape) + exponent + fmt.bias
+            return codes.astype(np.int64) & ~(2 * fmt.bias + 1 << fmt.fraction_bits) | field << fmt.fraction_bits
+
+        a = near(i.a, largest // 2, operands.a >> i.low_bit(i.a)) << i.low_bit(i.a)
+        b = near(i.b, largest - largest // 2, operands.b >> i.low_bit(i.b)) << i.low_bit(i.b)
+        c = near(i.c, max(min(largest + int(rng.integers(-30, 31)), 126), -126), operands.c)
+        arrays = {"a": a, "b": b, "c": np.where(rng.random(c.shape) < 0.5, operands.c, c)}
+        limits = {name: array.astype(getattr(operands, name).dtype) for name, array in arrays.items()}
+        edge = replace(operands, **limits)
+        np.testing.assert_array_equal(multiply(i, arch, edge, kernels=kernels), golden(i, arch, edge), f"{i} on {arch}")
 
 
 def test_f16_ties_are_rounded_to_even(rng: np.random.Generator) -> None:
