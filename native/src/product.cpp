@@ -1,6 +1,7 @@
 #include "product.h"
 
 #include <algorithm>
+#include <cfenv>
 
 #include "parallel.h"
 
@@ -12,6 +13,22 @@ namespace {
 constexpr int STRETCH = 128, COLUMNS = 128;
 constexpr int64_t ROWS = 256;
 constexpr int F32_FRACTION_BITS = 23;
+
+// Sets the default floating-point environment until the end of the scope, since a program may have set its threads to
+// replace subnormal numbers by zero.
+class DefaultFloats {
+  public:
+    DefaultFloats() {
+        std::fegetenv(&before);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultFloats() { std::fesetenv(&before); }
+    DefaultFloats(const DefaultFloats &) = delete;
+    DefaultFloats &operator=(const DefaultFloats &) = delete;
+
+  private:
+    std::fenv_t before;
+};
 
 int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
@@ -311,6 +328,7 @@ void Product::multiply(const Matrices &matrices, const Kernels &kernels, int thr
     const int64_t columns = divided(matrices.n, COLUMNS), rows = divided(matrices.m, ROWS);
     in_parallel(matrices.batch * columns * rows, threads, [&] {
         return [&, scratch = Scratch{}](int64_t number) mutable {
+            const DefaultFloats environment;
             Block block{};
             block.tile = number / (columns * rows);
             block.first_column = number / rows % columns * COLUMNS;

@@ -1,5 +1,8 @@
 """The C++ library equals the golden model for all instructions, architectures and kernel builds, and any M, N, K."""
 
+import ctypes
+import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -115,6 +118,33 @@ def test_exponents_at_the_limits_of_f32(largest: int, kernels: str, rng: np.rand
         limits = {name: array.astype(getattr(operands, name).dtype) for name, array in arrays.items()}
         edge = replace(operands, **limits)
         np.testing.assert_array_equal(multiply(i, arch, edge, kernels=kernels), golden(i, arch, edge), f"{i} on {arch}")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="sets the MXCSR register of x86")
+@pytest.mark.parametrize("kernels", available())
+def test_threads_that_flush_subnormals(kernels: str, rng: np.random.Generator) -> None:
+    """Results do not change if the calling thread replaces subnormal numbers by zero."""
+    i = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32")
+    operands = random_product(i, "zeros", rng, 16, 40)
+    subnormal = rng.integers(1, 1 << i.a.fraction_bits, operands.a.shape).astype(operands.a.dtype)
+    huge = np.full_like(operands.b, (i.b.bias + 100) << i.b.fraction_bits)
+    tiny = rng.integers(1, 1 << i.c.fraction_bits, operands.c.shape).astype(operands.c.dtype)
+    cases = [replace(operands, a=subnormal, b=huge), replace(operands, c=tiny)]
+    expected = [golden(i, "sm_90", case) for case in cases]
+    assert all(one.any() for one in expected)
+    environment, flushing = (ctypes.create_string_buffer(32) for _ in range(2))
+    functions = ctypes.CDLL(None)
+    functions.fegetenv(environment)
+    # Bits 6 and 15 of MXCSR, the last word of a fenv_t: operands, and results, that are subnormal are zero.
+    flushing.raw = environment.raw[:28] + (int.from_bytes(environment.raw[28:], "little") | 0x8040).to_bytes(
+        4, "little"
+    )
+    functions.fesetenv(flushing)
+    try:
+        results = [multiply(i, "sm_90", case, kernels=kernels) for case in cases]
+    finally:
+        functions.fesetenv(environment)
+    np.testing.assert_array_equal(results, expected)
 
 
 def test_f16_ties_are_rounded_to_even(rng: np.random.Generator) -> None:
