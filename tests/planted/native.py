@@ -36,6 +36,8 @@ _LINES = [
      "product.cpp", "half(nibble >> 2, column)", "half(nibble & 3, column)"),
     ("product.edge", "The first block of output rows is computed in place of every other block.",
      "product.cpp", "block.first_row = number % rows * ROWS;", "block.first_row = 0;"),
+    ("product.flushed", "Subnormal numbers are zero if the caller's thread is set so.",
+     "product.cpp", "std::fesetenv(FE_DFL_ENV);", ""),
     ("registers.selector", "The sparsity selector is ignored.",
      "registers.cpp", "const int lanes = selector *", "const int lanes = 0 * selector *"),
     ("registers.policy", "A nibble of zero is accepted even if its chunk stores nonzero values.",
