@@ -272,7 +272,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
     instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves
     two registers zero. Without new instructions the warp drains. It needs at least one cycle per block of an item. A
-    full warp with more than one block, whose results were taken at once, accepts no item.
+    full warp with more than one block accepts no item.
     """
     reset = h.clocked()
     warp = h.add("warp", Warp(config, _ECHO))
@@ -282,10 +282,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     h.m.d.sync += left.eq(Mux(reset, 0, Mux(flow.accepts, blocks - 1, left - (left != 0))))
     h.claim("interval", ~flow.accepts | (left == 0))
     if blocks > 1:
-        # Whether a result had to wait since the warp was last empty.
-        stalled = Signal(name="stalled")
-        h.m.d.sync += stalled.eq(~reset & (flow.inside != 0) & (stalled | (flow.o_valid & ~flow.o_ready)))
-        h.claim("full", stalled | ~flow.accepts | (flow.inside != flow.most))
+        h.claim("full", ~flow.accepts | (flow.inside != flow.most))
     operands, result = warp.i.payload, warp.o.payload
     control = h.free("control", control_layout())
     assume_a_rule(h, control)

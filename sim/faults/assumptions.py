@@ -111,9 +111,9 @@ class AssumedSteps(Elaboratable):
 class AssumedArray(Warp):
     """Array that states, for proofs in which its module is left out, what the module guarantees.
 
-    It accepts no more items than it can hold, and the next item only after a cycle for each block of the last one. With
-    more than one block, and if its results are taken at once, it accepts no item while it is full. It returns no result
-    without an item, and offers a result until it is taken. The proof ``warp.order`` shows this for arrays of
+    It accepts no more items than it can hold, and the next item only after a cycle for each block of the last one. It
+    accepts no item while it is full, or with a single block only in the cycle in which another item leaves. It returns
+    no result without an item, and offers a result until it is taken. The proof ``warp.order`` shows this for arrays of
     dot-product units. Inputs that the array ignores are zero.
     """
 
@@ -134,17 +134,15 @@ class AssumedArray(Warp):
             array.o.ready.eq(leaves),
         ]
         most, blocks = self.config.warp_items, self.config.warp_blocks
-        inside, left, waited, stalled = Signal(range(most + 1)), Signal(range(blocks)), Signal(), Signal()
-        waits = self.o.valid & ~self.o.ready
+        inside, left, waited = Signal(range(most + 1)), Signal(range(blocks)), Signal()
         assumption.d.sync += [
             inside.eq(inside + enters - leaves),
             left.eq(Mux(enters, blocks - 1, left - (left != 0))),
-            waited.eq(waits),
-            stalled.eq((inside != 0) & (stalled | waits)),
+            waited.eq(self.o.valid & ~self.o.ready),
         ]
-        replaces = leaves & (stalled if blocks > 1 else 1)
+        room = inside != most if blocks > 1 else (inside != most) | leaves
         rules = (
-            ~self.i.ready | (((inside != most) | replaces) & (left == 0)),
+            ~self.i.ready | (room & (left == 0)),
             ~self.o.valid | (inside != 0),
             ~waited | self.o.valid,
         )
