@@ -1,243 +1,335 @@
-"""Area and delay of units, compared with published units of equal numbers of products; and overhead of sparsity.
+"""Area, delay and energy of units, arrays and top modules in a cell library, beside those of published designs.
 
-``python benchmarks/area.py --liberty osu018_stdcells.lib`` synthesises every unit with the recipe of ``sptc area
---liberty osu018_stdcells.lib --orders 5``. Debian's package qflow-tech-osu018 contains the library. Each figure is the
-median of five port orders, since ABC's heuristics give other results for other port orders. The published designs were
-measured with the same recipe, with wires in place of their registers.
+``python benchmarks/area.py --liberty FILE [FILE ...] --record NAME`` measures with one recipe: that of ``sptc area
+--liberty FILE --orders 5``, with medians of five port orders, since ABC's heuristics give other results for other
+orders.
+The record ``benchmarks/area.json`` has an entry for each library, from which the documentation generates its tables.
+Measurements are cached, so that the same command resumes an interrupted run. Wires, placement and a clock tree are not
+included.
 """
 
+import json
 import sys
-import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.infra.pools import cores
+from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS, STAGE_CUTS, CoreConfig
+from sptc.rtl.tcgen05 import TCGEN05_ARRAY
+from sptc.synth.area import survey
+from sptc.synth.energy.measure import MappedUnit
+from sptc.synth.energy.netlist import CellLibrary
+from sptc.synth.energy.operands import drawn
 from sptc.synth.liberty import Library
-from sptc.synth.netlist import around_units, unit
-from sptc.synth.price import Measurement, Request, measure, measure_all
+from sptc.synth.netlist import Netlist, around_units, unit
+from sptc.synth.price import Measurement, Request, measure_all, versions
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-#: Published units, synthesised by the same recipe with library osu018: number of products, area per product in 1000
-#: square microns, and delay in ns.
-PUBLISHED = {
-    "Vortex TFR, f16 x4 + f32": (4, 55.8, 14.6),
-    "Vortex TFR, f16 x8 + f32": (8, 53.2, 15.3),
-    "Vortex TFR with nine dense formats, products of f16": (4, 143.0, 18.9),
-    "Vortex, s8 x4 + s32": (4, 19.3, 5.6),
-    "fpnew SDOTP, f16 x2 + f32, correctly rounded": (2, 90.7, 26.6),
-}
-_FOUR_STAGES = STAGE_CUTS[1:]
-_F16 = CoreConfig(name="f16", formats=("f16",), rows=1, columns=1, cuts=_FOUR_STAGES)
-_S8 = CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=_FOUR_STAGES)
-#: Measured units by name. The number in a name is the number of products per cycle; for `hopper`, of f16 products.
+RECORD = Path(__file__).with_name("area.json")
+_ALONE = CoreConfig(name="alone", formats=("f16",), rows=1, columns=1, cuts=STAGE_CUTS[1:])
+
+
+def _alone(formats: str, products: Iterable[int], bits: int, **fields: Any) -> dict[str, CoreConfig]:
+    """Return units with only the given formats, one for each number of products per cycle."""
+    base = replace(_ALONE, formats=tuple(formats.split()), **fields)
+    return {f"{formats} x{count}": replace(base, step_bytes=count * bits // 8) for count in products}
+
+
+#: Measured units by name. The number after the x is the number of kept products per cycle.
 UNITS = {
-    **{f"f16 x{products}": replace(_F16, step_bytes=2 * products) for products in (4, 8, 16)},
-    **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},
-    "hopper x16": PRESETS["hopper"],
+    **_alone("f16", (4, 8, 16), 16),
+    **_alone("s8", (4, 8, 16, 32), 8),
+    **_alone("e4m3 e5m2", (8, 16, 32), 8),
+    **{
+        name.replace("e2m1/4", kind): config
+        for kind, scales in (("mxf4", ("ue8m0",)), ("nvfp4", ("ue4m3",)))
+        for name, config in _alone("e2m1/4", (16, 32, 64), 4, scales=scales).items()
+    },
+    **PRESETS,
 }
-#: Units that are also measured in arrays, and numbers of rows and columns of these square arrays.
-ARRAYS = ("f16 x16", "s8 x32", "hopper x16")
+#: Units that are also mapped for the least area.
+LEAST_AREA = ("f16 x16", "s8 x32")
+#: Units that are also measured in arrays with pipeline registers, and numbers of rows and columns of these arrays.
+ARRAYS = {
+    "f16 x16": UNITS["f16 x16"],
+    "f16 x16 with a register after selection": replace(UNITS["f16 x16"], cuts=STAGE_CUTS),
+    "s8 x32": UNITS["s8 x32"],
+    "hopper": UNITS["hopper"],
+}
 SIDES = (4, 1)
-#: Units for `--small`: few products, and a preset reduced to two formats.
-SMALL_UNITS = {
-    "f16 x2": replace(_F16, step_bytes=4),
-    "s8 x4": replace(_S8, step_bytes=4),
-    "tiny x4": replace(PRESETS["tiny"], formats=("s8", "u8"), step_bytes=4),
+#: Top modules that are split into parts, each with its arrays of units. Parts are measured in one order of the ports.
+_HOPPER = replace(PRESETS["hopper"], rows=8, columns=4)
+TOPS = {"warp": _HOPPER, "warpgroup": _HOPPER, "tcgen05": TCGEN05_ARRAY}
+#: Instructions for the energy, by format: the sparse and the dense one.
+INSTRUCTIONS = {
+    "f16": (
+        "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    ),
+    "bf16": (
+        "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    ),
+    "tf32": (
+        "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    ),
+    "e4m3": (
+        "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32",
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    ),
+    "s8": ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"),
 }
-SMALL_ARRAYS = ("s8 x4",)
-#: Upper bounds for dense units: area per product in 1000 square microns, and delay in ns.
-BOUNDS = {"f16 x8": (44.0, 15.0), "f16 x16": (41.0, 15.5), "s8 x32": (13.0, 7.5), "hopper x16": (78.0, 20.0)}
-BEGIN, END = "<!-- area table -->", "<!-- end of area table -->"
-PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
+#: Distributions of the operands whose energy is measured, and simulated cycles of each case.
+DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
+#: Unit for the energy of all formats, and units with one format whose energy is measured with normal operands.
+ENERGY_UNIT, ENERGY_ALONE = _HOPPER, ("f16 x8", "f16 x16", "s8 x16", "s8 x32", "e4m3 e5m2 x16", "e4m3 e5m2 x32")
+
+#: Measured designs with `--small`.
+SMALL = ("s8 x4",)
+
+#: Figures of one measured design, by name: a value, or the median, least and largest value over all port orders.
+Figures = dict[str, float | list[float]]
+#: Figures of all measured designs of a section of the record, by name of the design.
+Section = dict[str, Figures]
+
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Medians for a unit: area per product in 1000 square microns, delay in ns, overhead of sparsity in per cent."""
+class Run:
+    """What a run measures: a library, a recipe, and the chosen names; an empty choice means all."""
 
-    products: int
-    dense: float
-    dense_ns: float
-    with_adders: float
-    sparse: float
-    sparse_ns: float
+    recipe: Recipe
+    names: tuple[str, ...]
+    others: Path | None  #: Folder with netlists of other designs
+    cycles: int = CYCLES
 
+    def chosen(self, names: Iterable[str]) -> list[str]:
+        """Return those of the names that the run measures."""
+        return [name for name in names if not self.names or name in self.names]
 
-@dataclass(frozen=True)
-class Overheads:
-    """Median figures of square arrays of units with pipeline registers; the keys are the units per side, 4 or 1."""
+    def measured(self, requests: Mapping[Key, Request]) -> dict[Key, Measurement]:
+        """Measure each netlist with its ports in every order of the recipe, on all processor cores."""
+        with tqdm(unit="run", disable=None, leave=False) as bar:
 
-    area: dict[int, float]  #: Area of a dense array in 1000 square microns per multiplication
-    #: Area that sparsity adds in per cent, and the share of the sparse array outside its units in per cent: metadata
-    #: decoders, reordering of B and control.
-    added: dict[int, float]
-    around: dict[int, float]
-    #: Delay of the longest stage of the dense unit in ns, and delay that sparsity adds to this stage in per cent.
-    stage_ns: float
-    delay: float
+            def progress(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            return measure_all(requests, cores(), progress=progress)
 
 
 def products(config: CoreConfig) -> int:
-    """Return the products per cycle of the widest format except tf32, which has half as many products."""
+    """Return the kept products per cycle of the widest format except tf32, which has half as many products."""
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
-def measured(requests: dict[str, Request]) -> dict[str, Measurement]:
-    """Measure each netlist with its ports in every order of the recipe, on all processor cores."""
-    with tqdm(unit="run", disable=None, leave=False) as bar:
+def figures(measurement: Measurement, count: int, suffix: str) -> Figures:
+    """Return area and gate equivalents per product, and the longest path in ps, each with its scatter over orders."""
+    result: Figures = {}
+    for name, median in measurement.figures.items():
+        values = [one.figures[name] for one in measurement.orders or (measurement,)]
+        divisor, figure = (1, "delay") if name == "longest" else (count, name)
+        result[f"{figure}, {suffix}"] = [value / divisor for value in (median, min(values), max(values))]
+    return result
 
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
 
-        return measure_all(requests, cores(), progress=progress)
-
-
-def figures_of(units: dict[str, CoreConfig], recipe: Recipe) -> dict[str, Figures]:
-    """Measure every unit alone, with wires in place of its registers."""
-    wires, netlists = replace(recipe, combinational=True), {}
-    for name, config in units.items():
+def units(run: Run) -> Section:
+    """Measure every unit alone, dense and sparse, with wires in place of its pipeline registers."""
+    wires = replace(run.recipe, combinational=True)
+    chosen = {name: UNITS[name] for name in run.chosen(UNITS)}
+    requests: dict[tuple[str, str], Request] = {}
+    for name, config in chosen.items():
         dense = unit(replace(config, sparse=False), combinational=True)
-        netlists[f"{name} dense"] = dense, wires
-        netlists[f"{name} sparse"] = unit(config, combinational=True), wires
-        netlists[f"{name} adders"] = dense, replace(wires, full_adders=True)
-    results = measured(netlists)
-
-    def area(name: str, config: CoreConfig) -> float:
-        return results[name].amounts["area"] / products(config) / 1000
-
-    return {
-        name: Figures(
-            products(config),
-            area(f"{name} dense", config),
-            nanoseconds(results[f"{name} dense"]),
-            area(f"{name} adders", config),
-            area(f"{name} sparse", config),
-            nanoseconds(results[f"{name} sparse"]),
-        )
-        for name, config in units.items()
-    }
+        sparse = unit(config, combinational=True)
+        requests |= {(name, "dense"): (dense, wires), (name, "sparse"): (sparse, wires)}
+        if name not in PRESETS:
+            requests[name, "dense with full-adder cells"] = dense, replace(wires, full_adders=True)
+        if name in LEAST_AREA:
+            least = replace(wires, least_area=True)
+            requests |= {(name, "dense, least area"): (dense, least), (name, "sparse, least area"): (sparse, least)}
+    section: Section = {name: {"products": products(config)} for name, config in chosen.items()}
+    for (name, kind), measurement in run.measured(requests).items():
+        section[name] |= figures(measurement, products(chosen[name]), kind)
+    return section
 
 
-def nanoseconds(measurement: Measurement) -> float:
-    """Return the delay of the longest path in ns."""
-    assert measurement.longest is not None
-    return measurement.longest / 1000
-
-
-def overheads_of(config: CoreConfig, recipe: Recipe) -> Overheads:
-    """Measure arrays of 4 x 4 units and of one unit, each with its pipeline registers, with and without sparsity."""
-    netlists = {}
-    for sparse in (True, False):
-        netlists[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
+def arrays(run: Run) -> Section:
+    """Measure square arrays of units with pipeline registers: area, and what sparsity adds in per cent."""
+    section: Section = {}
+    for name in run.chosen(ARRAYS):
+        config = ARRAYS[name]
+        requests: dict[str, Request] = {}
+        for sparse in (True, False):
+            requests[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), run.recipe
+            for side in SIDES:
+                sized = replace(config, rows=side, columns=side, sparse=sparse)
+                requests[f"around {side} {sparse}"] = around_units(sized, "core"), run.recipe
+        library = run.recipe.library
+        if library and library.has_clock_gate:
+            requests["gated"] = unit(config), replace(run.recipe, clock_gating=True)
+        results = run.measured(requests)
+        count = products(config)
+        own = figures(results["unit False"], count, "dense unit") | figures(results["unit True"], count, "sparse unit")
+        if "gated" in results:
+            gated, whole = (results[name].amounts["area"] for name in ("gated", "unit True"))
+            own["area of the unit that clock gates add"] = 100 * (gated / whole - 1)
+        longest = {sparse: results[f"unit {sparse}"].figures["longest"] for sparse in (True, False)}
         for side in SIDES:
-            sized = replace(config, rows=side, columns=side, sparse=sparse)
-            netlists[f"around {side} {sparse}"] = around_units(sized, "core"), recipe
-    results = measured(netlists)
-    areas = {name: measurement.amounts["area"] for name, measurement in results.items()}
-
-    def area(side: int, sparse: bool) -> float:
-        return side * side * areas[f"unit {sparse}"] + areas[f"around {side} {sparse}"]
-
-    stage_ns = nanoseconds(results["unit False"])
-    return Overheads(
-        area={side: area(side, False) / side / side / products(config) / 1000 for side in SIDES},
-        added={side: 100 * (area(side, True) / area(side, False) - 1) for side in SIDES},
-        around={side: 100 * areas[f"around {side} True"] / area(side, True) for side in SIDES},
-        stage_ns=stage_ns,
-        delay=100 * (nanoseconds(results["unit True"]) / stage_ns - 1),
-    )
+            area = {
+                sparse: side * side * results[f"unit {sparse}"].amounts["area"]
+                + results[f"around {side} {sparse}"].amounts["area"]
+                for sparse in (True, False)
+            }
+            around = results[f"around {side} True"].amounts["area"]
+            section[f"{name}, {side} x {side} units"] = own | {
+                "area, dense": area[False] / side / side / count,
+                "area that sparsity adds": 100 * (area[True] / area[False] - 1),
+                "area outside the units": 100 * around / area[True],
+                "delay that sparsity adds": 100 * (longest[True] / longest[False] - 1),
+            }
+    return section
 
 
-def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], seconds: float) -> list[Row]:
-    """Return the measured figures, each with its upper bound if it has one."""
-    rows = []
-    for name, one in figures.items():
-        area, delay = (f"at most {bound:g}" if bound else "" for bound in BOUNDS.get(name, (None, None)))
-        rows.append(Row(f"{name} dense, area per product", "k um2", one.dense, area))
-        rows.append(Row(f"{name} dense, delay", "ns", one.dense_ns, delay))
-        rows.append(Row(f"{name} dense with full-adder cells, area per product", "k um2", one.with_adders))
-        rows.append(Row(f"{name} sparse, area per product", "k um2", one.sparse))
-        rows.append(Row(f"{name} sparse, delay", "ns", one.sparse_ns))
-    for name, added in overheads.items():
-        for side in SIDES:
-            array = f"{name}, array of {side} x {side}"
-            rows.append(Row(f"{array} dense, area per product", "k um2", added.area[side]))
-            rows.append(Row(f"{array}, area added by sparsity", "%", added.added[side]))
-            rows.append(Row(f"{array} sparse, area outside the units", "%", added.around[side]))
-        rows.append(Row(f"{name} dense, delay of the longest stage", "ns", added.stage_ns))
-        rows.append(Row(f"{name}, delay that sparsity adds to the longest stage", "%", added.delay))
-    rows.append(Row("time to measure the largest sparse unit with its stages", "s", seconds, "at most 60"))
-    return rows
+def tops(run: Run) -> Section:
+    """Measure the parts of the top modules in one order of the ports, each part with all of its instances."""
+    section: Section = {}
+    for name in run.chosen(TOPS):
+        with tqdm(unit="run", disable=None, leave=False) as bar:
+
+            def progress(done: int, total: int, bar: tqdm = bar) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            measured = survey(
+                TOPS[name], replace(run.recipe, orders=1), jobs=cores(), twin=False, top=name, progress=progress
+            )
+        for part in measured.parts:
+            area = part.amounts["area"]
+            section[f"{name}: {part.name}"] = {
+                "instances": part.count,
+                "area": area,
+                **({} if part.longest is None else {"delay": part.longest}),
+            }
+    return section
 
 
-def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
-    """Return the Markdown tables for the guide on area."""
-    lines = ["| unit | products | area per product | area with full-adder cells | delay |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {name} | {count} products | {area:.1f} k um2 | | {delay:.1f} ns |"
-        for name, (count, area, delay) in PUBLISHED.items()
-    ]
-    for name, one in figures.items():
-        words = name.partition(" ")[0]
-        described = f"`{words}` preset, {' '.join(PRESETS[words].formats)}" if words in PRESETS else f"{words} alone"
-        count = f"{one.products} products of f16" if words in PRESETS else f"{one.products} products"
-        dense = f"{one.dense:.1f} k um2 | {one.with_adders:.1f} k um2 | {one.dense_ns:.1f} ns"
-        lines.append(f"| **sptc {described}, dense** | {count} | {dense} |")
-        lines.append(f"| **sptc {described}, sparse** | {count} | {one.sparse:.1f} k um2 | | {one.sparse_ns:.1f} ns |")
-    lines += [
-        "",
-        "| array with its registers | units | area per product, dense | area that sparsity adds "
-        "| area outside the units | longest stage, dense | delay that sparsity adds |",
-        "|---|---|---|---|---|---|---|",
-        *(
-            f"| {name} products | {side} x {side} units | {one.area[side]:.1f} k um2 | {one.added[side]:.1f} % "
-            f"| {one.around[side]:.1f} % | {one.stage_ns:.2f} ns | {one.delay:.1f} % |"
-            for name, one in overheads.items()
-            for side in SIDES
-        ),
-    ]
-    return "\n".join(lines)
+def others(run: Run) -> Section:
+    """Measure designs of others from their netlists, with wires in place of their registers.
+
+    The file ``designs.json`` of the folder gives for each design the name of its RTLIL file, the name of its top module
+    and the number of its products per cycle. Control inputs, such as enable and reset, must be constants.
+    """
+    if run.others is None:
+        return {}
+    wires = replace(run.recipe, combinational=True)
+    every = json.loads((run.others / "designs.json").read_text(encoding="utf-8"))
+    requests: dict[str, Request] = {}
+    for name in run.chosen(every):
+        text = (run.others / every[name]["file"]).read_text(encoding="utf-8")
+        requests[name] = Netlist(name, text, every[name]["top"]), wires
+    section: Section = {}
+    for name, measurement in run.measured(requests).items():
+        count = every[name]["products"]
+        section[name] = {"products": count} | figures(measurement, count, "dense")
+    return section
 
 
-def write(text: str) -> None:
-    """Replace the tables between the marks in the guide on area."""
-    whole = PAGE.read_text(encoding="utf-8")
-    before, _, rest = whole.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+def energy(run: Run) -> Section:
+    """Measure the energy per kept product: each format and distribution on one unit, and units with one format."""
+    assert run.recipe.library is not None
+    library, section = run.recipe.library, Section()
+
+    def taken(mapped: MappedUnit, name: str, instruction: str, distribution: str) -> None:
+        i, rng = parse(instruction), np.random.default_rng(0)
+        operands = drawn(i, distribution, mapped.tiles(i, run.cycles), rng)
+        total = mapped.measure(i, "sm_90", operands, distribution).total
+        section.setdefault(name, {})[f"{'sparse' if i.sparse else 'dense'}, {distribution}"] = total
+
+    formats = run.chosen(INSTRUCTIONS)
+    if formats:
+        mapped = MappedUnit(ENERGY_UNIT, CellLibrary.of(library), by_module=True)
+        cases = [(name, i, of) for name in formats for i in INSTRUCTIONS[name] for of in DISTRIBUTIONS]
+        for name, instruction, distribution in tqdm(cases, unit="case", disable=None, leave=False):
+            taken(mapped, name, instruction, distribution)
+    for name in tqdm(run.chosen(ENERGY_ALONE), unit="unit", disable=None, leave=False):
+        mapped = MappedUnit(replace(UNITS[name], rows=8, columns=4), CellLibrary.of(library), by_module=False)
+        for instruction in INSTRUCTIONS[name.split()[0]]:
+            taken(mapped, name, instruction, "normal")
+    return section
+
+
+#: Functions that measure the sections of the record, by name of the section.
+SECTIONS: dict[str, Callable[[Run], Section]] = {
+    "units": units,
+    "arrays": arrays,
+    "tops": tops,
+    "others": others,
+    "energy": energy,
+}
+
+
+def rows_of(sections: Mapping[str, Section]) -> Iterator[Row]:
+    """Yield a row for each measured figure."""
+    known = {"area": "um2", "delay": "ps", "gates": "gates", "products": "", "instances": ""}
+    for section, designs in sections.items():
+        for name, values in designs.items():
+            for figure, value in values.items():
+                word = "fJ" if section == "energy" else known.get(figure.partition(",")[0], "%")
+                yield Row(f"{name}: {figure}", word, value[0] if isinstance(value, list) else value)
+
+
+def record(name: str, library: Library, orders: int, sections: Mapping[str, Section]) -> None:
+    """Merge figures into the entry of the library `name`. Figures that were not measured now stay as they are."""
+    whole = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    entry = whole.setdefault(name, {})
+    entry |= {"date": date.today().isoformat(), "sha256": library.sha256, "orders": orders, "tools": versions()}
+    for section, designs in sections.items():
+        entry[section] = entry.get(section, {}) | designs
+    RECORD.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Measure areas and delays, print the figures and, on request, write the tables of the guide."""
+    """Measure the chosen sections, print the figures and, on request, record them."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
     orders = "number of syntheses of each design, each with its ports in another order (default 5)"
     parser.add_argument("--orders", type=int, default=5, metavar="N", help=orders)
-    parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="what to measure")
+    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="designs to measure (default all)")
+    parser.add_argument("--others", type=Path, metavar="FOLDER", help="folder with netlists of other designs")
+    recorded = f"write the figures to benchmarks/{RECORD.name}, as those of the library NAME"
+    parser.add_argument("--record", metavar="NAME", help=recorded)
     chosen = parser.parse_args()
-    if chosen.small and chosen.page:
-        parser.error("--page cannot be combined with --small")
+    if chosen.small and chosen.record:
+        parser.error("--record cannot be combined with --small")
     if chosen.orders < 1:
         parser.error("--orders must be at least 1")
-    units, arrays = (SMALL_UNITS, SMALL_ARRAYS) if chosen.small else (UNITS, ARRAYS)
     try:
-        recipe = Recipe(library=Library.read(*chosen.liberty), orders=1 if chosen.small else chosen.orders)
-        figures = figures_of(units, recipe)
-        overheads = {name: overheads_of(units[name], recipe) for name in arrays}
-        start = time.perf_counter()
-        last = unit([*units.values()][-1])
-        conversion = time.perf_counter() - start
-        seconds = conversion + measure(last, replace(recipe, orders=1)).seconds
+        library = Library.read(*chosen.liberty)
+        recipe = Recipe(library=library, orders=1 if chosen.small else chosen.orders)
+        run = Run(recipe, SMALL if chosen.small else tuple(chosen.names), chosen.others)
+        sections = {}
+        for name in chosen.sections:
+            sections[name] = SECTIONS[name](run)
+            if chosen.record:
+                record(chosen.record, library, chosen.orders, {name: sections[name]})
     except Error as error:
         sys.exit(str(error))
-    show(rows_of(figures, overheads, seconds), chosen.json)
-    if chosen.page:
-        write(table(figures, overheads))
+    rows = [*rows_of(sections)]
+    if not rows:
+        parser.error("none of the given names belongs to one of the given sections")
+    show(rows, chosen.json)
 
 
 if __name__ == "__main__":

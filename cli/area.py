@@ -60,6 +60,8 @@ def add_parser(commands: Commands) -> None:
     switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")
     text = "replace the pipeline registers of the unit by wires; do not measure the array"
     add(parser, "combinational", help=text)
+    switch(parser, "--least-area", "map to the cells of a library for the least area instead of the least delay")
+    switch(parser, "--clock-gating", "gate the clock of registers with an enable by clock gates of the library")
     switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
     add(parser, "orders")
     add(parser, "plot", help="draw the area of the stages or of the array parts (extra: area)")
@@ -69,8 +71,9 @@ def add_parser(commands: Commands) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
-    if options.full_adders and not options.liberty:
-        raise Error("--full-adders needs the full-adder cells of a library: add --liberty FILE")
+    for name in ("full_adders", "least_area", "clock_gating"):
+        if getattr(options, name) and not options.liberty:
+            raise Error(f"--{name.replace('_', '-')} needs the cells of a library: add --liberty FILE")
     _check_placing(options)
     if options.top and (options.unit_only or options.combinational or options.fpga):
         raise Error("--top cannot be combined with --unit-only, --combinational or --fpga")
@@ -84,6 +87,8 @@ def _execute(options: argparse.Namespace) -> int:
         fpga=options.fpga,
         combinational=options.combinational,
         full_adders=options.full_adders,
+        least_area=options.least_area,
+        clock_gating=options.clock_gating,
         place=options.place,
         orders=orders_of(options),
     )

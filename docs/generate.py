@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from area_page import area_page
 from instruction_pages import instruction_pages
 from numerics_page import numerics_page
 from page_text import ROOT, escaped, index, printed, table
@@ -72,8 +73,8 @@ def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
     ]
     words = (
         "`python benchmarks/record.py` recorded these results. Each table names the date and the machine, and its "
-        "values hold for that machine. A ratio compares two measurements of one run. The [area "
-        "guide](../../guides/area.md) compares areas and delays with those of other units."
+        "values hold for that machine. A ratio compares two measurements of one run. Another page "
+        "compares [areas, delays and energies](../area/index.md) in three cell libraries."
     )
     yield "index.md", "\n".join(["# Benchmarks", "", words, "", *parts])
 
@@ -86,4 +87,5 @@ PAGES: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
     "numerics": numerics_page,
     "verification": verification_pages,
     "benchmarks": _benchmarks,
+    "area": area_page,
 }

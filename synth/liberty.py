@@ -204,6 +204,12 @@ class Library:
         return without(plain(self.text), groups).encode("utf-8", errors="surrogateescape")
 
     @cached_property
+    def has_clock_gate(self) -> bool:
+        """Whether the library has an integrated clock gate for registers with a rising clock."""
+        kinds = (cell.values.get("clock_gating_integrated_cell", "") for cell in self.root.all("cell"))
+        return any(kind.startswith("latch_posedge") for kind in kinds)
+
+    @cached_property
     def full_adder(self) -> FullAdder:
         """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 

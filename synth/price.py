@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import __version__
 from ..errors import BackendError, FileError
@@ -30,6 +30,7 @@ __all__ = ["Measurement", "Request", "measure", "measure_all", "versions", "work
 
 #: Request for a measurement: a netlist and its synthesis recipe.
 Request = tuple[Netlist, Recipe]
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ def workers(jobs: int, scheduler: str | None = None) -> Iterator[tuple[Pool, Pat
 
 
 def measure_all(
-    requests: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
-) -> dict[str, Measurement]:
+    requests: Mapping[_Key, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[_Key, Measurement]:
     """Measure many netlists on this machine. Equal netlists are measured once.
 
     The measurements have the keys of their requests. `progress` is called with the number of finished and of all

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackendError
+from ..errors import BackendError, Error
 from ..infra.escapes import verilog_name
 from ..infra.nextpnr import run_nextpnr
 from .liberty import Library
@@ -51,7 +51,9 @@ tee -q -o statistics.json stat -tech cmos -json
 delete t:* t:$* %d
 ltp -noff
 """
-_ABC = "+strash;{order}ifraig;scorr;dc2;dch,-f;map,-B,0.9;topo;buffer,-c;upsize;dnsize;stime,-p"
+#: ABC's technology mapper for the least delay and, with True, for the least area.
+_MAP = {False: "map,-B,0.9", True: "amap,-m"}
+_ABC = "+strash;{order}ifraig;scorr;dc2;dch,-f;{map};topo;buffer,-c;upsize;dnsize;stime,-p"
 _LIBRARY = """\
 read_rtlil netlist.il
 attrmap -remove init
@@ -61,12 +63,14 @@ proc
 async2sync
 synth {flat}-top {top} -run begin:check
 {transparent}opt -fast
-dfflegalize -cell $_DFF_P_ x
+{gates}dfflegalize -cell $_DFF_P_ x
 opt_clean
 dfflibmap -liberty registers.lib
 {adders}abc -liberty library.lib -script {abc}
 {joined}opt_clean
 """
+#: Clock gates are used for groups of at least eight registers with the same enable.
+_CLOCK_GATES = "opt_dff\nclockgate -liberty library.lib -min_net_size 8\n"
 _LIBRARY_MEASURED = "tee -q -o statistics.json stat -liberty library.lib -json\n"
 _FLAT = {"flatten": "flatten\n", "flat": "-flatten ", "joined": ""}
 _FPGA = """\
@@ -80,6 +84,7 @@ _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
 techmap -map transparent.v
 opt -full
+simplemap
 """
 _TRANSPARENT_MAP = "module \\$_DFF_P_ (input D, C, output Q);\n  assign Q = D;\nendmodule\n"
 _ADDERS = """\
@@ -140,6 +145,10 @@ class Recipe:
     combinational: bool = False
     #: Whether to map additions to full-adder cells of the library. If so, no delay is measured.
     full_adders: bool = False
+    #: Whether clock gates of the library replace the multiplexers that keep the values of registers with an enable.
+    clock_gating: bool = False
+    #: Whether ABC maps to a library for the least area instead of the least delay.
+    least_area: bool = False
     #: Whether to map each module separately, so that the name of a cell starts with its hierarchy. The option has no
     #: effect for an FPGA.
     by_module: bool = False
@@ -204,8 +213,12 @@ class Recipe:
         if not self.library:
             return _GATES.format(top=netlist.top, transparent=transparent, **flat)
         adders = _ADDERS if self.full_adders else ""
-        abc = _ABC.format(order=f"permute,-S,{self.seed};" if self.seed else "")
-        return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=abc, **flat)
+        if self.clock_gating and not self.library.has_clock_gate:
+            raise Error(f"{self.library.name} has no integrated clock gate for registers with a rising clock")
+        gates = _CLOCK_GATES if self.clock_gating else ""
+        order = f"permute,-S,{self.seed};" if self.seed else ""
+        abc = _ABC.format(order=order, map=_MAP[self.least_area])
+        return _LIBRARY.format(top=netlist.top, transparent=transparent, gates=gates, adders=adders, abc=abc, **flat)
 
     def route(self, folder: Path) -> Route | None:
         """Place and route the netlist that the script wrote to a folder, if :attr:`place` is set.

@@ -46,6 +46,8 @@ def about(recipe: Recipe) -> dict[str, Any]:
         },
         "fpga": recipe.fpga,
         "combinational": recipe.combinational,
+        "least_area": recipe.least_area,
+        "clock_gating": recipe.clock_gating,
         "orders": recipe.orders,
         "units": {name: _UNITS.get(name, "cells") for name in (*recipe.amounts, recipe.longest) if name},
     }
@@ -67,6 +69,10 @@ def heading(recipe: Recipe) -> list[str]:
         lines.append(f"FPGA: {recipe.fpga}, cells before placement{placed if recipe.place else ''}")
     else:
         lines.append("gates: equivalents of a static CMOS NAND2 (four transistors); depth: gates on the longest path")
+    if recipe.least_area:
+        lines.append("mapped for the least area")
+    if recipe.clock_gating:
+        lines.append("registers with an enable have gated clocks")
     if recipe.orders > 1:
         lines.append(f"medians over {recipe.orders} orders of the ports; scatter: range around the median")
     elif library:

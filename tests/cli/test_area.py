@@ -109,7 +109,9 @@ def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypat
         (["--preset", "tiny", "--liberty", "empty.lib"], "empty.lib is not a liberty file that holds cells"),
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
-        (["--full-adders"], "--full-adders needs the full-adder cells of a library: add --liberty FILE"),
+        (["--full-adders"], "--full-adders needs the cells of a library: add --liberty FILE"),
+        (["--least-area"], "--least-area needs the cells of a library: add --liberty FILE"),
+        (["--clock-gating"], "--clock-gating needs the cells of a library: add --liberty FILE"),
     ):
         cli.refuses(*words, message=message)
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))
