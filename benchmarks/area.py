@@ -18,8 +18,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 from measure import Row, options, show
-from sptc.errors import Error
+from sptc.errors import Error, FileError
+from sptc.infra.files import write_whole
 from sptc.infra.pools import cores
+from sptc.infra.reading import read_bytes, read_json
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS, STAGE_CUTS, CoreConfig
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
@@ -93,6 +95,8 @@ DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
 #: Unit for the energy of all formats, and units with one format whose energy is measured with normal operands.
 ENERGY_UNIT, ENERGY_ALONE = _HOPPER, ("f16 x8", "f16 x16", "s8 x16", "s8 x32", "e4m3 e5m2 x16", "e4m3 e5m2 x32")
 
+#: Maximum size of a netlist of another design in bytes.
+_NETLIST_BYTES = 1 << 28
 #: Measured designs with `--small`.
 SMALL = ("s8 x4",)
 
@@ -233,15 +237,21 @@ def others(run: Run) -> Section:
     if run.others is None:
         return {}
     wires = replace(run.recipe, combinational=True)
-    every = json.loads((run.others / "designs.json").read_text(encoding="utf-8"))
-    requests: dict[str, Request] = {}
-    for name in run.chosen(every):
-        text = (run.others / every[name]["file"]).read_text(encoding="utf-8")
-        requests[name] = Netlist(name, text, every[name]["top"]), wires
-    section: Section = {}
+    path = run.others / "designs.json"
+    try:
+        designs = [
+            (name, str(design["file"]), str(design["top"]), int(design["products"]))
+            for name, design in read_json(path).items()
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path} must have an object with file, top and products for each design") from error
+    requests, section = dict[str, Request](), Section()
+    for name, file, top, count in designs:
+        if run.chosen([name]):
+            text = read_bytes(run.others / file, _NETLIST_BYTES).decode(errors="replace")
+            requests[name], section[name] = (Netlist(name, text, top), wires), {"products": count}
     for name, measurement in run.measured(requests).items():
-        count = every[name]["products"]
-        section[name] = {"products": count} | figures(measurement, count, "dense")
+        section[name] |= figures(measurement, int(section[name]["products"]), "dense")
     return section
 
 
@@ -296,7 +306,7 @@ def record(name: str, library: Library, orders: int, sections: Mapping[str, Sect
     entry |= {"date": date.today().isoformat(), "sha256": library.sha256, "orders": orders, "tools": versions()}
     for section, designs in sections.items():
         entry[section] = entry.get(section, {}) | designs
-    RECORD.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    write_whole(RECORD, (json.dumps(whole, indent=1) + "\n").encode())
 
 
 def main() -> None:
