@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from measure import Row, options, show
 from sptc.errors import Error, FileError
+from sptc.gemm.product import dense_instruction
 from sptc.infra.files import write_whole
 from sptc.infra.pools import cores
 from sptc.infra.reading import read_bytes, read_json
@@ -70,25 +71,13 @@ SIDES = (4, 1)
 #: Top modules that are split into parts, each with its arrays of units. Parts are measured in one order of the ports.
 _HOPPER = replace(PRESETS["hopper"], rows=8, columns=4)
 TOPS = {"warp": _HOPPER, "warpgroup": _HOPPER, "tcgen05": TCGEN05_ARRAY}
-#: Instructions for the energy, by format: the sparse and the dense one.
+#: Sparse instructions for the energy, by format. On sm_90, `mma` of e4m3 is emulated, so that no unit computes it.
 INSTRUCTIONS = {
-    "f16": (
-        "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-    ),
-    "bf16": (
-        "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
-    ),
-    "tf32": (
-        "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
-    ),
-    "e4m3": (
-        "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32",
-        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
-    ),
-    "s8": ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"),
+    "f16": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "bf16": "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+    "tf32": "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+    "e4m3": "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
+    "s8": "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
 }
 #: Distributions of the operands whose energy is measured, and simulated cycles of each case.
 DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
@@ -260,22 +249,22 @@ def energy(run: Run) -> Section:
     assert run.recipe.library is not None
     library, section = run.recipe.library, Section()
 
-    def taken(mapped: MappedUnit, name: str, instruction: str, distribution: str) -> None:
-        i, rng = parse(instruction), np.random.default_rng(0)
-        operands = drawn(i, distribution, mapped.tiles(i, run.cycles), rng)
-        total = mapped.measure(i, "sm_90", operands, distribution).total
-        section.setdefault(name, {})[f"{'sparse' if i.sparse else 'dense'}, {distribution}"] = total
+    def measure(mapped: MappedUnit, name: str, fmt: str, distribution: str) -> None:
+        sparse = parse(INSTRUCTIONS[fmt])
+        for kind, i in (("sparse", sparse), ("dense", dense_instruction(sparse))):
+            operands = drawn(i, distribution, mapped.tiles(i, run.cycles), np.random.default_rng(0))
+            total = mapped.measure(i, "sm_90", operands, distribution).total
+            section.setdefault(name, {})[f"{kind}, {distribution}"] = total
 
     formats = run.chosen(INSTRUCTIONS)
     if formats:
         mapped = MappedUnit(ENERGY_UNIT, CellLibrary.of(library), by_module=True)
-        cases = [(name, i, of) for name in formats for i in INSTRUCTIONS[name] for of in DISTRIBUTIONS]
-        for name, instruction, distribution in tqdm(cases, unit="case", disable=None, leave=False):
-            taken(mapped, name, instruction, distribution)
+        cases = [(fmt, distribution) for fmt in formats for distribution in DISTRIBUTIONS]
+        for fmt, distribution in tqdm(cases, unit="case", disable=None, leave=False):
+            measure(mapped, fmt, fmt, distribution)
     for name in tqdm(run.chosen(ENERGY_ALONE), unit="unit", disable=None, leave=False):
         mapped = MappedUnit(replace(UNITS[name], rows=8, columns=4), CellLibrary.of(library), by_module=False)
-        for instruction in INSTRUCTIONS[name.split()[0]]:
-            taken(mapped, name, instruction, "normal")
+        measure(mapped, name, name.split()[0], "normal")
     return section
 
 
