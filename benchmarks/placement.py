@@ -146,18 +146,19 @@ class Technology:
         Raise a `BackendError` if it fails, does not write the file `result`, or exceeds the time limit.
         """
         command = ["tclsh", str(self.scripts / program)] if program.endswith(".tcl") else [program]
-        with subprocess.Popen(
-            [*command, *words], cwd=folder, text=True, start_new_session=True, preexec_fn=limited(end_with_parent),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        log = folder / f"{result}.log"
+        with log.open("w", encoding="utf-8") as file, subprocess.Popen(
+            [*command, *words], cwd=folder, start_new_session=True, preexec_fn=limited(end_with_parent),
+            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
         ) as process:  # fmt: skip
             try:
-                printed, _ = process.communicate(timeout=LIMIT)
+                process.wait(LIMIT)
             except subprocess.TimeoutExpired:
                 raise BackendError(f"{program} took longer than {LIMIT:g} seconds") from None
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)  # includes the processes that graywolf starts
-        (folder / f"{result}.log").write_text(printed, encoding="utf-8")
+        printed = log.read_text(encoding="utf-8", errors="replace")
         if process.returncode or not (folder / result).is_file():
             last = ([line for line in printed.splitlines() if line.strip()] or ["no message"])[-1]
             raise BackendError(f"{program} did not write {result}: {last.strip()}")
