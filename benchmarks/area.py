@@ -128,10 +128,11 @@ def products(config: CoreConfig) -> int:
 
 
 def figures(measurement: Measurement, count: int, suffix: str) -> Figures:
-    """Return area and gate equivalents per product, and the longest path in ps, each with its scatter over orders."""
-    result: Figures = {}
+    """Return the number of port orders, and area and gates per product and the longest path in ps with scatter."""
+    measured = measurement.orders or (measurement,)
+    result: Figures = {"orders": len(measured)}
     for name, median in measurement.figures.items():
-        values = [one.figures[name] for one in measurement.orders or (measurement,)]
+        values = [one.figures[name] for one in measured]
         divisor, figure = (1, "delay") if name == "longest" else (count, name)
         result[f"{figure}, {suffix}"] = [value / divisor for value in (median, min(values), max(values))]
     return result
@@ -280,7 +281,7 @@ SECTIONS: dict[str, Callable[[Run], Section]] = {
 
 def rows_of(sections: Mapping[str, Section]) -> Iterator[Row]:
     """Yield a row for each measured figure."""
-    known = {"area": "um2", "delay": "ps", "gates": "gates", "products": "", "instances": ""}
+    known = {"area": "um2", "delay": "ps", "gates": "gates", "products": "", "instances": "", "orders": ""}
     for section, designs in sections.items():
         for name, values in designs.items():
             for figure, value in values.items():
@@ -288,11 +289,11 @@ def rows_of(sections: Mapping[str, Section]) -> Iterator[Row]:
                 yield Row(f"{name}: {figure}", word, value[0] if isinstance(value, list) else value)
 
 
-def record(name: str, library: Library, orders: int, sections: Mapping[str, Section]) -> None:
+def record(name: str, library: Library, sections: Mapping[str, Section]) -> None:
     """Merge figures into the entry of the library `name`. Figures that were not measured now stay as they are."""
     whole = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     entry = whole.setdefault(name, {})
-    entry |= {"date": date.today().isoformat(), "sha256": library.sha256, "orders": orders, "tools": versions()}
+    entry |= {"date": date.today().isoformat(), "sha256": library.sha256, "tools": versions()}
     for section, designs in sections.items():
         entry[section] = entry.get(section, {}) | designs
     write_whole(RECORD, (json.dumps(whole, indent=1) + "\n").encode())
@@ -322,7 +323,7 @@ def main() -> None:
         for name in chosen.sections:
             sections[name] = SECTIONS[name](run)
             if chosen.record:
-                record(chosen.record, library, chosen.orders, {name: sections[name]})
+                record(chosen.record, library, {name: sections[name]})
     except Error as error:
         sys.exit(str(error))
     rows = [*rows_of(sections)]

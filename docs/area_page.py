@@ -19,8 +19,8 @@ _INTRODUCTION = """\
 `python benchmarks/area.py --liberty FILE --record NAME` measures one library, with the recipe of `sptc area`. A value
 with a range in parentheses is the median over several orders of the ports, with the least and the largest value. The
 [area guide](../../guides/area.md) describes the recipe and the functions of the compared designs. No figure includes
-wires, placement or a clock tree. A *kept product* is a product of a stored element of A. Designs of others were
-measured in one order of the ports; the sources of MXDOTP and of PtahCore have no pinned version.
+wires, placement or a clock tree. A *kept product* is a product of a stored element of A. The sources of MXDOTP and of
+PtahCore have no pinned version.
 """
 
 
@@ -95,12 +95,12 @@ operands. A ratio that is equal in all libraries belongs to the design, and a ra
 def _of_library(name: str, entry: Mapping[str, Any]) -> str:
     """Return the tables of one library."""
     measured = (
-        f"Recorded on {entry['date']} with Yosys {entry['tools']['pyosys']}; orders of the ports: {entry['orders']}; "
-        f"SHA-256 of the library: `{entry['sha256'][:16]}`"
+        f"Recorded on {entry['date']} with Yosys {entry['tools']['pyosys']}; SHA-256 of the library: "
+        f"`{entry['sha256'][:16]}`"
     )
     parts = [f"\n## {name}\n\n{measured}."]
     unit_heads = ["design", "products", "um2 per kept product, dense", "dense, with full-adder cells"]
-    unit_heads += ["um2, sparse", "area that sparsity adds", "ps, dense", "ps, sparse"]
+    unit_heads += ["um2, sparse", "area that sparsity adds", "ps, dense", "ps, sparse", "orders"]
     units = [
         (
             f"`{unit}`" if unit in entry.get("units", {}) else unit,
@@ -111,6 +111,7 @@ def _of_library(name: str, entry: Mapping[str, Any]) -> str:
             _added(figures, "area"),
             _shown(figures.get("delay, dense")),
             _shown(figures.get("delay, sparse")),
+            figures["orders"],
         )
         for section in ("units", "others")
         for unit, figures in entry.get(section, {}).items()
@@ -125,12 +126,13 @@ def _of_library(name: str, entry: Mapping[str, Any]) -> str:
             f"{figures['area outside the units']:.1f} %",
             _shown(figures["delay, dense unit"]),
             f"{figures['delay that sparsity adds']:.1f} %",
+            figures["orders"],
             *(f"{figures[name]:.1f} %" for name in _CLOCK_GATES if gated),
         )
         for array, figures in entry.get("arrays", {}).items()
     ]
     array_heads = ["array with pipeline registers", "um2 per kept product, dense", "area that sparsity adds"]
-    array_heads += ["area outside the units", "ps of the longest stage, dense", "delay that sparsity adds"]
+    array_heads += ["area outside the units", "ps of the longest stage, dense", "delay that sparsity adds", "orders"]
     array_heads += _CLOCK_GATES * gated
     if arrays:
         parts.append("### Arrays\n\n" + table(array_heads, arrays))
