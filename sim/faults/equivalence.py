@@ -1,62 +1,43 @@
 """Proofs with Yosys and ABC: either a fault never changes an output of the design, or some input reveals the fault.
 
-Each proof decides a miter (:mod:`.miter`) of the cone of the fault: the cells behind the faulty cell, some or all of
-them, and the logic in front of them, some or all of it. Shorter logic has fewer registers and is easier to prove. But a
-difference proves that the design differs only if nothing was left out.
+Yosys makes one and-inverter graph of the design with all faults. For each fault, the graph is cut into slices
+(:mod:`.slices`): one claim for each output bit, with only the logic that the bit depends on. A slice of a large design
+has about a hundred registers, and most slices differ only in the data that they read, so that a few proofs suffice.
 
 A pipeline is compared as a whole, without its registers, one control word at a time. A fixed control word removes the
 logic of other formats, which makes the proof of the multipliers much easier.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from ...errors import BackendError
 from ...infra.abc import run_abc
 from ...infra.yosys import run_yosys
 from ...rtl.emit import unit_of
 from ..engine.pipelines import WITHOUT_REGISTERS, flat_module, is_balanced, write_wires
-from .miter import Depth, FlatDesign, control_of
+from .graph import Graph
 from .mutants import FLAT, Fault
+from .slices import Claim, Slices
 
 __all__ = ["Pipeline", "Verdict", "settled"]
 
 #: Yosys commands that also flatten the dot-product units, which contain no faults. The proof then allows differences
 #: at inputs of a unit that do not affect its result.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Yosys commands that replace the dot-product units by ports: the miter compares their inputs and assumes that equal
+#: Yosys commands that replace the dot-product units by ports: the claims compare their inputs and assume that equal
 #: inputs give equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Yosys commands that insert faults, each with an input that activates it, and remove bits that cannot influence a
-#: result, such as the upper bits of a truncated difference. Registers start at zero. Nets are split by driver, so that
-#: no net is driven both inside and outside a cone.
-_FAULTY = (
+#: Yosys commands that insert faults, each with an input that activates it, remove bits that cannot influence a result,
+#: such as the upper bits of a truncated difference, and write the graph. Registers start at zero.
+_GRAPH = (
     "read_rtlil ../{flat}\nchformal -lower\n{insert}wreduce\nopt_clean\n{prepare}dffunmap\nzinit -all\nopt_clean\n"
-    "splitnets -driver -ports\nwrite_rtlil faulty.il\n"
+    "setundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\nopt_clean -purge\naigmap\nopt_clean\n"
+    "write_aiger -map faulty.map faulty.aig\n"
 )
-_MITER = (
-    "read_rtlil miter.il\nhierarchy -top {top}\nflatten\nopt_expr\nwreduce\nopt_clean -purge\nopt_merge -share_all\n"
-    "opt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\nopt_clean -purge\nzinit -all\n"
-    "aigmap\nopt_clean\nwrite_aiger -map miter.map miter.aig\n"
-)
-#: Limits of successive proof attempts. The first cell of a cone inserts the fault, and the second is the faulty cell if
-#: the fault is at an input. Short miters leave out assumptions, which may have much more logic.
-_DEPTHS = (
-    Depth(3, 8, assumes=False),
-    Depth(6, 15, assumes=False),
-    Depth(10, 25),
-    Depth(4, None),
-    Depth(10, None),
-    Depth(None, None),
-)
-#: Fraction of the time limit that a proof attempt on a partial cone may use.
-_SHARE_OF_A_PART = 0.25
 
 
 class Verdict(Enum):
@@ -78,28 +59,25 @@ class Pipeline:
     cases: tuple[Mapping[int, int], ...]
 
 
-class _Search(NamedTuple):
-    """ABC commands of one proof attempt, and whether a difference that they report exists in the design itself."""
-
-    commands: str
-    concrete: bool
-
-
-#: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
-#: about ninety cycles, so the search of the whole design needs more frames.
-_RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
-#: ABC commands for a proof on an abstraction of the design, which keeps only the gates that a bounded proof needs.
-_ABSTRACTION = _Search(
-    "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
+#: ABC commands of successive searches, with their time limits in eighths of the limit of a proof. The first search
+#: covers all of a slice, and a difference that it finds exists in the slice. The others look for a small abstraction
+#: that suffices for the proof: of the slice as it is, and of the simplified slice.
+_SEARCHES = (
+    ("strash; bmc3 -F 12 -T {seconds}; scorr; dc2; pdr -T {seconds}; iprove", 1),
+    ("strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", 2),
+    ("strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", 8),
 )
+#: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
+#: about ninety cycles.
+_RUN = "strash; bmc3 -F 128 -T {seconds}; iprove"
+_OF_A_CASE = "strash; iprove"
 #: ABC's messages for a proved claim; the last message is printed if the claim is trivial.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
+#: ABC's messages for a difference.
+_DIFFERS = ("was asserted in frame", "SATISFIABLE")
 #: Text in the Yosys command of a fault at the enable input of a register. Such a fault disappears when registers are
 #: replaced by wires.
 _ENABLE = " -port EN "
-_OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
-#: ABC commands for a proof of the whole design, without abstraction.
-_CONCRETE = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
 
 
 def settled(
@@ -109,10 +87,9 @@ def settled(
 
     If `pipeline` is given and the registers of the design only add latency, the designs with and without the fault are
     compared without registers, once for each case of `pipeline`. Otherwise, or if this leaves the fault undecided, the
-    cone of the fault is compared from cleared registers: first only the logic near the fault, finally the whole cone.
-    Each of these attempts is made twice for an array. First its dot-product units are left out: the proof must show
-    that their inputs are the same with and without the fault. Then the units are flattened into the design, since some
-    inputs may not affect a result.
+    designs are compared from cleared registers. For an array this is tried twice. First its dot-product units are left
+    out: the proof must show that their inputs are the same with and without the fault. Then the units are flattened
+    into the design, since some inputs may not affect a result.
 
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
     `timeout` is the limit of each search in seconds. `box` is a module that is left out instead of the units, and whose
@@ -124,13 +101,13 @@ def settled(
 
 
 class _Proofs:
-    """Proofs of the faults of a design. Each netlist with all faults is made when the first proof needs it."""
+    """Proofs of the faults of a design. Each graph with all faults is made when the first proof needs it."""
 
     def __init__(
         self, top: str, faults: Sequence[Fault], place: Path, timeout: float, pipeline: Pipeline | None, box: str
     ) -> None:
-        self._top, self._faults, self._place, self._timeout, self._pipeline = top, faults, place, timeout, pipeline
-        self._designs: dict[str, FlatDesign] = {}
+        self._faults, self._place, self._timeout, self._pipeline = faults, place, timeout, pipeline
+        self._designs: dict[str, tuple[Graph, Slices]] = {}
         part = box or unit_of(top)
         has_part = f"module \\{part}\n" in (place.parent / FLAT).read_text(encoding="utf-8")
         closed = [_CLOSED.format(top=top, part=part)] if has_part else []
@@ -144,72 +121,68 @@ class _Proofs:
         verdict = Verdict.UNDECIDED
         if self._pipeline and _ENABLE not in fault.command:
             verdict = self._by_cases(fault, self._pipeline)
-            if verdict is not Verdict.UNDECIDED:
-                return verdict
-        for depth, prepare in product(_DEPTHS, self._attempts):
-            verdict = self._of_cone(fault, prepare, depth)
-            if verdict is Verdict.EQUIVALENT:
-                break
+        for prepare in self._attempts:
+            if verdict is Verdict.UNDECIDED:
+                verdict = self._by_slices(fault, prepare)
         return verdict
 
     def _by_cases(self, fault: Fault, pipeline: Pipeline) -> Verdict:
         """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
         write_wires(self._place)
-        design = self._design(_WHOLE + WITHOUT_REGISTERS)
-        try:
-            if not self._write_miter(fault, design, Depth()):
-                return Verdict.EQUIVALENT
-            numbers = _inputs(self._place, pipeline.control)
-            for case in pipeline.cases:
-                fixed = "".join(f"&cof -V {numbers[bit]} -C {value}; " for bit, value in case.items() if bit in numbers)
-                printed = run_abc(self._place, "miter.aig", _OF_A_CASE.format(fixed=fixed), self._timeout)
-                if "UNSATISFIABLE" not in printed:
-                    return Verdict.TOLD_APART if "SATISFIABLE" in printed else Verdict.UNDECIDED
-        except (BackendError, TimeoutError):
-            return Verdict.UNDECIDED
+        graph, slices = self._design(_WHOLE + WITHOUT_REGISTERS)
+        claims = [claim for group in slices.of_fault(fault.number) for claim in group]
+        for case in pipeline.cases if claims else ():
+            fixed = {graph.inputs[pipeline.control, bit]: value for bit, value in case.items()}
+            verdict = self._search(slices, claims, _OF_A_CASE, self._timeout, fixed, all_assumed=True)
+            if verdict is not Verdict.EQUIVALENT:
+                return verdict
         return Verdict.EQUIVALENT
 
-    def _of_cone(self, fault: Fault, prepare: str, depth: Depth) -> Verdict:
-        """Decide whether the fault changes an output of its cone; only the cone of the whole design can prove that."""
-        whole = depth.behind is None and prepare == _WHOLE
-        design = self._design(prepare)
+    def _by_slices(self, fault: Fault, prepare: str) -> Verdict:
+        """Decide whether the fault changes an output, by one proof for each group of equal slices."""
+        _, slices = self._design(prepare)
+        groups = sorted(slices.of_fault(fault.number), key=len)
+        if all(self._is_proved(slices, claims[0]) for claims in groups):
+            return Verdict.EQUIVALENT
+        claims = [claim for group in groups for claim in group]
+        found = prepare == _WHOLE and self._search(slices, claims, _RUN, self._timeout, all_assumed=True)
+        return Verdict.TOLD_APART if found is Verdict.TOLD_APART else Verdict.UNDECIDED
+
+    def _is_proved(self, slices: Slices, claim: Claim) -> bool:
+        """Return whether one of the searches proves the claim."""
+        for commands, eighths in _SEARCHES:
+            verdict = self._search(slices, [claim], commands, self._timeout * eighths / 8)
+            if verdict is Verdict.EQUIVALENT or (verdict is Verdict.TOLD_APART and commands == _SEARCHES[0][0]):
+                return verdict is Verdict.EQUIVALENT
+        return False
+
+    def _search(
+        self,
+        slices: Slices,
+        claims: Sequence[Claim],
+        commands: str,
+        seconds: float,
+        fixed: Mapping[int, int] | None = None,
+        *,
+        all_assumed: bool = False,
+    ) -> Verdict:
+        """Search for a proof of the claims and for a difference."""
+        slices.write(self._place / "slice.aig", claims, fixed or {}, all_assumed=all_assumed)
+        limited = commands.format(seconds=max(1, int(seconds)))
         try:
-            if not self._write_miter(fault, design, depth):
-                return Verdict.EQUIVALENT
-        except BackendError:
+            printed = run_abc(self._place, "slice.aig", limited, 4 * seconds)
+        except (BackendError, TimeoutError):
             return Verdict.UNDECIDED
-        seconds = self._timeout if whole else _SHARE_OF_A_PART * self._timeout
-        for search in (_RUN, _ABSTRACTION, *([_CONCRETE] if whole else [])):
-            commands = search.commands.format(seconds=max(1, int(seconds)), frames=128 if whole else 24)
-            try:
-                printed = run_abc(self._place, "miter.aig", commands, 2 * seconds)
-            except (BackendError, TimeoutError):
-                continue
-            if any(words in printed for words in _PROVED):
-                return Verdict.EQUIVALENT
-            if search.concrete and re.search(r"was asserted in frame|\bSATISFIABLE", printed):
-                return Verdict.TOLD_APART if whole else Verdict.UNDECIDED
-        return Verdict.UNDECIDED
+        if any(words in printed for words in _PROVED):
+            return Verdict.EQUIVALENT
+        return Verdict.TOLD_APART if any(words in printed for words in _DIFFERS) else Verdict.UNDECIDED
 
-    def _design(self, prepare: str) -> FlatDesign:
-        """Return the netlist with all faults, prepared by some Yosys commands; it is made at the first call."""
+    def _design(self, prepare: str) -> tuple[Graph, Slices]:
+        """Return the graph with all faults, prepared by some Yosys commands; it is made at the first call."""
         if prepare not in self._designs:
-            insert = "".join(f"{fault.command} -ctrl {control_of(fault.number)} 1 1\n" for fault in self._faults)
-            run_yosys(self._place, _FAULTY.format(flat=FLAT, insert=insert, prepare=prepare))
-            text = (self._place / "faulty.il").read_text(encoding="utf-8")
-            self._designs[prepare] = FlatDesign(text, self._top)
+            names = {fault.number: f"fault_{fault.number}" for fault in self._faults}
+            insert = "".join(f"{fault.command} -ctrl {names[fault.number]} 1 1\n" for fault in self._faults)
+            run_yosys(self._place, _GRAPH.format(flat=FLAT, insert=insert, prepare=prepare))
+            graph = Graph(self._place / "faulty.aig", self._place / "faulty.map")
+            self._designs[prepare] = graph, Slices(graph, names)
         return self._designs[prepare]
-
-    def _write_miter(self, fault: Fault, design: FlatDesign, depth: Depth) -> bool:
-        """Write ``miter.aig``, the claim that a fault changes nothing; return whether anything depends on the fault."""
-        miter = design.miter(fault.number, depth)
-        if miter:
-            (self._place / "miter.il").write_text(miter, encoding="utf-8")
-            run_yosys(self._place, _MITER.format(top=self._top), self._timeout)
-        return bool(miter)
-
-
-def _inputs(place: Path, port: str) -> dict[int, int]:
-    """Return the input numbers in the AIG file for those bits of a port on which the claim depends."""
-    lines = (line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines())
-    return {int(bit): int(number) for kind, number, bit, *name in lines if [kind, *name] == ["input", port]}

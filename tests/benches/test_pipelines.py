@@ -11,7 +11,6 @@ from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_step_layout
 from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.pipelines import flat_module, is_balanced
-from sptc.sim.faults import equivalence
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.equivalence import Pipeline, Verdict, settled
 from sptc.sim.faults.mutants import REST, mutated
@@ -98,8 +97,7 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("const0", 2, Verdict.EQUIVALENT),  # code 2 multiplies by zero, also with the fault
     ],
 )
-def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, verdict: Verdict) -> None:
-    monkeypatch.setattr(equivalence, "_DEPTHS", ())
+def test_each_case(multiplier: Path, mode: str, code: int, verdict: Verdict) -> None:
     kind, text = {0: ("logic_not", "A_WIDTH 2"), 1: ("eq", "2'01"), 2: ("eq", "2'10")}[code]
     fault = fault_at(multiplier, kind, f"{mode} -port Y -portbit 0", text)
     assert settled("bench", [fault], multiplier, 60.0, PIPELINE) == {fault: verdict}

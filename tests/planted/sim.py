@@ -170,14 +170,6 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     return equivalence.Verdict.EQUIVALENT if result is equivalence.Verdict.UNDECIDED else result
 
 
-@instead("sim.equivalence.part", "sim.faults.equivalence", "_Proofs._of_cone")
-def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """A difference at the cut of a partial cone counts as a difference of the design."""
-    depth = arguments[-1]
-    result = right(*arguments)
-    return equivalence.Verdict.TOLD_APART if depth.behind and result is equivalence.Verdict.UNDECIDED else result
-
-
 @instead("sim.equivalence.cases", "sim.faults.equivalence", "_Proofs._by_cases")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """Of the cases into which the proof of a pipeline is divided, only the first is proved."""
@@ -272,12 +264,16 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.row_interface.another", "sim.engine.row_interface", "hardware_fingerprint",
      "The cached interface of one datapath is used for all datapaths.",
      lambda row_interface, right, config, *others: "one"),
-    ("sim.miter.cone", "sim.faults.miter", "FlatDesign._top_module",
-     "The cone with the fault contains no fault, so a proof finds no difference.",
-     lambda miter, right, *a: (line if "EN" in line else line.replace("1'1", "1'0") for line in right(*a))),
-    ("sim.miter.front", "sim.faults.miter", "FlatDesign._front",
-     "Assumptions about inputs are left out of a miter.",
-     lambda miter, right, self, *a: {n for n in right(self, *a) if not self._cells[n].is_assumption}),
+    ("sim.slices.copy", "sim.faults.slices", "Slices._faulty",
+     "The copy with the fault contains no fault, so a proof finds no difference.",
+     lambda slices, right, self, literal: literal & 1 if literal >> 1 == self._active else right(self, literal)),
+    ("sim.slices.assumptions", "sim.faults.graph", "Graph.conjuncts",
+     "Assumptions about inputs are left out of a slice.", lambda graph, right, self, literal: []),
+    ("sim.slices.shared", "sim.faults.slices", "Slices._structure",
+     "Slices whose inputs have different assumptions count as equal.",
+     lambda slices, right, self, claim: (self._shared.clear(), right(self, claim))[1]),
+    ("sim.slices.groups", "sim.faults.slices", "Slices.of_fault",
+     "Only one group of equal slices is proved.", lambda slices, right, *arguments: right(*arguments)[:1]),
     ("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced",
      "Every design is treated as a pipeline, without a check.", lambda equivalence, right, *_: True),
     ("sim.streams.selected", "sim.faults.streams", "StreamRegression.first_failure",

@@ -1,0 +1,170 @@
+"""Claims that a fault changes no output, one for each output bit, with only the logic that the bit depends on.
+
+A slice has two copies of the logic that the fault can affect, once without and once with the fault, and one copy of the
+logic in front::
+
+    logic in front --+--> nodes behind the fault, without it --> output bit --+
+                     |                                                       = ?
+                     +--> nodes behind the fault, with it -----> output bit --+
+
+The bits of a word usually have slices of equal structure. Of all claims whose slices are equal except for the data that
+they read, only one must be proved. For this, some nodes are *shared*: those that feed many nodes, such as the enable
+input of a word, those that assumptions depend on, and all nodes in front of either. Two slices are equal if they read
+the same shared nodes in the same way, and if all their other nodes can be numbered so that the two have the same gates
+and registers. The numbers follow a traversal from the output, so that equal slices get equal numbers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .graph import INPUT, Graph, cone, packed
+
+__all__ = ["Claim", "Slices"]
+
+#: Minimum number of readers of a shared node.
+_MANY_READERS = 100
+#: Maximum number of nodes that an assumption of a slice depends on. Larger assumptions compare whole words.
+_LARGEST_ASSUMPTION = 5000
+
+
+class Claim(NamedTuple):
+    """Literals of one output bit without and with the fault, which the claim says are equal in every cycle."""
+
+    right: int
+    faulty: int
+
+
+class Slices:
+    """Slices of a design with faults.
+
+    Parameters
+    ----------
+    graph : Graph
+        The design. Each fault is activated by an input of one bit.
+    faults : mapping of int to str
+        Number of each fault, and name of the input that activates it.
+    """
+
+    def __init__(self, graph: Graph, faults: Mapping[int, str]) -> None:
+        self._graph = graph
+        self._activates = {number: graph.inputs[name, 0] for number, name in faults.items()}
+        self._constants = {*self._activates.values(), 0}
+        self._active = 0
+        #: Nodes behind the fault, and for each of them the node of the copy with the fault.
+        self._originals: list[int] = []
+        self._copies: dict[int, int] = {}
+        #: All assumptions, and those of every slice.
+        self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
+        self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
+        self._shared = self._cone(self._read_by_many() + self._assumptions)
+
+    def of_fault(self, number: int) -> list[list[Claim]]:
+        """Select a fault, and return the claims about the outputs that it can affect, in groups of equal slices."""
+        graph = self._graph
+        self._active = self._activates[number]
+        self._originals = graph.behind(self._active)
+        self._copies = {node: place for place, node in enumerate(self._originals, len(graph))}
+        groups: dict[tuple[object, ...], list[Claim]] = {}
+        for literal in graph.outputs:
+            if literal >> 1 in self._copies:
+                claim = Claim(literal, self._faulty(literal))
+                groups.setdefault(self._structure(claim), []).append(claim)
+        return [*groups.values()]
+
+    def write(self, path: Path, claims: Sequence[Claim], fixed: Mapping[int, int], *, all_assumed: bool) -> None:
+        """Write an AIGER file whose only output is 1 in a cycle in which one of the claims is false.
+
+        `fixed` has the values of input nodes that are constants. If `all_assumed` is false, only assumptions about a
+        few nodes are written: then a difference may not occur in the design.
+        """
+        assumptions = self._all_assumptions if all_assumed else self._assumptions
+        nodes = self._cone([literal for claim in claims for literal in claim] + assumptions) - fixed.keys()
+        registers = sorted(node for node in nodes if self._is_register(node))
+        inputs = sorted(node for node in nodes if not self._literals(node))
+        # Copies have larger numbers than all originals, so that every gate has a larger number than its fanins.
+        gates = sorted(nodes - {*registers, *inputs})
+        numbers = {node: number for number, node in enumerate([*inputs, *registers, *gates], 1)}
+
+        def renamed(literal: int) -> int:
+            node = literal >> 1
+            if node in fixed:
+                return fixed[node] ^ literal & 1
+            return literal & 1 if node in self._constants else 2 * numbers[node] | literal & 1
+
+        body = bytearray()
+        last = len(inputs) + len(registers)
+
+        def conjunction(first: int, second: int) -> int:
+            nonlocal last
+            last += 1
+            body.extend(packed(2 * last, first, second))
+            return 2 * last
+
+        for node in gates:
+            conjunction(*map(renamed, self._literals(node)))
+        same = 1
+        for right, faulty in claims:
+            one, other = renamed(right), renamed(faulty)
+            equal = conjunction(conjunction(one, other ^ 1) ^ 1, conjunction(one ^ 1, other) ^ 1)
+            same = conjunction(same, equal)
+        sizes = f"{last} {len(inputs)} {len(registers)} 0 {last - len(inputs) - len(registers)} 1 {len(assumptions)}"
+        following = [renamed(*self._literals(node)) for node in registers]
+        lines = [f"aig {sizes}", *following, same ^ 1, *map(renamed, assumptions)]
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode() + body)
+
+    def _read_by_many(self) -> list[int]:
+        """Return the literals of registers and gates that feed many nodes."""
+        graph = self._graph
+        nodes = range(graph.registers, len(graph))
+        return [2 * node for node in nodes if len(graph.readers[node]) >= _MANY_READERS]
+
+    def _faulty(self, literal: int) -> int:
+        """Return the literal of a signal in the copy with the fault."""
+        node = literal >> 1
+        if node == self._active:
+            return 1 ^ literal & 1
+        return 2 * self._copies.get(node, node) | literal & 1
+
+    def _literals(self, node: int) -> tuple[int, ...]:
+        """Return the literals at the inputs of a gate or register, of which either copy may be meant."""
+        graph, original = self._graph, self._original(node)
+        fanins = tuple(one for one in (graph.first[original], graph.second[original]) if one != INPUT)
+        return fanins if original == node else tuple(self._faulty(one) for one in fanins)
+
+    def _fanins(self, node: int) -> tuple[int, ...]:
+        """Return the nodes at the inputs of a gate or register, without constants."""
+        return tuple(one >> 1 for one in self._literals(node) if one >> 1 not in self._constants)
+
+    def _cone(self, literals: Iterable[int]) -> set[int]:
+        """Return all nodes on which literals depend, without constants."""
+        return cone((one >> 1 for one in literals if one >> 1 not in self._constants), self._fanins)
+
+    def _original(self, node: int) -> int:
+        """Return the node of the design of which a node is a copy, or the node itself."""
+        return node if node < len(self._graph) else self._originals[node - len(self._graph)]
+
+    def _structure(self, claim: Claim) -> tuple[object, ...]:
+        """Return the structure of a slice. Claims with equal structures are either all true or all false."""
+        numbers: dict[int, object] = {}
+        own: list[int] = []
+        pending = [literal >> 1 for literal in reversed(claim)]
+        while pending:
+            node = pending.pop()
+            if node in numbers or node in self._constants:
+                continue
+            if self._original(node) in self._shared:
+                numbers[node] = f"shared {node}"
+            else:
+                numbers[node] = len(own)
+                own.append(node)
+                pending += reversed(self._fanins(node))
+
+        def renamed(literal: int) -> object:
+            node = literal >> 1
+            return literal & 1 if node in self._constants else (numbers[node], literal & 1)
+
+        return tuple(tuple(map(renamed, literals)) for literals in (claim, *map(self._literals, own)))
+
+    def _is_register(self, node: int) -> bool:
+        return self._graph.registers <= self._original(node) < self._graph.gates
