@@ -2,7 +2,7 @@
 
 Yosys makes one and-inverter graph of the design with all faults. For each fault, the graph is cut into slices
 (:mod:`.slices`): one claim for each output bit, with only the logic that the bit depends on. A slice of a large design
-has about a hundred registers, and most slices differ only in the data that they read, so that a few proofs suffice.
+has a few hundred registers, and most slices differ only in the data that they read, so that a few proofs suffice.
 
 A pipeline is compared as a whole, without its registers, one control word at a time. A fixed control word removes the
 logic of other formats, which makes the proof of the multipliers much easier.
@@ -59,14 +59,16 @@ class Pipeline:
     cases: tuple[Mapping[int, int], ...]
 
 
-#: ABC commands of successive searches, with their time limits in eighths of the limit of a proof. The first search
-#: covers all of a slice, and a difference that it finds exists in the slice. The others look for a small abstraction
-#: that suffices for the proof: of the slice as it is, and of the simplified slice.
+#: ABC commands of successive searches. The first covers all of a slice, and a difference that it finds exists in the
+#: slice. The others look for a small abstraction that suffices for the proof: of the slice as it is, and of the
+#: simplified slice.
 _SEARCHES = (
-    ("strash; bmc3 -F 12 -T {seconds}; scorr; dc2; pdr -T {seconds}; iprove", 1),
-    ("strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", 2),
-    ("strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", 8),
+    "strash; bmc3 -F 12 -T {seconds}; scorr; dc2; pdr -T {seconds}; iprove",
+    "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
+    "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
+#: Share of the time limit of a proof that each search of a single claim may use.
+_SHARES = (0.125, 0.25, 1)
 #: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
 #: about ninety cycles.
 _RUN = "strash; bmc3 -F 128 -T {seconds}; iprove"
@@ -87,9 +89,9 @@ def settled(
 
     If `pipeline` is given and the registers of the design only add latency, the designs with and without the fault are
     compared without registers, once for each case of `pipeline`. Otherwise, or if this leaves the fault undecided, the
-    designs are compared from cleared registers. For an array this is tried twice. First its dot-product units are left
-    out: the proof must show that their inputs are the same with and without the fault. Then the units are flattened
-    into the design, since some inputs may not affect a result.
+    designs are compared from cleared registers: first their next states, then only their outputs. For an array this is
+    tried twice. First its dot-product units are left out: the proof must show that their inputs are the same with and
+    without the fault. Then the units are flattened into the design, since some inputs may not affect a result.
 
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
     `timeout` is the limit of each search in seconds. `box` is a module that is left out instead of the units, and whose
@@ -130,7 +132,7 @@ class _Proofs:
         """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
         write_wires(self._place)
         graph, slices = self._design(_WHOLE + WITHOUT_REGISTERS)
-        claims = [claim for group in slices.of_fault(fault.number) for claim in group]
+        claims = [claim for group in slices.of_fault(fault.number, next_state=False) for claim in group]
         for case in pipeline.cases if claims else ():
             fixed = {graph.inputs[pipeline.control, bit]: value for bit, value in case.items()}
             verdict = self._search(slices, claims, _OF_A_CASE, self._timeout, fixed, all_assumed=True)
@@ -141,18 +143,26 @@ class _Proofs:
     def _by_slices(self, fault: Fault, prepare: str) -> Verdict:
         """Decide whether the fault changes an output, by one proof for each group of equal slices."""
         _, slices = self._design(prepare)
-        groups = sorted(slices.of_fault(fault.number), key=len)
-        if all(self._is_proved(slices, claims[0]) for claims in groups):
-            return Verdict.EQUIVALENT
+        for next_state in (True, False):
+            groups = sorted(slices.of_fault(fault.number, next_state=next_state), key=len)
+            if self._are_proved(slices, [claims[0] for claims in groups]):
+                return Verdict.EQUIVALENT
         claims = [claim for group in groups for claim in group]
         found = prepare == _WHOLE and self._search(slices, claims, _RUN, self._timeout, all_assumed=True)
         return Verdict.TOLD_APART if found is Verdict.TOLD_APART else Verdict.UNDECIDED
 
+    def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
+        """Return whether the searches prove all claims: the first search all of them together, or any search each."""
+        together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2)
+        if together is not Verdict.UNDECIDED:
+            return together is Verdict.EQUIVALENT
+        return all(self._is_proved(slices, claim) for claim in claims)
+
     def _is_proved(self, slices: Slices, claim: Claim) -> bool:
         """Return whether one of the searches proves the claim."""
-        for commands, eighths in _SEARCHES:
-            verdict = self._search(slices, [claim], commands, self._timeout * eighths / 8)
-            if verdict is Verdict.EQUIVALENT or (verdict is Verdict.TOLD_APART and commands == _SEARCHES[0][0]):
+        for commands, share in zip(_SEARCHES, _SHARES, strict=True):
+            verdict = self._search(slices, [claim], commands, self._timeout * share)
+            if verdict is Verdict.EQUIVALENT or (verdict is Verdict.TOLD_APART and commands == _SEARCHES[0]):
                 return verdict is Verdict.EQUIVALENT
         return False
 

@@ -89,11 +89,13 @@ class Graph:
                     result[literal >> 1].append(node)
         return result
 
-    def behind(self, node: int) -> list[int]:
-        """Return all nodes that a node can affect, also in later cycles, in ascending order."""
+    def behind(self, node: int, *, in_later_cycles: bool) -> list[int]:
+        """Return all nodes that a node can affect, in the same cycle or also in later cycles, in ascending order."""
         reached, pending = set[int](), [node]
         while pending:
             following = [reader for reader in self.readers[pending.pop()] if reader not in reached]
+            if not in_later_cycles:
+                following = [reader for reader in following if reader >= self.gates]
             reached.update(following)
             pending += following
         return sorted(reached)

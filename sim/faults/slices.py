@@ -12,6 +12,9 @@ they read, only one must be proved. For this, some nodes are *shared*: those tha
 input of a word, those that assumptions depend on, and all nodes in front of either. Two slices are equal if they read
 the same shared nodes in the same way, and if all their other nodes can be numbered so that the two have the same gates
 and registers. The numbers follow a traversal from the output, so that equal slices get equal numbers.
+
+A fault also has no effect if it never changes the next state. Then the claims are about the inputs of registers too,
+the copies end there, and all registers belong to the logic in front.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +32,7 @@ _LARGEST_ASSUMPTION = 5000
 
 
 class Claim(NamedTuple):
-    """Literals of one output bit without and with the fault, which the claim says are equal in every cycle."""
+    """Literals of one bit without and with the fault, which the claim says are equal in every cycle."""
 
     right: int
     faulty: int
@@ -59,16 +62,23 @@ class Slices:
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         self._shared = self._cone(self._read_by_many() + self._assumptions)
 
-    def of_fault(self, number: int) -> list[list[Claim]]:
-        """Select a fault, and return the claims about the outputs that it can affect, in groups of equal slices."""
+    def of_fault(self, number: int, *, next_state: bool) -> list[list[Claim]]:
+        """Select a fault, and return claims that together mean that it has no effect, in groups of equal slices.
+
+        If `next_state` is true, the claims are about outputs and the next state of registers, in each state of the
+        design without the fault. Otherwise they are about outputs, and registers may differ.
+        """
         graph = self._graph
         self._active = self._activates[number]
-        self._originals = graph.behind(self._active)
+        self._originals = graph.behind(self._active, in_later_cycles=not next_state)
         self._copies = {node: place for place, node in enumerate(self._originals, len(graph))}
+        compared = graph.outputs
+        if next_state:
+            compared = [*compared, *graph.first[graph.registers : graph.gates]]
         groups: dict[tuple[object, ...], list[Claim]] = {}
-        for literal in graph.outputs:
-            if literal >> 1 in self._copies:
-                claim = Claim(literal, self._faulty(literal))
+        for literal in dict.fromkeys(compared):
+            if (faulty := self._faulty(literal)) != literal:
+                claim = Claim(literal, faulty)
                 groups.setdefault(self._structure(claim), []).append(claim)
         return [*groups.values()]
 
