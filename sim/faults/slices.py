@@ -62,8 +62,8 @@ class Slices:
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         self._shared = self._cone(self._read_by_many() + self._assumptions)
 
-    def of_fault(self, number: int, *, next_state: bool) -> list[list[Claim]]:
-        """Select a fault, and return claims that together mean that it has no effect, in groups of equal slices.
+    def of_fault(self, number: int, *, next_state: bool) -> list[Claim]:
+        """Select a fault, and return claims that together mean that it has no effect.
 
         If `next_state` is true, the claims are about outputs and the next state of registers, in each state of the
         design without the fault. Otherwise they are about outputs, and registers may differ.
@@ -75,12 +75,15 @@ class Slices:
         compared = graph.outputs
         if next_state:
             compared = [*compared, *graph.first[graph.registers : graph.gates]]
+        claims = (Claim(literal, self._faulty(literal)) for literal in dict.fromkeys(compared))
+        return [claim for claim in claims if claim.right != claim.faulty]
+
+    def of_each_structure(self, claims: Iterable[Claim]) -> list[Claim]:
+        """Return one claim about the selected fault for each structure of a slice, the rarest structure first."""
         groups: dict[tuple[object, ...], list[Claim]] = {}
-        for literal in dict.fromkeys(compared):
-            if (faulty := self._faulty(literal)) != literal:
-                claim = Claim(literal, faulty)
-                groups.setdefault(self._structure(claim), []).append(claim)
-        return [*groups.values()]
+        for claim in claims:
+            groups.setdefault(self._structure(claim), []).append(claim)
+        return [group[0] for group in sorted(groups.values(), key=len)]
 
     def write(self, path: Path, claims: Sequence[Claim], fixed: Mapping[int, int], *, all_assumed: bool) -> None:
         """Write an AIGER file whose only output is 1 in a cycle in which one of the claims is false.

@@ -272,13 +272,12 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.slices.shared", "sim.faults.slices", "Slices._structure",
      "Slices whose inputs have different assumptions count as equal.",
      lambda slices, right, self, claim: (self._shared.clear(), right(self, claim))[1]),
-    ("sim.slices.groups", "sim.faults.slices", "Slices.of_fault",
-     "Only one group of equal slices is proved.",
-     lambda slices, right, *arguments, **which: right(*arguments, **which)[:1]),
+    ("sim.slices.groups", "sim.faults.slices", "Slices.of_each_structure",
+     "Only one structure of slices is proved.", lambda slices, right, *arguments: right(*arguments)[:1]),
     ("sim.slices.next_state", "sim.faults.slices", "Slices.of_fault",
      "The next state of registers is not compared.",
      lambda slices, right, self, number, next_state: [
-         group for group in right(self, number, next_state=next_state) if group[0].right in self._graph.outputs
+         claim for claim in right(self, number, next_state=next_state) if claim.right in self._graph.outputs
      ]),
     ("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced",
      "Every design is treated as a pipeline, without a check.", lambda equivalence, right, *_: True),
