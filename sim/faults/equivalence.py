@@ -59,6 +59,9 @@ class Pipeline:
     cases: tuple[Mapping[int, int], ...]
 
 
+#: Numbers of cycles within which registers may differ from those without the fault, in successive attempts; None means
+#: that every register may differ.
+_CYCLES = (0, 1, 2, None)
 #: ABC commands of successive searches. The first covers all of a slice, and a difference that it finds exists in the
 #: slice. The others look for a small abstraction that suffices for the proof: of the slice as it is, and of the
 #: simplified slice.
@@ -89,9 +92,9 @@ def settled(
 
     If `pipeline` is given and the registers of the design only add latency, the designs with and without the fault are
     compared without registers, once for each case of `pipeline`. Otherwise, or if this leaves the fault undecided, the
-    designs are compared from cleared registers: first their next states, then only their outputs. For an array this is
-    tried twice. First its dot-product units are left out: the proof must show that their inputs are the same with and
-    without the fault. Then the units are flattened into the design, since some inputs may not affect a result.
+    designs are compared from cleared registers: first all registers, then fewer, then only outputs. For an array this
+    is tried twice. First its dot-product units are left out: the proof must show that their inputs are the same with
+    and without the fault. Then the units are flattened into the design, since some inputs may not affect a result.
 
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
     `timeout` is the limit of each search in seconds. `box` is a module that is left out instead of the units, and whose
@@ -132,7 +135,7 @@ class _Proofs:
         """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
         write_wires(self._place)
         graph, slices = self._design(_WHOLE + WITHOUT_REGISTERS)
-        claims = slices.of_fault(fault.number, next_state=False)
+        claims = slices.of_fault(fault.number, None)
         for case in pipeline.cases if claims else ():
             fixed = {graph.inputs[pipeline.control, bit]: value for bit, value in case.items()}
             verdict = self._search(slices, claims, _OF_A_CASE, self._timeout, fixed, all_assumed=True)
@@ -143,25 +146,26 @@ class _Proofs:
     def _by_slices(self, fault: Fault, prepare: str) -> Verdict:
         """Decide whether the fault changes an output, by one proof for each structure of a slice.
 
-        With the units flattened into an array, slices of outputs are too large, and only next states are compared.
+        With the units flattened into an array, slices are too large if every register may differ.
         """
         _, slices = self._design(prepare)
-        for next_state in (True, False) if prepare == self._attempts[0] else (True,):
-            claims = slices.of_fault(fault.number, next_state=next_state)
+        for cycles in _CYCLES if prepare == self._attempts[0] else _CYCLES[:-1]:
+            claims = slices.of_fault(fault.number, cycles)
             if self._are_proved(slices, slices.of_each_structure(claims)):
                 return Verdict.EQUIVALENT
         if prepare != _WHOLE:
             return Verdict.UNDECIDED
-        claims = slices.of_fault(fault.number, next_state=False)
+        claims = slices.of_fault(fault.number, None)
         found = self._search(slices, claims, _RUN, self._timeout, all_assumed=True)
         return Verdict.TOLD_APART if found is Verdict.TOLD_APART else Verdict.UNDECIDED
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
         """Return whether the searches prove all claims: the first search all of them together, or any search each."""
         together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2)
-        if together is not Verdict.UNDECIDED:
+        if together is Verdict.TOLD_APART:
+            together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
-        return all(self._is_proved(slices, claim) for claim in claims)
+        return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in claims)
 
     def _is_proved(self, slices: Slices, claim: Claim) -> bool:
         """Return whether one of the searches proves the claim."""

@@ -89,15 +89,20 @@ class Graph:
                     result[literal >> 1].append(node)
         return result
 
-    def behind(self, node: int, *, in_later_cycles: bool) -> list[int]:
-        """Return all nodes that a node can affect, in the same cycle or also in later cycles, in ascending order."""
-        reached, pending = set[int](), [node]
-        while pending:
-            following = [reader for reader in self.readers[pending.pop()] if reader not in reached]
-            if not in_later_cycles:
-                following = [reader for reader in following if reader >= self.gates]
-            reached.update(following)
-            pending += following
+    def behind(self, node: int, cycles: int | None) -> list[int]:
+        """Return all nodes that a node can affect within a number of cycles, or ever if it is None, in ascending order.
+
+        The cycle of the change itself is cycle 0, so that registers are affected in cycle 1 at the earliest.
+        """
+        reached, current, cycle = set[int](), [node], 0
+        while current:
+            registers = list[int]()
+            while current:
+                for reader in self.readers[current.pop()]:
+                    if reader not in reached and (reader >= self.gates or cycle != cycles):
+                        reached.add(reader)
+                        (current if reader >= self.gates else registers).append(reader)
+            current, cycle = registers, cycle + 1
         return sorted(reached)
 
     def conjuncts(self, literal: int) -> list[int]:

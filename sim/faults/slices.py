@@ -13,8 +13,9 @@ input of a word, those that assumptions depend on, and all nodes in front of eit
 the same shared nodes in the same way, and if all their other nodes can be numbered so that the two have the same gates
 and registers. The numbers follow a traversal from the output, so that equal slices get equal numbers.
 
-A fault also has no effect if it never changes the next state. Then the claims are about the inputs of registers too,
-the copies end there, and all registers belong to the logic in front.
+Some registers may be compared as well: then the copies end at the inputs of these registers, about which there are
+claims of their own, and the registers belong to the logic in front. The fewer registers the copies have, the easier is
+the proof, but a fault may change the state of a register without any effect on the outputs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,19 +63,18 @@ class Slices:
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         self._shared = self._cone(self._read_by_many() + self._assumptions)
 
-    def of_fault(self, number: int, *, next_state: bool) -> list[Claim]:
+    def of_fault(self, number: int, cycles: int | None) -> list[Claim]:
         """Select a fault, and return claims that together mean that it has no effect.
 
-        If `next_state` is true, the claims are about outputs and the next state of registers, in each state of the
-        design without the fault. Otherwise they are about outputs, and registers may differ.
+        The claims are about outputs, and about the next state of all registers that the fault does not affect within
+        the given number of cycles. With 0 cycles, no register may differ; with None, every register may.
         """
         graph = self._graph
         self._active = self._activates[number]
-        self._originals = graph.behind(self._active, in_later_cycles=not next_state)
+        self._originals = graph.behind(self._active, cycles)
         self._copies = {node: place for place, node in enumerate(self._originals, len(graph))}
-        compared = graph.outputs
-        if next_state:
-            compared = [*compared, *graph.first[graph.registers : graph.gates]]
+        kept = (node for node in range(graph.registers, graph.gates) if node not in self._copies)
+        compared = [*graph.outputs, *(graph.first[node] for node in kept)]
         claims = (Claim(literal, self._faulty(literal)) for literal in dict.fromkeys(compared))
         return [claim for claim in claims if claim.right != claim.faulty]
 

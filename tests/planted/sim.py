@@ -276,8 +276,8 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "Only one structure of slices is proved.", lambda slices, right, *arguments: right(*arguments)[:1]),
     ("sim.slices.next_state", "sim.faults.slices", "Slices.of_fault",
      "The next state of registers is not compared.",
-     lambda slices, right, self, number, next_state: [
-         claim for claim in right(self, number, next_state=next_state) if claim.right in self._graph.outputs
+     lambda slices, right, self, number, cycles: [
+         claim for claim in right(self, number, cycles) if claim.right in self._graph.outputs
      ]),
     ("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced",
      "Every design is treated as a pipeline, without a check.", lambda equivalence, right, *_: True),
