@@ -151,7 +151,7 @@ class _Proofs:
         _, slices = self._design(prepare)
         for cycles in _CYCLES if prepare == self._attempts[0] else _CYCLES[:-1]:
             claims = slices.of_fault(fault.number, cycles)
-            if self._are_proved(slices, slices.of_each_structure(claims)):
+            if self._are_proved(slices, claims):
                 return Verdict.EQUIVALENT
         if prepare != _WHOLE:
             return Verdict.UNDECIDED
@@ -161,11 +161,13 @@ class _Proofs:
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
         """Return whether the searches prove all claims: the first search all of them together, or any search each."""
-        together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2)
+        some = slices.of_each_structure(claims)
+        together = self._search(slices, some, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
+            # Slices of equal structure may differ in the larger assumptions.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
-        return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in claims)
+        return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in some)
 
     def _is_proved(self, slices: Slices, claim: Claim) -> bool:
         """Return whether one of the searches proves the claim."""

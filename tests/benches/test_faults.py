@@ -19,7 +19,7 @@ from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.engine.tcgen05_commands import write_programs
-from sptc.sim.faults import equivalence, mutants, regressions
+from sptc.sim.faults import equivalence, mutants, regressions, slices
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
@@ -260,9 +260,16 @@ def written_word(assumed: int) -> str:
     return to_rtlil(m, "bench", ports=[a, b, word, result])
 
 
+@pytest.mark.parametrize("largest", [0, 5000])
 @pytest.mark.parametrize(("assumed", "verdict"), [(0xFF, Verdict.EQUIVALENT), (0x0F, Verdict.TOLD_APART)])
-def test_bits_with_different_assumptions_are_proved_apart(tmp_path: Path, assumed: int, verdict: Verdict) -> None:
-    """Without writes, only bits that an assumption keeps zero are right. All bits have the same gates and registers."""
+def test_bits_with_different_assumptions_are_proved_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assumed: int, verdict: Verdict, largest: int
+) -> None:
+    """Without writes, only bits that an assumption keeps zero are right. All bits have the same gates and registers.
+
+    This holds if slices include the assumption, and also if it is too large for a slice (`largest` is 0).
+    """
+    monkeypatch.setattr(slices, "_LARGEST_ASSUMPTION", largest)
     mutated(written_word(assumed), "bench", {"whole": REST}, 1, 0, tmp_path)
     fault = fault_at(tmp_path, "or", "const0 -port Y -portbit 0")
     assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: verdict}
