@@ -128,7 +128,7 @@ def products(config: CoreConfig) -> int:
 
 
 def figures(measurement: Measurement, count: int, suffix: str) -> Figures:
-    """Return the number of port orders, and area and gates per product and the longest path in ps with scatter."""
+    """Return area and gates per product, and the longest path in ps, with scatter and number of port orders."""
     measured = measurement.orders or (measurement,)
     result: Figures = {"orders": len(measured)}
     for name, median in measurement.figures.items():

@@ -97,8 +97,8 @@ def settled(
     and without the fault. Then the units are flattened into the design, since some inputs may not affect a result.
 
     ``$assume`` cells constrain the inputs of the top module. `folder` has the files of :func:`~.mutants.mutated`, and
-    `timeout` is the limit of each search in seconds. `box` is a module that is left out instead of the units, and whose
-    inputs are always compared; its outputs have any values, the same with and without the fault.
+    `timeout` is the limit of the longest search in seconds. `box` is a module that is left out instead of the units,
+    and whose inputs are always compared; its outputs have any values, the same with and without the fault.
     """
     with TemporaryDirectory(dir=folder) as scratch:
         proofs = _Proofs(top, faults, Path(scratch), timeout, pipeline, box)
@@ -135,7 +135,7 @@ class _Proofs:
         """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
         write_wires(self._place)
         graph, slices = self._design(_WHOLE + WITHOUT_REGISTERS)
-        claims = slices.of_fault(fault.number, None)
+        claims = slices.claims_about(fault.number, None)
         for case in pipeline.cases if claims else ():
             fixed = {graph.inputs[pipeline.control, bit]: value for bit, value in case.items()}
             verdict = self._search(slices, claims, _OF_A_CASE, self._timeout, fixed, all_assumed=True)
@@ -150,24 +150,24 @@ class _Proofs:
         """
         _, slices = self._design(prepare)
         for cycles in _CYCLES if prepare == self._attempts[0] else _CYCLES[:-1]:
-            claims = slices.of_fault(fault.number, cycles)
+            claims = slices.claims_about(fault.number, cycles)
             if self._are_proved(slices, claims):
                 return Verdict.EQUIVALENT
         if prepare != _WHOLE:
             return Verdict.UNDECIDED
-        claims = slices.of_fault(fault.number, None)
-        found = self._search(slices, claims, _RUN, self._timeout, all_assumed=True)
-        return Verdict.TOLD_APART if found is Verdict.TOLD_APART else Verdict.UNDECIDED
+        claims = slices.claims_about(fault.number, None)
+        verdict = self._search(slices, claims, _RUN, self._timeout, all_assumed=True)
+        return Verdict.TOLD_APART if verdict is Verdict.TOLD_APART else Verdict.UNDECIDED
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
         """Return whether the searches prove all claims: the first search all of them together, or any search each."""
-        some = slices.of_each_structure(claims)
-        together = self._search(slices, some, _SEARCHES[0], self._timeout / 2)
+        chosen = slices.representatives(claims)
+        together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
             # Slices of equal structure may differ in the larger assumptions.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
-        return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in some)
+        return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)
 
     def _is_proved(self, slices: Slices, claim: Claim) -> bool:
         """Return whether one of the searches proves the claim."""

@@ -4,18 +4,18 @@ A *node* is the constant zero (node 0), an input, a register or an AND gate. A *
 plus one if its value is inverted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["INPUT", "Graph", "cone", "packed"]
+__all__ = ["INPUT", "Graph", "packed"]
 
 #: Value of :attr:`Graph.first` for nodes without fanin, and of :attr:`Graph.second` for all nodes but AND gates.
 INPUT = -1
 
 
 class Graph:
-    """And-inverter graph in two lists, with two entries for each node.
+    """And-inverter graph of a design. Two lists have the fanins of each node.
 
     Parameters
     ----------
@@ -114,17 +114,6 @@ class Graph:
             else:
                 pending += [self.second[one >> 1], self.first[one >> 1]]
         return [one for one in result if one != 1]
-
-
-def cone(nodes: Iterable[int], fanins: Callable[[int], Iterable[int]]) -> set[int]:
-    """Return the given nodes and all nodes on which they depend, also through registers, without the constant."""
-    reached, pending = set[int](), [*nodes]
-    while pending:
-        node = pending.pop()
-        if node and node not in reached:
-            reached.add(node)
-            pending += fanins(node)
-    return reached
 
 
 def packed(literal: int, first: int, second: int) -> bytes:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .graph import INPUT, Graph, cone, packed
+from .graph import INPUT, Graph, packed
 
 __all__ = ["Claim", "Slices"]
 
@@ -63,7 +63,7 @@ class Slices:
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         self._shared = self._cone(self._read_by_many() + self._assumptions)
 
-    def of_fault(self, number: int, cycles: int | None) -> list[Claim]:
+    def claims_about(self, number: int, cycles: int | None) -> list[Claim]:
         """Select a fault, and return claims that together mean that it has no effect.
 
         The claims are about outputs, and about the next state of all registers that the fault does not affect within
@@ -78,7 +78,7 @@ class Slices:
         claims = (Claim(literal, self._faulty(literal)) for literal in dict.fromkeys(compared))
         return [claim for claim in claims if claim.right != claim.faulty]
 
-    def of_each_structure(self, claims: Iterable[Claim]) -> list[Claim]:
+    def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
         """Return one claim about the selected fault for each structure of a slice, the rarest structure first."""
         groups: dict[tuple[object, ...], list[Claim]] = {}
         for claim in claims:
@@ -150,8 +150,14 @@ class Slices:
         return tuple(one >> 1 for one in self._literals(node) if one >> 1 not in self._constants)
 
     def _cone(self, literals: Iterable[int]) -> set[int]:
-        """Return all nodes on which literals depend, without constants."""
-        return cone((one >> 1 for one in literals if one >> 1 not in self._constants), self._fanins)
+        """Return all nodes on which literals depend, also through registers, without constants."""
+        reached, pending = set[int](), [literal >> 1 for literal in literals]
+        while pending:
+            node = pending.pop()
+            if node not in reached and node not in self._constants:
+                reached.add(node)
+                pending += self._fanins(node)
+        return reached
 
     def _original(self, node: int) -> int:
         """Return the node of the design of which a node is a copy, or the node itself."""

@@ -266,7 +266,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda row_interface, right, config, *others: "one"),
     ("sim.equivalence.structures", "sim.faults.equivalence", "_Proofs._are_proved",
      "Only one claim of each structure is proved even with assumptions that tell the claims apart.",
-     lambda equivalence, right, self, slices, claims: right(self, slices, slices.of_each_structure(claims))),
+     lambda equivalence, right, self, slices, claims: right(self, slices, slices.representatives(claims))),
     ("sim.slices.copy", "sim.faults.slices", "Slices._faulty",
      "The copy with the fault contains no fault, so a proof finds no difference.",
      lambda slices, right, self, literal: literal & 1 if literal >> 1 == self._active else right(self, literal)),
@@ -275,9 +275,9 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.slices.shared", "sim.faults.slices", "Slices._structure",
      "Slices whose inputs have different assumptions count as equal.",
      lambda slices, right, self, claim: (self._shared.clear(), right(self, claim))[1]),
-    ("sim.slices.groups", "sim.faults.slices", "Slices.of_each_structure",
+    ("sim.slices.groups", "sim.faults.slices", "Slices.representatives",
      "Only one structure of slices is proved.", lambda slices, right, *arguments: right(*arguments)[:1]),
-    ("sim.slices.next_state", "sim.faults.slices", "Slices.of_fault",
+    ("sim.slices.next_state", "sim.faults.slices", "Slices.claims_about",
      "The next state of registers is not compared.",
      lambda slices, right, self, number, cycles: [
          claim for claim in right(self, number, cycles) if claim.right in self._graph.outputs
