@@ -3,11 +3,15 @@
 The harness marks any one request and any one column. Arithmetic and the contents of the memory are abstracted.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Mux, Signal, Value
+from amaranth.lib import data
 
 from ..rtl.accumulators import Accumulators
 from .harness import Harness, opened
 from .properties import Topic, once
+from .ring import claim_ring
 from .sizes import COLUMN_BITS, COLUMNS
 from .streams import Flow, constant, offered
 
@@ -34,7 +38,7 @@ def _contents(h: Harness) -> None:
     """
     reset = h.clocked()
     # 16 lanes of memory suffice, because all lanes have the same wiring.
-    store = h.add("store", Accumulators(1, _INSIDE, replaces=True))
+    store = h.add("store", Accumulators(1, _INSIDE))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
@@ -50,17 +54,17 @@ def _contents(h: Harness) -> None:
     flow.drains(h, 2, store.i.valid, store.c.ready)
 
 
-@ACCUMULATORS.property("order", lambda config: [(False,), (True,)], cycles=_CYCLES)
-def _order(h: Harness, replaces: bool) -> None:
+@ACCUMULATORS.property("order", once, cycles=_CYCLES)
+def _order(h: Harness) -> None:
     """Every result is written to the columns of its request, and no column is read while its result is outstanding.
 
     Results are accepted in every cycle, and every read has the column number of its request. Assumed is what the proof
-    ``warp.order`` shows about an array: it returns no result without a panel, and accepts no panel while it is full, or
-    with `replaces` only in the cycle in which another panel leaves.
+    ``warp.order`` shows about an array: it returns no result without a panel, and accepts no panel while it is full,
+    except in the cycle in which another panel leaves.
     """
     reset = h.clocked()
-    store = h.add("store", opened(Accumulators(1, _INSIDE, replaces=replaces)))
-    memory, entries = store.memory, store.parts.due
+    store = h.add("store", opened(Accumulators(1, _INSIDE)))
+    memory = store.memory
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += store.i.valid.eq(h.free("i_valid") & ~reset)
     accepts = h.named("accepts", store.i.valid & store.i.ready)
@@ -71,7 +75,7 @@ def _order(h: Harness, replaces: bool) -> None:
     # Drive the arrays: a result may arrive in any cycle in which a panel is in the arrays.
     due, inside = Signal(range(_DUE + 2), name="due"), Signal(range(_INSIDE + 1), name="inside")
     writes = h.named("writes", h.free("result") & (inside != 0) & ~reset)
-    room = (inside != _INSIDE) | (writes if replaces else 0)
+    room = (inside != _INSIDE) | writes
     takes = h.named("takes", store.c.valid & store.c.ready)
     h.m.d.comb += [store.o.valid.eq(writes), store.c.ready.eq(h.free("c_ready") & room & ~reset)]
     h.m.d.sync += [
@@ -84,10 +88,8 @@ def _order(h: Harness, replaces: bool) -> None:
         h.m.d.sync += [is_due.eq(1), ahead.eq(due - writes), half.eq(request.half)]
     with h.m.Elif(is_due & writes):
         h.m.d.sync += [is_due.eq(ahead != 0), ahead.eq(ahead - (ahead != 0))]
-    h.claim("listed", (entries.count == due) & (due <= _DUE))
-    for place, entry in enumerate(entries.entries):
-        is_marked = is_due & (ahead == place)
-        h.claim(f"marked_{place}", ~is_marked | ((entry.column == column) & (entry.half == half)))
+    listed: Any = data.View(store.parts.due.entry.shape(), claim_ring(h, "due", store.parts.due, due)(ahead))
+    h.claim("marked", ~is_due | ((listed.column == column) & (listed.half == half)))
     h.claim("among_them", ~is_due | (ahead < due))
     h.claim("takes_results", store.o.ready)
     h.claim("written", memory.write == writes)

@@ -1,10 +1,13 @@
 """Proofs about commit groups: each completes neither early nor late, and the count of pending groups is right."""
 
-from amaranth.hdl import Mux, Signal
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Mux, Signal, Value, signed
 
 from ..rtl.commits import Commits
-from .harness import Harness
+from .harness import Harness, opened
 from .properties import Topic, once
+from .ring import claim_ring
 
 __all__ = ["COMMITS"]
 
@@ -15,6 +18,8 @@ _ISSUED = 2
 _IN_FLIGHT = 2
 #: Maximum number of pending commit groups.
 _GROUPS = 8
+#: Width in bits of the signed difference between an instruction's number and the number of completed instructions.
+_BITS = 4
 
 
 # Every cover is reached within twelve cycles: two instructions are issued, multiplied and delivered, with a commit
@@ -28,7 +33,7 @@ def _order(h: Harness) -> None:
     are pending. Instructions are issued, multiplied and delivered in order, with any number of idle cycles between.
     """
     reset = h.clocked()
-    commits = h.add("commits", Commits(_IN_FLIGHT))
+    commits = h.add("commits", opened(Commits(_IN_FLIGHT)))
     waiting, inside = Signal(range(_ISSUED + 1), name="waiting"), Signal(range(_IN_FLIGHT + 1), name="inside")
     issued = h.named("issued", h.free("issues") & (waiting != _ISSUED) & ~reset)
     multiplied = h.named("multiplied", h.free("multiplies") & (waiting != 0) & (inside != _IN_FLIGHT) & ~reset)
@@ -49,9 +54,10 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Number of unfinished instructions, and number of those for which the marked commit group waits.
+    # Number of unfinished instructions, and number of those for which the marked commit group waits. The second number
+    # goes on to negative numbers if further instructions finish.
     finishes = h.named("finishes", delivered & ends[0])
-    open_ones, awaited = Signal(3, name="open"), Signal(3, name="awaited")
+    open_ones, awaited = Signal(3, name="open"), Signal(signed(_BITS), name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")
     marked, passed = Signal(name="marked"), Signal(name="passed")
     marks = h.named("marks", h.free("mark") & commit & ~marked)
@@ -60,20 +66,39 @@ def _order(h: Harness) -> None:
     with h.m.If(marks):
         h.m.d.sync += [marked.eq(1), awaited.eq(open_ones - finishes), ahead.eq(groups - finished)]
     with h.m.Elif(marked & ~passed):
-        h.m.d.sync += [awaited.eq(Mux(awaited == 0, 0, awaited - finishes)), ahead.eq(Mux(finished, ahead - 1, ahead))]
+        h.m.d.sync += [awaited.eq(awaited - finishes), ahead.eq(ahead - finished)]
         with h.m.If(finished & (ahead == 0)):
             h.m.d.sync += passed.eq(1)
     is_oldest = marked & ~passed & (ahead == 0)
     h.claim("pending", commits.pending == groups)
     h.claim("room", commits.room == (groups != _GROUPS))
-    for place, count in enumerate(commits.remaining):
-        h.claim(f"remaining_{place}", ~(marked & ~passed & (ahead == place)) | (count == awaited))
-    h.claim("not_before", ~(is_oldest & finished) | (awaited == 0))
-    h.claim("not_later", ~(is_oldest & (awaited == 0)) | finished)
+    waits = _claim_groups(h, commits, groups, open_ones)
+    h.claim("awaited", ~(marked & ~passed) | (Array(waits)[ahead] == awaited))
+    end = claim_ring(h, "ends", commits.parts.ends, inside)
+    h.claim("ends", Cat(ends[place] == (end(place) & (place < inside)) for place in range(_IN_FLIGHT)).all())
+    h.claim("not_before", ~(is_oldest & finished) | (awaited <= 0))
+    h.claim("not_later", ~(is_oldest & (awaited <= 0)) | finished)
     h.claim("of_a_group", ~finished | (groups != 0))
     h.claim("is_pending", ~(marked & ~passed) | ((ahead < groups) & (awaited <= open_ones)))
-    h.claim("open", open_ones == waiting + inside_ends)
+    h.claim("open", (open_ones == waiting + inside_ends) & (waiting <= _ISSUED))
     h.claim("drains", (open_ones != 0) | (groups == 0) | finished)
     h.cover("finished", is_oldest & finished)
     h.cover("waits", is_oldest & (awaited == 2))
     h.cover("full", groups == _GROUPS)
+
+
+def _claim_groups(h: Harness, commits: Any, groups: Value, open_ones: Value) -> list[Value]:
+    """Claim order and bounds of the stored numbers of groups. Return for how many instructions each group waits.
+
+    A negative number of instructions is the number of those that completed although the group does not wait for them.
+    """
+    entry = claim_ring(h, "groups", commits.parts.groups, groups)
+    completed = commits.signal("completed")
+    h.claim("numbers", (commits.signal("issued_before") - completed)[:_BITS] == open_ones)
+    waits = [h.named(f"waits_{place}", entry(place) - completed, signed(_BITS)) for place in range(_GROUPS)]
+    for place, wait in enumerate(waits):
+        newer = Mux(groups == place + 1, open_ones, waits[place + 1]) if place + 1 < _GROUPS else open_ones
+        # One group finishes in each cycle in which the oldest group waits for no instruction.
+        least = place - (_GROUPS - 1)
+        h.claim(f"group_{place}", (groups <= place) | ((wait <= newer) & (wait >= least)))
+    return waits

@@ -223,11 +223,12 @@ class _Panels:
         """Claim the contents of the buffers, and the state of the control logic that makes the claims inductive."""
         fetch, signal, memory, segment = self._fetch, self._fetch.signal, self._memory, self._segment
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
-        full, whole = signal("full"), (1 << self._segments) - 1
+        whole = (1 << self._segments) - 1
         buffers = data.ArrayLayout(panel_layout(), 2)(signal("buffers"))
-        pointers = (signal("filled") == self._filled) & (signal("offered") == self._offered)
+        complete, delivered = signal("complete"), signal("delivered")
+        pointers = (complete[0] == self._filled) & (delivered[0] == self._offered)
         h.claim("pointers", pointers & (signal("segment_b") == segment))
-        h.claim("kept", signal("kept") == self.inside + (segment != 0))
+        h.claim("begun_panels", (signal("begun") - delivered)[:2] == self.inside + (segment != 0))
         h.claim("room", self.inside + (segment != 0) <= 2)
         h.claim("taken", self._accepted == (self._reads & (segment == self._segments - 1)))
         h.claim("arriving", (signal("arriving_b") == arriving) & (signal("completes") == self._completes))
@@ -235,7 +236,8 @@ class _Panels:
         h.claim("what_arrives", ~arriving | (same & (number < self._segments)))
         count = self.inside - self._completes
         first, second = self._offered, ~self._offered
-        h.claim("full", full == Mux(count == 0, 0, Mux(count == 1, 1 << first, 3)))
+        full = h.named("full", Mux(count == 0, 0, Mux(count == 1, 1 << first, 3)), 2)
+        h.claim("complete_panels", (complete - delivered)[:2] == count)
         h.claim("in_turns", self._filled == Mux(count == 1, second, first))
         h.claim("valid", fetch.panels.valid == (count != 0))
         stored, buffer_owner = (Array(each)[self._filled] for each in (self._stored, self._buffer_owners))

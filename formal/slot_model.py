@@ -110,7 +110,7 @@ class SlotModel:
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
-        h.claim(f"missing_{name}", turn.missing == missing)
+        h.claim(f"arrived_{name}", turn.arrived == (self.occupied & ~missing))
         h.claim(f"missing_{name}_if_left", ~(left & ~missing).any() & ~(missing & ~self.occupied).any())
         h.claim(f"{name}_before_panels", (self.panel == 0) | ~self.at_current(missing))
         return missing

@@ -220,21 +220,20 @@ def _claim_stored_a(
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
     """Claim that all metadata and block scales that have arrived are stored in the right registers.
 
-    The metadata of a row is in the tensor-memory lane of this row. With 16-bit elements, both lane pairs of a quad use
-    the same column of metadata; with 8-bit elements, each pair has its own column. Block scales of 32 rows or columns
-    share a column, with one lane each (PTX ISA 9.7.16.10.8.4; CUTLASS ``tmem_e_frg``, ``tmem_sf_frg``).
+    The metadata of a row is in the tensor-memory lane of this row. With 16-bit elements, the first lane pair of a quad
+    uses the only column of metadata; with 8-bit elements, each pair has its own column. Block scales of 32 rows or
+    columns share a column, with one lane each (PTX ISA 9.7.16.10.8.4; CUTLASS ``tmem_e_frg``, ``tmem_sf_frg``).
     """
-    words, wide, mark = cta.parts.words, _is_wide(instruction), instruction.mark
+    words, mark = cta.parts.words, instruction.mark
 
     def holds(name: str, operand: Operand, number: int, first: int, lanes: int) -> Value:
         stored, lanes_of_column = words.signal(f"{name}_{slot}"), range(lanes)
         expected = [word_of_column(mark, operand, number, lane) for lane in lanes_of_column]
         return Cat(stored.word_select(first + lane, WORD) == expected[lane] for lane in lanes_of_column).all()
 
-    for number, pair, applies in ((0, 0, Const(1)), (0, 1, wide), (1, 1, ~wide)):
-        present = columns[FIRST_OF[Operand.METADATA] + number] & applies
-        right = holds(f"metadata_{pair}", Operand.METADATA, number, 0, ROWS_OF_ARRAYS)
-        h.claim(f"metadata_{slot}_{number}_{pair}", ~present | right)
+    for number in range(COLUMNS_OF[Operand.METADATA]):
+        right = holds(f"metadata_{number}", Operand.METADATA, number, 0, ROWS_OF_ARRAYS)
+        h.claim(f"metadata_{slot}_{number}", ~columns[FIRST_OF[Operand.METADATA] + number] | right)
     for operand, name in ((Operand.SCALE_A, "scale_a"), (Operand.SCALE_B, "scale_b")):
         for number in range(COLUMNS_OF[operand]):
             right = holds(name, operand, number, 32 * number, 32)
@@ -255,7 +254,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
         h.claim(f"accepted_{array}", (source.valid & source.ready) == multiplied)
         right = [
             Value.cast(operands.control) == Value.cast(current.control),
-            operands.sparsity_selector == current.sparsity_selector,
+            operands.sparsity_selector == 0,
             operands.long,
             instruction.negated == current.negated,
             *(Value.cast(operands[name]) == Value.cast(current[name]) for name in ("scale_size", "byte_a", "byte_b")),
@@ -276,12 +275,13 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 a.append(operands.a[lane][register][:15] == of_a[:15])  # an f16 may have an inverted sign, bit 15
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
-            narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))
             column = Cat(Const(group, 3), number)  # column number in D: 8 * panel + group
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))
-            e = [~current.control.sparse | (operands.e[lane] == Mux(_is_wide(current), wide, narrow))]
+            # With 16-bit elements, lanes 2 and 3 of a quad provide no metadata.
+            ignored = ~current.control.sparse | (_is_wide(current) & pair)
+            e = [ignored | (operands.e[lane] == word_of_column(mark, Operand.METADATA, pair, row))]
             scale_a = [~_is_scaled(current) | (operands.scale_a[lane] == of_scale_a)]
             scale_b = [~_is_scaled(current) | (operands.scale_b[lane] == of_scale_b)]
             for name, right in (("a", a), ("b", b), ("c", c), ("e", e), ("scale_a", scale_a), ("scale_b", scale_b)):

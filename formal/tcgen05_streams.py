@@ -15,7 +15,9 @@ from .fetch import with_names
 from .harness import Harness, opened, replace_logic
 from .progress import PendingPanels, claim_progress, decided
 from .properties import once
+from .ring import claim_ring
 from .sizes import LANES, REGISTERS, ROWS
+from .slot_states import claim_fetch_of_a, claim_fetch_of_b, claim_turns
 from .stand_ins import ARRAYS, DEPTH
 from .streams import SMALL_ARRAY, Flow
 from .tcgen05 import TCGEN05
@@ -81,6 +83,10 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     used = h.named("used", fetch.panels.valid & fetch.panels.ready)
     h.m.d.sync += b.eq(b + fetched - used)
     h.claim("fetched", slots.count("b_to_use", used, own) == b + slots.count("b_to_fetch", fetched, own))
+    claim_ring(h, "due", opened(cta.parts.accumulators).parts.due, due)
+    claim_turns(h, cta.parts.slots, "a", "b", "words", "d")
+    claim_fetch_of_a(h, cta.parts, cta.arrays)
+    claim_fetch_of_b(h, fetch, b)
     h.cover("written", written & ~cta.i.valid)
 
 

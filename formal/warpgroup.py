@@ -17,6 +17,7 @@ from .harness import Harness, opened
 from .progress import PendingPanels, claim_progress, decided
 from .properties import Parameters
 from .sizes import WARPS
+from .slot_states import claim_fetch_of_a, claim_turns
 from .stand_ins import DEPTH
 from .streams import SMALL_ARRAY, Flow
 from .tensor_core import Echo, EchoEverywhere, words_of_result
@@ -95,6 +96,10 @@ def _progress(h: Harness, panels: int) -> None:
     moves = Cat(taken, multiplied, delivered, group.memory.read).any()
     h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(group.i.valid | owed), fair, _QUIET) != 0)
     h.claim("nothing_from_nothing", ~group.o.valid | owed)
+    # Invariants that the engine needs.
+    cores = group.parts.tensor_cores
+    claim_turns(h, cores.parts.slots, "a", "b")
+    claim_fetch_of_a(h, cores.parts, WARPS)
     passed = Signal(name="passed")
     h.m.d.sync += passed.eq(passed | delivered)
     h.cover("beside", passed & ~owed & Cat(result.valid for result in group.mma_result).any())

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedLayout, DescribedSignature
-from .due import DueList
+from .ring import Ring
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES
-from .warp import COLUMNS, FRAGMENT, LANES, REGISTERS, ROWS, WORD_BITS
+from .warp import COLUMNS, FRAGMENT, LANES, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
@@ -66,13 +66,10 @@ class Accumulators(wiring.Component):
         Arrays of 16 rows, with 16 lanes each.
     in_flight : int
         Maximum number of panels in an array, which the array guarantees.
-    replaces : bool
-        Whether a full array accepts a panel in the cycle in which another one leaves it. Otherwise, fewer panels than
-        the maximum are pending when a request is accepted.
     """
 
-    def __init__(self, arrays: int, in_flight: int, *, replaces: bool) -> None:
-        self.arrays, self.most, self.replaces = arrays, in_flight + _BUFFERS, replaces
+    def __init__(self, arrays: int, in_flight: int) -> None:
+        self.arrays, self.most = arrays, in_flight + _BUFFERS
         registers = stream.Signature(data.ArrayLayout(FRAGMENT, arrays))
         i = "Requests for panels (eight columns) of accumulators, in the order in which the panels are multiplied."
         ports = {
@@ -92,13 +89,12 @@ class Accumulators(wiring.Component):
         #
         #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
         #               read    data    multiply    issue      collect     write    read
-        m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
+        m.submodules.due = due = Ring(data.StructLayout({"column": COLUMN_BITS, "half": 1}), self.most)
         # Number of panels whose accumulators were requested and that are not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
         overlaps = [
-            (place < due.count) & _overlap(entry.column, request.column)
-            for place, entry in enumerate(due.entries[: self.most - (not self.replaces)])
+            due.valid[place] & _overlap(entry.column, request.column) for place, entry in enumerate(due.entries)
         ]
         taken = self.c.valid & self.c.ready
         m.d.comb += [
@@ -107,18 +103,20 @@ class Accumulators(wiring.Component):
             memory.read.eq(requested & request.add),
             memory.read_column.eq(request.column),
             due.push.eq(requested),
-            due.entry.eq(request),
+            due.entry.column.eq(request.column),
+            due.entry.half.eq(request.half),
             due.pop.eq(written),
         ]
         self._buffer(m, requested, taken, kept)
-        oldest = due.entries[0]
         result = [self.o.payload[array] for array in range(self.arrays)]
         m.d.comb += [
             self.o.ready.eq(1),
             memory.write.eq(written),
-            memory.write_column.eq(oldest.column),
-            memory.write_half.eq(oldest.half),
-            memory.write_data.eq(Mux(oldest.half, Cat(_columns(result, half=True)), Cat(_columns(result, half=False)))),
+            memory.write_column.eq(due.oldest.column),
+            memory.write_half.eq(due.oldest.half),
+            memory.write_data.eq(
+                Mux(due.oldest.half, Cat(_columns(result, half=True)), Cat(_columns(result, half=False)))
+            ),
         ]
         return m
 
@@ -157,7 +155,7 @@ def _registers(words: data.View, *, half: bool) -> list[Value]:
     """Return eight columns of tensor memory as accumulator registers of ``mma``, for the 32 lanes of each tensor core.
 
     Source: PTX ISA, fragments of ``mma``: register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s. If
-    accumulators have 16 bits, register h has both columns.
+    accumulators have 16 bits, register h has both columns, and no unit reads registers 2 and 3.
     """
     result: list[Value] = []
     for array in range(len(words) // ROWS):
@@ -165,18 +163,21 @@ def _registers(words: data.View, *, half: bool) -> list[Value]:
             g, t = divmod(lane, 4)
             rows = [words[ROWS * array + 8 * h + g] for h in range(2)]
             whole = [row[2 * t + side] for row in rows for side in range(2)]
-            halves = [word[:_HALF] for word in whole]
-            result += [*halves, Const(0, (REGISTERS - len(rows)) * WORD_BITS)] if half else whole
+            result += [*(word[:_HALF] for word in whole), *whole[len(rows) :]] if half else whole
     return result
 
 
 def _columns(registers: Sequence[data.View], *, half: bool) -> list[Value]:
-    """Return eight columns of tensor memory, converted from the accumulator registers of each tensor core's lanes."""
+    """Return eight columns of tensor memory, converted from the accumulator registers of each tensor core's lanes.
+
+    If accumulators have 16 bits, the upper halves of the words are not written.
+    """
     result: list[Value] = []
     for row in range(ROWS * len(registers)):
         h, g = divmod(row % ROWS, 8)
         for column in range(COLUMNS):
             t, side = divmod(column, 2)
             lane = registers[row // ROWS][4 * g + t]
-            result.append(Cat(lane[h].word_select(side, _HALF), Const(0, _HALF)) if half else lane[2 * h + side])
+            word = lane[2 * h + side]
+            result.append(Cat(lane[h].word_select(side, _HALF), word[_HALF:]) if half else word)
     return result

@@ -1,11 +1,12 @@
 """Completion of commit groups of instructions, in program order."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedSignature
 from .operand_slots import SLOTS
+from .ring import Ring
 
 __all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
@@ -25,13 +26,8 @@ class Commits(wiring.Component):
 
     def __init__(self, in_flight: int) -> None:
         self.in_flight = in_flight
-        self.most = SLOTS + in_flight
         commit = (
             "The instructions accepted since the previous commit become a group. Must be 0 if room is 0 or issued is 1."
-        )
-        remaining = (
-            "Number of unfinished instructions that each pending group waits for, the oldest group first. Entries from "
-            "number `pending` on are undefined."
         )
         finished = "The oldest pending group is finished; pending counts it for the last time in this cycle."
         ports = {
@@ -43,34 +39,44 @@ class Commits(wiring.Component):
             "room": (Out(1), "A commit can be accepted in this cycle."),
             "pending": (Out(range(GROUPS + 1)), "Number of groups that are not finished."),
             "finished": (Out(1), finished),
-            "remaining": (Out(range(self.most + 1)).array(GROUPS), remaining),
         }
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of panels, the counter of unfinished instructions, and the FIFO of commit groups."""
+        """Build the FIFO of panels, the two counters of instructions, and the FIFO of commit groups."""
         m = Module()
-        # One bit for each panel whose results are not yet delivered. Bit 0 belongs to the oldest panel. The bit of an
-        # instruction's last panel is set.
-        ends, inside = Signal(self.in_flight), Signal(range(self.in_flight + 1))
-        unfinished = Signal(range(self.most + 1))
-        finishes = self.delivered & ends[0]
-        behind = self.pending - self.finished
+        # Numbers of instructions that were issued and completed. A group is finished once as many instructions have
+        # completed as were issued before its commit:
+        #
+        #     cycle        0        1        2         3         4    5    6
+        #     command      issue    issue    commit    commit
+        #     completes                                1         2
+        #     group                          2         2
+        #     finished                                                1    2
+        #
+        # Both numbers wrap. At a commit, at most `SLOTS + in_flight` instructions are not completed. Since one group
+        # finishes in each cycle, at most `GROUPS` more instructions complete than a group waits for. The difference
+        # therefore has the sign of the numbers without wrapping.
+        bits = max(SLOTS + self.in_flight, GROUPS - 1).bit_length() + 1
+        issued, completed = (Signal(bits, name=name) for name in ("issued_before", "completed"))
+        # One bit for each panel whose results are not yet delivered: 1 for the last panel of an instruction.
+        m.submodules.ends = ends = Ring(1, self.in_flight)
+        m.submodules.groups = groups = Ring(issued.shape(), GROUPS)
+        unfinished = Signal(signed(bits))
         m.d.comb += [
-            self.finished.eq((self.pending != 0) & (self.remaining[0] == 0)),
+            ends.push.eq(self.multiplied),
+            ends.entry.eq(self.last),
+            ends.pop.eq(self.delivered),
+            groups.push.eq(self.commit),
+            groups.entry.eq(issued),
+            groups.pop.eq(self.finished),
+            unfinished.eq(groups.oldest - completed),
+            self.finished.eq((self.pending != 0) & (unfinished <= 0)),
             self.room.eq(self.pending != GROUPS),
         ]
         m.d.sync += [
-            inside.eq(inside + self.multiplied - self.delivered),
-            ends.eq((ends | ((self.multiplied & self.last) << inside)) >> self.delivered),
-            unfinished.eq(unfinished + self.issued - finishes),
-            self.pending.eq(behind + self.commit),
+            issued.eq(issued + self.issued),
+            completed.eq(completed + (self.delivered & ends.oldest)),
+            self.pending.eq(self.pending + self.commit - self.finished),
         ]
-        # Instructions finish in order. Each commit group has a count of all instructions that were unfinished at its
-        # commit, including those of older groups. Each finished instruction therefore lowers every count that is not
-        # zero.
-        left = [count - (finishes & (count != 0)) for count in self.remaining]
-        for place, count in enumerate(self.remaining):
-            moved = Mux(self.finished, left[min(place + 1, GROUPS - 1)], left[place])
-            m.d.sync += count.eq(Mux(self.commit & (behind == place), unfinished - finishes, moved))
         return m

@@ -77,14 +77,15 @@ class OperandFetch(wiring.Component):
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Number of panels of B that are read at least in part, and that the arrays of dot-product units have not taken
-        # yet.
-        kept = Signal(range(_BUFFERS + 1))
+        # Numbers, modulo four, of panels of B whose read has begun, that are complete, and that the arrays have taken.
+        begun, complete, delivered = (
+            Signal(range(2 * _BUFFERS), name=name) for name in ("begun", "complete", "delivered")
+        )
         taken = self.panels.valid & self.panels.ready
-        room = (segments["b"] != 0) | (kept != _BUFFERS) | taken
+        room = (segments["b"] != 0) | ((begun ^ delivered) != _BUFFERS) | taken
         read_b, last_b = self._read(m, self.b, segments["b"], room)
         read_a, _ = self._read(m, self.a, segments["a"], ~read_b)
-        m.d.sync += kept.eq(kept + (read_b & (segments["b"] == 0)) - taken)
+        m.d.sync += begun.eq(begun + (read_b & (segments["b"] == 0)))
         m.d.comb += [
             addresses.request.eq(Mux(read_b, self.b.payload, self.a.payload)),
             addresses.segment.eq(Mux(read_b, segments["b"], segments["a"])),
@@ -109,16 +110,13 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # Two buffers for panels of B, with a read pointer and a write pointer.
-        full = Signal(_BUFFERS)
-        filled, offered = (Signal(range(_BUFFERS), name=name) for name in ("filled", "offered"))
+        # The panels use the two buffers in turn.
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
-        m.d.comb += [self.panels.valid.eq(full.bit_select(offered, 1)), self.panels.payload.eq(buffers[offered])]
-        m.d.sync += full.eq(full & ~(taken << offered) | (completes << filled))
-        m.d.sync += [offered.eq(offered + taken), filled.eq(filled + completes)]
+        m.d.comb += [self.panels.valid.eq(complete != delivered), self.panels.payload.eq(buffers[delivered[0]])]
+        m.d.sync += [delivered.eq(delivered + taken), complete.eq(complete + completes)]
         for buffer in range(_BUFFERS):
             for place in range(CORE_MATRICES):
-                with m.If(arriving_b & (filled == buffer) & (arriving_segment == place)):
+                with m.If(arriving_b & (complete[0] == buffer) & (arriving_segment == place)):
                     m.d.sync += [
                         buffers[buffer][row].word_select(place, UNIT_BITS).eq(rows[row]) for row in range(PANEL_ROWS)
                     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -29,8 +29,8 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
     }
     if awaited:
         ports |= {
-            "missing": (Out(SLOTS), "Bit n is 1 if part of the operand of slot n remains to arrive."),
-            "arrived": (In(SLOTS), "Bit n is 1 if the last part of the operand of slot n arrives in this cycle."),
+            "arrives": (In(SLOTS), "Bit n is 1 if the last part of the operand of slot n arrives in this cycle."),
+            "arrived": (Out(SLOTS), "Bit n is 1 if slot n stores an instruction whose operand has arrived."),
         }
     return DescribedSignature(ports)
 
@@ -47,7 +47,7 @@ class OperandSlots(wiring.Component):
         Fields that are stored; ``last_panel`` is the number of panels less one.
     operands : dict of str to bool
         Name of each operand, which becomes a port of :func:`turn_signature`, and whether all of the operand must arrive
-        before the first panel is multiplied. All other operands arrive panel by panel.
+        before the first panel is multiplied: at least one. All other operands arrive panel by panel.
     """
 
     def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:
@@ -100,8 +100,7 @@ class OperandSlots(wiring.Component):
             m.d.comb += self.stored[slot].eq(register)
             with m.If(accepted & (self.next_slot == slot)):
                 m.d.sync += register.eq(self.i.payload)
-        missing: Value = Const(0)
-        filled = accepted << self.next_slot
+        ready = []
         for name, awaited in self._operands.items():
             turn = getattr(self, name)
             m.d.comb += [
@@ -110,12 +109,12 @@ class OperandSlots(wiring.Component):
             ]
             m.d.sync += [
                 turn.slot.eq(turn.slot + turn.end),
-                turn.left.eq(turn.left & ~(turn.end << turn.slot) | filled),
+                turn.left.eq(turn.left & ~(turn.end << turn.slot) | accepted << self.next_slot),
             ]
             if awaited:
-                m.d.sync += turn.missing.eq(turn.missing & ~turn.arrived | filled)
-                missing |= turn.missing.bit_select(self.slot, 1)
-        m.d.comb += self.ready.eq(self.occupied.bit_select(self.slot, 1) & ~missing)
+                m.d.sync += turn.arrived.eq((turn.arrived | turn.arrives) & ~(ends << self.slot))
+                ready.append(turn.arrived.bit_select(self.slot, 1))
+        m.d.comb += self.ready.eq(Cat(ready).all())
         return m
 
 

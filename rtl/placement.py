@@ -1,13 +1,16 @@
 """Flags for addresses of ``tcgen05.mma`` operands that PTX leaves undefined."""
 
-from amaranth.hdl import Cat, Module
-from amaranth.lib import wiring
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedLayout, DescribedSignature
-from .fetch import descriptor_layout, sets_reserved
+from .config import CoreConfig
+from .fetch import sets_reserved
 from .tensor_memory import COLUMN_BITS
-from .tensor_operands import Operand, columns_of, operand_request_layout
+from .tensor_operands import Operand, columns_of, operand_request, operand_request_layout
 from .warp import COLUMNS
 
 __all__ = ["Placement", "placement_layout"]
@@ -36,15 +39,20 @@ class Placement(wiring.Component):
     Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
     :func:`sptc.tcgen05_mma` requires. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,
     which the hardware does not support, count as reserved.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The array.
+    instruction : StructLayout
+        Fields of an instruction; all fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout` except ``operation``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: CoreConfig, instruction: data.StructLayout) -> None:
+        self.config = config
         ports = {
-            "taken": (In(1), "An instruction is accepted in this cycle."),
-            "request": (In(operand_request_layout()), "Operands of the instruction in tensor memory."),
-            "d_column": (In(COLUMN_BITS), "First column of D of the instruction."),
-            "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A; ignored if A is in tensor memory."),
-            "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B."),
+            "taken": (In(1), "The instruction is accepted in this cycle."),
+            "instruction": (In(instruction), "Instruction."),
             "undefined": (Out(placement_layout()), "Flags of undefined operand addresses of the instruction."),
         }
         super().__init__(DescribedSignature(ports))
@@ -52,15 +60,17 @@ class Placement(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the comparisons of the column ranges that the operands occupy in tensor memory."""
         m = Module()
-        request, d = self.request, self.d_column
+        request: Any = Signal(operand_request_layout())
+        m.d.comb += operand_request(self.config, request, self.instruction)
+        d = self.instruction.d_column
         # The end of a column range keeps its carry bit. A range that exceeds the last column therefore sets `beyond`
         # and does not wrap.
         d_end = d + (request.last_panel + 1) * COLUMNS
         ranges = [columns_of(request, operand) for operand in Operand]
         overlaps = [present & (first < d_end) & (d < first + count) for present, first, count in ranges]
         beyond = [present & (first + count > _ALL_COLUMNS) for present, first, count in ranges]
-        reserved = sets_reserved(self.b_descriptor, _FIXED) | (
-            request.a_shared & sets_reserved(self.a_descriptor, _FIXED)
+        reserved = sets_reserved(self.instruction.b_descriptor, _FIXED) | (
+            request.a_shared & sets_reserved(self.instruction.a_descriptor, _FIXED)
         )
         for name, value in (
             ("overlap", Cat(overlaps).any()),

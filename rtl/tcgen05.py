@@ -1,7 +1,6 @@
 """The four tensor cores of an SM for one CTA: ``tcgen05.mma`` with 128 rows per CTA."""
 
 from dataclasses import replace
-from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -9,20 +8,19 @@ from amaranth.lib.wiring import In, Out
 
 from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
 from .cells.described import DescribedLayout, DescribedSignature
-from .codes import is_one_of, is_wide
+from .codes import is_one_of
 from .commits import GROUPS, Commits
 from .config import PRESETS, ConfigError, CoreConfig, Element
 from .fetch import LAST_PANEL, PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import OperandSlots, PanelRequests
-from .panel_operands import PanelOperands, panel_instruction_layout
+from .panel_operands import PanelOperands
 from .placement import Placement, placement_layout
 from .round import ResultCode
-from .scale import ScaleCode
 from .step import control_layout
 from .stored_a import A_PANELS_OF_ARRAY, StoredA
 from .tensor_memory import COLUMN_BITS, tensor_memory_signature
-from .tensor_operands import COLUMN_FIELDS, Operand, TensorOperands
+from .tensor_operands import COLUMN_FIELDS, Operand, TensorOperands, operand_request
 from .tensor_words import TensorWords
 from .unit import Unit
 from .warp import CHUNKS, COLUMNS, ILLEGAL, ROWS, SCALE_SIZE, ScaleSizeCode, Warp
@@ -162,9 +160,7 @@ class Tcgen05(wiring.Component):
         m = Module()
         m.submodules.fetch = fetch = OperandFetch(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = TensorOperands(ROWS * self.arrays)
-        m.submodules.accumulators = store = Accumulators(
-            self.arrays, self.config.warp_items, replaces=self.config.warp_blocks == 1
-        )
+        m.submodules.accumulators = store = Accumulators(self.arrays, self.config.warp_items)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
@@ -180,7 +176,12 @@ class Tcgen05(wiring.Component):
         self._bring_words(m, slots, operands, words, stored)
         self._request_accumulators(m, slots, store)
         self._multiply(m, slots, fetch, stored, words, store)
-        self._flag(m, slots.i.valid & slots.i.ready)
+        m.submodules.placement = placement = Placement(self.config, kept)
+        m.d.comb += [
+            placement.taken.eq(slots.i.valid & slots.i.ready),
+            placement.instruction.eq(slots.i.payload),
+            self.undefined.eq(placement.undefined),
+        ]
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
@@ -239,7 +240,7 @@ class Tcgen05(wiring.Component):
             requests.last.eq(A_PANELS_OF_ARRAY * self.arrays - 1),
             fetch.a_tag.eq(turn.slot),
             turn.end.eq(requests.end | elsewhere),
-            turn.arrived.eq(stored.complete | (elsewhere << turn.slot)),
+            turn.arrives.eq(stored.complete | (elsewhere << turn.slot)),
             stored.arriving.eq(fetch.arriving),
             stored.core_matrix.eq(arrived),
             stored.core_matrix.rows.eq(_unpacked(self.config, arrived.rows.as_value(), code)),
@@ -254,42 +255,18 @@ class Tcgen05(wiring.Component):
         tag = 1 << column.tag
         m.d.comb += [
             operands.i.valid.eq(turn.pending),
-            *self._request(request, turn.instruction),
+            *operand_request(self.config, request, turn.instruction),
             request.tag.eq(turn.slot),
             turn.end.eq(operands.i.valid & operands.i.ready),
-            turn.arrived.eq(Mux(operands.complete, tag, 0)),
+            turn.arrives.eq(Mux(operands.complete, tag, 0)),
             words.arriving.eq(operands.arriving),
             words.column.eq(column),
-            words.wide.eq(Cat(is_wide(self.config, instruction.control.a) for instruction in slots.stored)),
             words.slot.eq(slots.slot),
             words.panel.eq(_panel_number(slots.instruction, slots.panel)),
             stored.column.eq(Mux(operands.arriving & (column.operand == Operand.A), tag, 0)),
             stored.number.eq(column.number),
             *(port.eq(word) for port, word in zip(words.words, operands.words, strict=True)),
             *(port.eq(word) for port, word in zip(stored.words, operands.words, strict=True)),
-        ]
-
-    def _request(self, request: data.View, instruction: data.View) -> list[Any]:
-        """Return the assignments that fill a request for an instruction's operands in tensor memory."""
-        names = (*COLUMN_FIELDS, "a_shared", "sparsity_selector", "last_panel")
-        return [
-            *(request[name].eq(instruction[name]) for name in names),
-            request.sparse.eq(instruction.control.sparse),
-            request.wide.eq(is_wide(self.config, instruction.control.a)),
-            request.scaled.eq(instruction.control.scale != ScaleCode.NONE),
-        ]
-
-    def _flag(self, m: Module, taken: Value) -> None:
-        """Flag undefined operand addresses of an instruction."""
-        m.submodules.placement = placement = Placement()
-        m.d.comb += [
-            placement.taken.eq(taken),
-            *self._request(placement.request, self.i.payload),
-            *(
-                getattr(placement, name).eq(self.i.payload[name])
-                for name in ("d_column", "a_descriptor", "b_descriptor")
-            ),
-            self.undefined.eq(placement.undefined),
         ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
@@ -343,7 +320,8 @@ class Tcgen05(wiring.Component):
             m.submodules[f"array_{number}"] = warp
             m.submodules[f"operands_{number}"] = operands = PanelOperands(config)
             m.d.comb += [
-                *(operands.instruction[name].eq(instruction[name]) for name in panel_instruction_layout().members),
+                *(operands.instruction[name].eq(instruction[name]) for name in ("control", "negated", "add")),
+                # The sparsity selector determines which column of metadata is read, and the arrays always get 0.
                 operands.e.eq(words.e[number]),
                 operands.a.eq(stored.a[number]),
                 operands.panel.eq(panel),

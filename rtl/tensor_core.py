@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ..isa.timing import RegisterCycles
 from .cells.described import DescribedSignature
 from .config import PRESETS, CoreConfig
+from .ring import Ring
 from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 
@@ -58,10 +59,8 @@ class TensorCore(wiring.Component):
         """Build the input multiplexer, the counter of cycles between two ``mma``, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each instruction or panel in the array. Bit 0 belongs to the oldest. The bit of an `mma` is set.
-        most = self.config.warp_items
-        sources, inside = Signal(most), Signal(range(most + 1))
-        taken, delivered = Signal(), Signal()
+        # One bit for each instruction or panel in the array: 1 for an `mma`.
+        m.submodules.sources = sources = Ring(1, self.config.warp_items)
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
         # array takes four cycles for an `mma` or a panel:
         #
@@ -81,16 +80,13 @@ class TensorCore(wiring.Component):
             begins.eq(self.i.valid & self.i.ready),
             warp.i.valid.eq(self.panel.valid | (self.i.valid & from_registers & (left == 0))),
             warp.i.payload.eq(Mux(self.panel.valid, self.panel.payload, self.i.payload)),
-            taken.eq(warp.i.valid & warp.i.ready),
-            delivered.eq(warp.o.valid & warp.o.ready),
+            sources.push.eq(warp.i.valid & warp.i.ready),
+            sources.entry.eq(begins),
+            sources.pop.eq(warp.o.valid & warp.o.ready),
         ]
         m.d.sync += left.eq(Mux(begins, pace[Cat(control.sparse, self.i.payload.long)], left - (left != 0)))
-        m.d.sync += [
-            inside.eq(inside + taken - delivered),
-            sources.eq((sources | (begins << inside)) >> delivered),
-        ]
         for is_instruction, results in enumerate((self.panel_result, self.o)):
-            is_own = sources[0] == is_instruction
+            is_own = sources.oldest == is_instruction
             m.d.comb += [results.valid.eq(warp.o.valid & is_own), results.payload.eq(warp.o.payload)]
             with m.If(is_own):
                 m.d.comb += warp.o.ready.eq(results.ready)

@@ -245,7 +245,7 @@ class TensorCores(wiring.Component):
             delivery.sparse.eq(a.control.sparse),
             delivery.narrow.eq((a.control.result == ResultCode.F16) | (a.last_panel == 0)),
             slots.a.end.eq(requests_a.end | delivery.end),
-            slots.a.arrived.eq(stored.complete | (delivery.end << slots.a.slot)),
+            slots.a.arrives.eq(stored.complete | (delivery.end << slots.a.slot)),
             stored.arriving.eq(fetch.arriving),
             stored.core_matrix.eq(fetch.core_matrix),
         ]

@@ -1,15 +1,28 @@
 """Reads of an instruction's operands from tensor memory: metadata, block scales and A, one column per cycle."""
 
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .cells.described import DescribedLayout, DescribedSignature
+from .codes import is_wide
+from .config import CoreConfig
 from .fetch import LAST_PANEL, PANEL_BITS
+from .scale import ScaleCode
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, tensor_memory_signature
 from .warp import WORD_BITS
 
-__all__ = ["COLUMN_FIELDS", "Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
+__all__ = [
+    "COLUMN_FIELDS",
+    "Operand",
+    "TensorOperands",
+    "columns_of",
+    "operand_request",
+    "operand_request_layout",
+    "tensor_column_layout",
+]
 
 #: Number of tensor-memory columns of A (32 stored bytes per row), and of the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
@@ -53,6 +66,17 @@ def operand_request_layout() -> DescribedLayout:
             "tag": (1, "Tag that is output with each column of the request."),
         }
     )
+
+
+def operand_request(config: CoreConfig, request: data.View, instruction: data.View) -> list[Any]:
+    """Return the assignments that fill a request for an instruction's operands in tensor memory."""
+    names = (*COLUMN_FIELDS, "a_shared", "sparsity_selector", "last_panel")
+    return [
+        *(request[name].eq(instruction[name]) for name in names),
+        request.sparse.eq(instruction.control.sparse),
+        request.wide.eq(is_wide(config, instruction.control.a)),
+        request.scaled.eq(instruction.control.scale != ScaleCode.NONE),
+    ]
 
 
 def tensor_column_layout() -> DescribedLayout:

@@ -34,6 +34,10 @@ class TensorWords(wiring.Component):
 
     def __init__(self, arrays: int = ARRAYS) -> None:
         self.arrays = arrays
+        e = (
+            "Metadata registers of `slot`, for each array, for sparsity selector 0. Elements of 16 or 32 bits have one "
+            "column of metadata, for lanes 0 and 1 of each quad."
+        )
         ports = {
             "arriving": (In(1), "column and words are valid."),
             "column": (
@@ -41,10 +45,9 @@ class TensorWords(wiring.Component):
                 "Operand and number of the column, with the instruction slot as its tag.",
             ),
             "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each lane."),
-            "wide": (In(SLOTS), "Bit n is 1 if slot n has elements of 16 or 32 bits, whose metadata is one column."),
             "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
             "panel": (In(PANEL_BITS), "Number of the panel of B that is multiplied."),
-            "e": (Out(REGISTER).array(arrays), "Metadata registers of `slot`, for each array."),
+            "e": (Out(REGISTER).array(arrays), e),
             "scales_a": (
                 Out(REGISTER).array(arrays),
                 "Registers with block scales of A of `slot`, for each array.",
@@ -67,10 +70,9 @@ class TensorWords(wiring.Component):
         for slot in range(SLOTS):
             with m.If(self.arriving & (column.tag == slot)), m.Switch(column.operand):
                 with m.Case(Operand.METADATA):
-                    with m.If(column.number == 0):
-                        m.d.sync += pairs[0][slot].eq(Cat(words))
-                    with m.If((column.number == 1) | self.wide[slot]):
-                        m.d.sync += pairs[1][slot].eq(Cat(words))
+                    for number, stored in enumerate(pairs):
+                        with m.If(column.number == number):
+                            m.d.sync += stored[slot].eq(Cat(words))
                 with m.Case(Operand.SCALE_A):
                     for part in range(ROWS * self.arrays // _PARTITION):
                         with m.If(column.number == part):

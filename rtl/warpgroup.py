@@ -8,9 +8,9 @@ from ..isa.timing import RegisterCycles
 from .cells.described import DescribedLayout, DescribedSignature
 from .commits import GROUPS, PENDING_BITS, Commits
 from .config import CoreConfig
-from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_slots import SLOTS
+from .ring import Ring
 from .tensor_cores import WARPS, TensorCores, multiplication_layout, shared_members
 from .unit import Unit
 from .warp import FRAGMENT, Warp, warp_result_layout
@@ -156,24 +156,23 @@ class Owners(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the two FIFOs of warpgroup numbers: one for instructions, one for panels of results."""
         m = Module()
-        m.submodules.instructions = instructions = DueList(range(self.count), SLOTS)
-        m.submodules.panels = panels = DueList(range(self.count), self.in_flight)
+        m.submodules.instructions = instructions = Ring(range(self.count), SLOTS)
+        m.submodules.panels = panels = Ring(range(self.count), self.in_flight)
         # Two FIFOs are necessary, because panels of results are delivered cycles after their multiplication. Example
         # with two instructions of three panels each, of warpgroups 0 and 1, and one panel per turn of the arrays:
         #
         #     turn          0    1    2    3    4    5    6    7
         #     multiplies    0    0    0    1    1    1
         #     delivers                0    0    0    1    1    1
-        oldest = instructions.entries[0]
         m.d.comb += [
             instructions.push.eq(self.issued),
             instructions.entry.eq(self.owner),
             instructions.pop.eq(self.multiplied & self.last),
             panels.push.eq(self.multiplied),
-            panels.entry.eq(oldest),
+            panels.entry.eq(instructions.oldest),
             panels.pop.eq(self.delivered),
-            self.multiplies.eq((instructions.count != 0) << oldest),
-            self.delivers.eq(panels.entries[0]),
+            self.multiplies.eq(instructions.valid.any() << instructions.oldest),
+            self.delivers.eq(panels.oldest),
         ]
         return m
 

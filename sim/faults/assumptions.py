@@ -161,14 +161,19 @@ def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> 
         "b": (Const(1), sparse | long, sparse & long, sparse & long),
         "c": (Const(1), Const(1), ~half, ~half),
     }
-    selector = Cat(sparse & (wide | ~long), sparse & wide & ~long)
-    copies: list[Any] = [result.sparsity_selector.eq(Mux(valid, item.sparsity_selector & selector, 0))]
+    selector = item.sparsity_selector & Cat(sparse & (wide | ~long), sparse & wide & ~long)
+    copies: list[Any] = [result.sparsity_selector.eq(Mux(valid, selector, 0))]
+    for lane, (to, of) in enumerate(zip(result.e, item.e, strict=True)):
+        # Of each quad, one lane provides metadata, two or all four.
+        one, two = selector == lane % 4, selector[0] == lane // 2 % 2
+        used = Mux(long, ~wide | two, Mux(wide, one, two))
+        copies.append(to.eq(Mux(valid & sparse & used, of, 0)))
     for name, _ in item.shape():
         if name in registers:
             for to, of in zip(getattr(result, name), getattr(item, name), strict=True):
                 copies += [to[n].eq(Mux(valid & used, of[n], 0)) for n, used in enumerate(registers[name])]
-        elif name != "sparsity_selector":
-            used = {"control": Const(1), "long": Const(1), "e": sparse}.get(name, scaled)
+        elif name not in ("sparsity_selector", "e"):
+            used = Const(1) if name in ("control", "long") else scaled
             copies.append(Value.cast(getattr(result, name)).eq(Mux(valid & used, Value.cast(getattr(item, name)), 0)))
     return copies
 

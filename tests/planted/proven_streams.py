@@ -109,6 +109,10 @@ reads("commits.order", "rtl.commits", "Commits",
       "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
       lambda self: {"delivered": self.multiplied})  # fmt: skip
 
+reads("accumulators.order:ring", "rtl.ring", "Ring",
+      "The oldest entry of a ring is not removed if another entry is stored in the same cycle.",
+      lambda self: {"pop": self.pop & ~self.push})  # fmt: skip
+
 
 #: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
@@ -126,7 +130,7 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda self, m: [m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)]),
     ("wgmma.progress", "rtl.tensor_cores", "TensorCores",
      "The arrival of A is ignored, so the instruction waits forever.",
-     lambda self, m: [m.submodules["slots"].a.arrived.eq(0)]),
+     lambda self, m: [m.submodules["slots"].a.arrives.eq(0)]),
     ("wgmma.shared", "rtl.warpgroup", "Owners",
      "Results of a panel go to the warpgroup whose instruction is accepted in the cycle of the multiplication.",
      lambda self, m: [m.submodules["panels"].entry.eq(self.owner)]),

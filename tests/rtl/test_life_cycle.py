@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 from amaranth.hdl import Signal, Value
+from amaranth.lib import data
 from amaranth.sim import Simulator
 from sptc.errors import OperandError, OrderError
 from sptc.isa.fragments import a_fragment, accumulator_fragment
@@ -15,15 +17,17 @@ from sptc.rtl.config import PRESETS
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.life_cycle import LifeCycle, Operation
 from sptc.rtl.placement import Placement
+from sptc.rtl.scale import ScaleCode
+from sptc.rtl.tcgen05 import TCGEN05_ARRAY, tcgen05_layout
 from sptc.sim.engine.steps import control_word
 from sptc.tests.rtl.conftest import simulate_clocked
 
 
-def check_reserved(ctx, dut: LifeCycle | Placement, a_shared: Value, family: str) -> None:
+def check_reserved(ctx, reserved: Value, instruction: Any, family: str) -> None:
     """Check that, for a flip of each descriptor bit, the hardware flags exactly the values that the decoder rejects."""
     good = encode_descriptor(64, 128, 256, "64B", family=family)
-    for place, is_a in ((dut.b_descriptor, 0), (dut.a_descriptor, 1)):
-        ctx.set(a_shared, is_a)
+    for place, is_a in ((instruction.b_descriptor, 0), (instruction.a_descriptor, 1)):
+        ctx.set(instruction.a_shared, is_a)
         for value in (*(good ^ 1 << bit for bit in range(64)), good):
             try:
                 decode_descriptor(value, family)
@@ -31,7 +35,7 @@ def check_reserved(ctx, dut: LifeCycle | Placement, a_shared: Value, family: str
             except OperandError:
                 refused = True
             ctx.set(place, descriptor_layout().from_bits(value))
-            assert bool(ctx.get(dut.undefined.reserved)) == refused, f"{value ^ good:#x}"
+            assert bool(ctx.get(reserved)) == refused, f"{value ^ good:#x}"
 
 
 HOPPER = PRESETS["hopper"]
@@ -171,7 +175,7 @@ def test_reserved_bits() -> None:
 
     async def bench(ctx) -> None:
         ctx.set(dut.taken, 1)
-        check_reserved(ctx, dut, dut.a_shared, "wgmma")
+        check_reserved(ctx, dut.undefined.reserved, dut, "wgmma")
         ctx.set(dut.a_descriptor.reserved3, 1)
         ctx.set(dut.a_shared, 0)
         assert not ctx.get(dut.undefined.reserved)
@@ -180,6 +184,10 @@ def test_reserved_bits() -> None:
 
 
 ALL_COLUMNS = 512
+#: Element codes of a format of 16 bits and of a smaller one.
+WIDE, NARROW = (
+    next(code for code, element in enumerate(TCGEN05_ARRAY.elements) if element.wide == wide) for wide in (True, False)
+)
 #: Each operand: fields that make it present, field of its first column, skipped and used columns (-1: depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
     ({"sparse": 1}, "metadata_column", 0, 2),
@@ -191,6 +199,12 @@ OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
 ]
 
 
+def placement() -> Placement:
+    """Return the component that flags operand addresses."""
+    fields = {name: field.shape for name, field in tcgen05_layout() if name != "operation"}
+    return Placement(TCGEN05_ARRAY, data.StructLayout(fields))
+
+
 def run(dut: Placement, bench: Callable) -> None:
     simulator = Simulator(dut)
     simulator.add_testbench(bench)
@@ -199,29 +213,33 @@ def run(dut: Placement, bench: Callable) -> None:
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
     """An operand that overlaps D on either side is flagged, unless the instruction does not use the operand."""
-    dut = Placement()
+    dut = placement()
+    instruction = dut.instruction
 
     async def bench(ctx) -> None:
         ctx.set(dut.taken, 1)
-        for descriptor in (dut.a_descriptor, dut.b_descriptor):
+        for descriptor in (instruction.a_descriptor, instruction.b_descriptor):
             ctx.set(descriptor.reserved2, 1)
         for (fields, column, skipped, count), panels in product(OPERANDS, (1, 2, 5, 31)):
             width = 8 * panels
             columns = (panels - 1) // 4 + 1 if count < 0 else count
             for d in (0, ALL_COLUMNS - width, int(rng.integers(ALL_COLUMNS - width))):
-                for name, value in {"sparse": 0, "wide": 0, "sparsity_selector": 0, "scaled": 0, "a_shared": 1}.items():
-                    ctx.set(dut.request[name], fields.get(name, value))
+                ctx.set(instruction.control.a, WIDE if "wide" in fields else NARROW)
+                ctx.set(instruction.control.sparse, "sparse" in fields)
+                ctx.set(instruction.control.scale, ScaleCode.UE8M0 if "scaled" in fields else ScaleCode.NONE)
+                ctx.set(instruction.sparsity_selector, "sparsity_selector" in fields)
+                ctx.set(instruction.a_shared, fields.get("a_shared", 1))
                 for name in ("metadata_column", "scale_a_column", "scale_b_column", "a_column"):
-                    ctx.set(dut.request[name], d)
+                    ctx.set(instruction[name], d)
                 if "scaled" in fields:  # keep the other block scales as far from D as possible
                     other = "scale_a_column" if column == "scale_b_column" else "scale_b_column"
-                    ctx.set(dut.request[other], 0 if d > ALL_COLUMNS // 2 - 4 else ALL_COLUMNS - 8)
-                ctx.set(dut.d_column, d)
-                ctx.set(dut.request.last_panel, panels - 1)
+                    ctx.set(instruction[other], 0 if d > ALL_COLUMNS // 2 - 4 else ALL_COLUMNS - 8)
+                ctx.set(instruction.d_column, d)
+                ctx.set(instruction.last_panel, panels - 1)
                 for first in {*range(d - columns - 2, d + 3), *range(d + width - 3, d + width + 2)}:
                     if not 0 <= first < ALL_COLUMNS:
                         continue
-                    ctx.set(dut.request[column], first)
+                    ctx.set(instruction[column], first)
                     used = {first + skipped + number for number in range(columns)}
                     where = f"{column} {first} with {fields}, D of {width} columns from {d} on"
                     beyond = max(used) >= ALL_COLUMNS
@@ -230,9 +248,9 @@ def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
                         overlap = bool(used & {*range(d, d + width)})
                         assert ctx.get(dut.undefined.overlap) == overlap, where
                     assert ctx.get(dut.undefined.misaligned) == (first % 2 and "sparse" in fields), where
-                ctx.set(dut.request[column], 0)
+                ctx.set(instruction[column], 0)
                 for end in (ALL_COLUMNS, ALL_COLUMNS + 1):
-                    ctx.set(dut.d_column, end - width)
+                    ctx.set(instruction.d_column, end - width)
                     assert ctx.get(dut.undefined.beyond) == (end > ALL_COLUMNS), f"D up to column {end}"
 
     run(dut, bench)
@@ -240,13 +258,13 @@ def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
 
 def test_reserved_bits_of_tcgen05() -> None:
     """Reserved bits are flagged, as is the swizzle with 32-byte atoms, which the hardware does not support."""
-    dut = Placement()
+    dut = placement()
 
     async def bench(ctx) -> None:
         ctx.set(dut.taken, 1)
-        check_reserved(ctx, dut, dut.request.a_shared, "tcgen05")
+        check_reserved(ctx, dut.undefined.reserved, dut.instruction, "tcgen05")
         atoms = encode_descriptor(64, 128, 256, "128B with 32B atoms", family="tcgen05")
-        ctx.set(dut.a_descriptor, descriptor_layout().from_bits(atoms))
+        ctx.set(dut.instruction.a_descriptor, descriptor_layout().from_bits(atoms))
         assert ctx.get(dut.undefined.reserved)
 
     run(dut, bench)

@@ -178,9 +178,9 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDAr
     registers = 2 if i.d.bits == 16 else REGISTERS
     np.testing.assert_array_equal(c_given[:, :registers], c[:, :registers], f"accumulators of {where}")
     if one.nibbles is not None:
-        for selector in range(twin(i).sparsity_selectors):
-            nibbles = unpack_nibbles(operands.lanes_of(ctx, payload.e, 1).reshape(1, LANES), twin(i), selector)[0]
-            np.testing.assert_array_equal(nibbles, one.nibbles[rows], f"metadata of {where}, selector {selector}")
+        registers = operands.lanes_of(ctx, payload.e, 1).reshape(1, LANES)
+        nibbles = unpack_nibbles(registers, twin(i), ctx.get(payload.sparsity_selector))[0]
+        np.testing.assert_array_equal(nibbles, one.nibbles[rows], f"metadata of {where}")
     for side, lines in (("a", rows), ("b", slice(COLUMNS * panel, COLUMNS * (panel + 1)))):
         if one.scales:
             byte = ctx.get(payload[f"byte_{side}"])
