@@ -41,9 +41,8 @@ class Group:
     axes: tuple[Axis, ...]
     #: Hit count of each bin, as an array with one dimension per axis of the covergroup.
     hits: NDArray[np.int64] = field(init=False)
-    reasons: list[str] = field(
-        init=False, default_factory=list
-    )  #: Reasons why bins are declared unreachable, one sentence each
+    #: Reasons why bins are declared unreachable, one sentence each
+    reasons: list[str] = field(init=False, default_factory=list)
     #: For each bin, 0 if the bin is reachable, otherwise 1 + the index of its reason in `reasons`.
     reason: NDArray[np.int16] = field(init=False)
 
@@ -127,8 +126,7 @@ class Group:
 
     def same_bins(self, other: "Group") -> bool:
         """Return whether another covergroup has the same bins, unreachable bins, and reasons for unreachability."""
-        same_labels = self.axes == other.axes and self.reasons == other.reasons
-        return same_labels and bool(np.array_equal(self.reason, other.reason))
+        return self.axes == other.axes and self.reasons == other.reasons and np.array_equal(self.reason, other.reason)
 
 
 class Coverage:
@@ -160,13 +158,13 @@ class Coverage:
         for group in other:
             if group.key not in merged:
                 merged[group.key] = deepcopy(group)
-                continue
-            if not merged[group.key].same_bins(group):
+            elif merged[group.key].same_bins(group):
+                merged[group.key].hits += group.hits
+            else:
                 raise FileError(
                     f"group {group.name!r} of configuration {group.configuration!r} has other bins; "
                     "coverage of different versions or configurations cannot be merged"
                 )
-            merged[group.key].hits += group.hits
         return Coverage(merged[key] for key in sorted(merged))
 
     def report(self, limit: int = 10) -> dict[str, Any]:
@@ -293,12 +291,11 @@ def _read_group(record: Mapping[str, Any]) -> Group:
     for number, declared in enumerate(record["unreachable"], 1):
         group.reasons.append(_text(declared["reason"]))
         for first, last in declared["bins"]:
-            if not 0 <= first <= last < group.bins:
-                raise ValueError("a range of unreachable bins exceeds the bins of the group")
             # Reject overlapping ranges before they are written: many ranges that each cover most bins would take time
             # proportional to the number of ranges times the number of bins.
-            if (left := left - (last + 1 - first)) < 0:
-                raise ValueError("a bin is declared unreachable twice")
+            left -= last + 1 - first
+            if not 0 <= first <= last < group.bins or left < 0:
+                raise ValueError("a range of unreachable bins exceeds the bins of the group or overlaps another range")
             flat[first : last + 1] = number
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):
         raise ValueError("a hit count must be an integer of 0 or more")
