@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from ...isa.formats import FORMATS, Format, Specials
 from ...isa.instructions import Instruction, every_instruction
-from ...isa.metadata import GRANULARITIES, UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
+from ...isa.metadata import UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
 from ...isa.numerics import BLOCK_GROUP, Method, Numerics, Rounding, zero_exponent_for
 from ...rtl.config import CoreConfig, Element
-from ...rtl.order import byte_order, nibble_order
 from ..engine.row_interface import row_interface
 from ..engine.steps import step_words
 
@@ -39,8 +38,8 @@ class Operation:
     @property
     def pair(self) -> str:
         """Names of the formats of A and B, and their sparsity granularity, as a label of coverage bins."""
-        granularity = GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")]
-        return f"{self.a} x {self.b} ({granularity.name})"
+        granularity = {4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")
+        return f"{self.a} x {self.b} ({granularity})"
 
     @property
     def mode(self) -> str:
@@ -248,22 +247,13 @@ def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], ND
     The arrays state which unit of B each slot selects, whether a multiplexer delivers this unit, and whether the two
     elements of A are swapped.
     """
-    units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
-    swapped = np.zeros(16, np.bool_)
-    for nibble in range(16):
-        swapped[nibble] = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
-        order = slice(None, None, -1) if swapped[nibble] else slice(None)
-        units[nibble] = indices(nibble)[order]
-        delivered[nibble] = reachable(nibble, rule, mux)[order]
+    nibbles = range(16)
+    units = np.array([indices(nibble) for nibble in nibbles])
+    delivered = np.array([reachable(nibble, rule, mux) for nibble in nibbles])
+    swapped = np.array([mux == "mux3" and rule == "plain" and swap_for_mux3(nibble) for nibble in nibbles])
+    for array in (units, delivered):
+        array[swapped] = array[swapped, ::-1]
     return units, delivered, swapped
-
-
-@lru_cache(maxsize=64)
-def _b_order(config: CoreConfig, wide: bool, sparse: bool) -> tuple[list[int], list[int]]:
-    """Return the positions of the bytes of B at the step input, and their indices in the column of the matrix."""
-    order = enumerate(byte_order(config, wide=wide, sparse=sparse))
-    pairs = [(position, source) for position, source in order if source is not None]
-    return [position for position, _ in pairs], [source for _, source in pairs]
 
 
 class StepReader:
@@ -272,10 +262,10 @@ class StepReader:
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._words = step_words(config)
-        interface = row_interface(config)
-        self._fields = interface.control
+        self._interface = row_interface(config)
         self._names = {
-            field: {code: name.lower() for name, code in codes.items()} for field, codes in interface.codes.items()
+            field: {code: name.lower() for name, code in codes.items()}
+            for field, codes in self._interface.codes.items()
         }
 
     def control_words(self, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -284,7 +274,8 @@ class StepReader:
 
     def control(self, word: int) -> Control:
         """Split the control word of a step into its fields."""
-        values = {name: word >> field.offset & (1 << field.width) - 1 for name, field in self._fields.items()}
+        layout = self._interface.control
+        values = {name: word >> field.offset & (1 << field.width) - 1 for name, field in layout.items()}
         named = {name: self._names[name].get(values[name], "") for name in self._names}
         return Control(
             values["a"], values["b"], named["result"], bool(values["saturate"]), bool(values["sparse"]),
@@ -294,7 +285,7 @@ class StepReader:
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
         """Return the metadata nibbles of steps, shape (count, chunks); `wide` (16-bit) elements have half as many."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
-        order = nibble_order(self.config, wide=wide)
+        order = self._interface.nibble_order[wide]
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
@@ -336,9 +327,10 @@ class StepReader:
         inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
             return inputs
-        positions, sources = _b_order(self.config, wide, sparse)
         column = np.zeros_like(inputs)
-        column[:, sources] = inputs[:, positions]
+        for position, source in enumerate(self._interface.byte_order[wide][sparse]):
+            if source is not None:
+                column[:, source] = inputs[:, position]
         return column
 
     def _bytes(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:
