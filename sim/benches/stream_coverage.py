@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
 from ...rtl.life_cycle import Operation
 from ...rtl.tcgen05 import CtaOperation
 from ...rtl.tensor_cores import WARPS
-from ..coverage.covergroups import Covergroup, Sampler
+from ..coverage.covergroups import Covergroup, Illegal, Sampler
 from ..coverage.groups import Axis
 from .scoreboard import Cycle
 
@@ -18,16 +18,15 @@ __all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "Stre
 
 #: Names of the three states of a stream; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
 _STATES = ("nothing", "taken", "waits")
-#: Lower bounds, in cycles, of the coverage bins for waiting times; a warp takes about 100 cycles per instruction.
-_LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100), "command": (0, 1, 10, 100)}
-_LABELS = {
-    "core": ("1", "2", "3 to 9", "10 or more"),
-    "warp": ("1 to 9", "10 to 99", "100 or more"),
-    "command": ("none", "1 to 9", "10 to 99", "100 or more"),
+_TAKEN, _WAITS = 1, 2
+#: Coverage bins for waiting times, by lower bound in cycles; a warp takes about 100 cycles per instruction.
+_CYCLES = {
+    "core": {1: "1", 2: "2", 3: "3 to 9", 10: "10 or more"},
+    "warp": {1: "1 to 9", 10: "10 to 99", 100: "100 or more"},
+    "command": {0: "none", 1: "1 to 9", 10: "10 to 99", 100: "100 or more"},
 }
 #: Maximum number of instructions in flight in a warp: one that delivers its results, and one that is being issued.
 _WARP_ITEMS = 2
-_EVENTS = ("moves", "held", "reset")
 _NO_ITEM = "Without an item in flight there is no result."
 _FULL = "If every pipeline stage contains a step, the last stage offers a result."
 
@@ -37,10 +36,9 @@ class _Sample(NamedTuple):
 
     cycle: Cycle
     under_way: int  # number of items in flight
-    waited: Sequence[int]  # waiting times of the transferred item and result, in cycles; 0 without a transfer
-    formats: tuple[int, int] | None  # element formats of A of two items accepted directly one after the other
+    waited: NDArray[np.intp]  # waiting times of the transferred item and result, in cycles; 0 without a transfer
+    formats: tuple[int, int | None] | None  # element formats of A of two items accepted directly one after the other
     stages: Sequence[int]  # indices of the pipeline stages that contain a step
-    event: str
 
 
 class StreamCoverage(Sampler):
@@ -55,35 +53,27 @@ class StreamCoverage(Sampler):
     def _clear(self) -> None:
         self._under_way = 0
         self._occupied = [False] * self._latency
-        self._waiting = [0, 0]
+        self._waiting = np.zeros(2, np.intp)
         self._last: int | None = None
 
     def observe(self, cycle: Cycle, element: int | None) -> None:
         """Count one cycle in the covergroups; `element` is the element code of A of the offered item."""
-        taken, delivered = (state == _STATES.index("taken") for state in cycle.states)
-        moves = cycle.o_ready or not cycle.o_valid
-        formats = None
-        if taken and not cycle.reset:
-            assert element is not None
-            formats = None if self._last is None else (self._last, element)
+        taken, delivered = (state == _TAKEN for state in cycle.states)
+        waits = [state == _WAITS for state in cycle.states]
         self.sample(
             _Sample(
                 cycle=cycle,
                 under_way=self._under_way,
-                waited=[count if done else 0 for done, count in zip((taken, delivered), self._waiting, strict=True)],
-                formats=formats,
+                waited=self._waiting * (taken, delivered),
+                formats=(self._last, element) if cycle.accepts and self._last is not None else None,
                 stages=np.flatnonzero(self._occupied).tolist(),
-                event="reset" if cycle.reset else "moves" if moves else "held",
             )
         )
         if cycle.reset:
             self._clear()
             return
-        self._waiting = [
-            count + 1 if state == _STATES.index("waits") else 0
-            for state, count in zip(cycle.states, self._waiting, strict=True)
-        ]
-        if moves:
+        self._waiting = (self._waiting + 1) * waits
+        if not waits[1]:
             self._occupied = [taken, *self._occupied][: self._latency]
         if taken:
             self._last = element
@@ -96,7 +86,6 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     """Yield the covergroups of a core or a warp: handshakes, waiting times, resets, formats, and pipeline stages."""
     most = config.latency if top == "core" else _WARP_ITEMS
     items = Axis("items in flight", tuple(map(str, range(most + 1))))
-    count, output_there = np.ix_(range(most + 1), range(2))
     yield Covergroup(
         name=f"{top} handshakes",
         meaning="A cycle with this number of items in flight and with these states of the input and output streams.",
@@ -108,10 +97,10 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     yield Covergroup(
         name=f"{top} waits",
         meaning="An item or a result waited for this number of cycles until it was accepted.",
-        axes=(Axis("what", ("item", "result")), Axis("cycles", _LABELS[top])),
-        iff=lambda s: not s.cycle.reset and any(s.waited),
-        sample=lambda s: (np.arange(2), np.searchsorted(_LENGTHS[top], s.waited, "right") - 1),
-        where=lambda s: np.array(s.waited) > 0,
+        axes=(Axis("what", ("item", "result")), Axis("cycles", tuple(_CYCLES[top].values()))),
+        iff=lambda s: not s.cycle.reset,
+        sample=lambda s: (np.arange(2), np.searchsorted([*_CYCLES[top]], s.waited, "right") - 1),
+        where=lambda s: s.waited > 0,
     )
     yield Covergroup(
         name=f"{top} resets",
@@ -119,10 +108,10 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
         axes=(items, Axis("result", ("none", "there"))),
         iff=lambda s: s.cycle.reset,
         sample=lambda s: (s.under_way, s.cycle.states[1] > 0),
-        illegal=(
-            (_NO_ITEM, (count == 0) & (output_there == 1)),
-            *([(_FULL, (count == most) & (output_there == 0))] if top == "core" else []),
-        ),
+        illegal={
+            _NO_ITEM: lambda items, result: (items == 0) & (result == 1),
+            **({_FULL: lambda items, result: (items == most) & (result == 0)} if top == "core" else {}),
+        },
     )
     yield Covergroup(
         name=f"{top} formats",
@@ -135,42 +124,38 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
         yield Covergroup(
             name=f"{top} stages",
             meaning="This pipeline stage contained a step that moved on, was held by back-pressure, or was reset.",
-            axes=(Axis("stage", tuple(map(str, range(config.latency)))), Axis("event", _EVENTS)),
-            sample=lambda s: (s.stages, _EVENTS.index(s.event)),
+            axes=(Axis("stage", tuple(map(str, range(config.latency)))), Axis("event", ("moves", "held", "reset"))),
+            sample=lambda s: (s.stages, 2 if s.cycle.reset else int(s.cycle.states[1] == _WAITS)),
         )
 
 
-def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
+def _illegal_handshakes(top: str, most: int) -> Illegal:
     """Return combinations of item count, input state and output state that cannot occur in a core or in a warp."""
-    items, inputs, outputs = np.ix_(range(most + 1), range(3), range(3))
     if top == "core":
-        return (
-            (_NO_ITEM, (items == 0) & (outputs > 0)),
-            ("An item is stalled only while a result is stalled.", (inputs == 2) & (outputs != 2)),
-            ("No item is accepted while a result is stalled.", (inputs == 1) & (outputs == 2)),
-            (_FULL, (items == most) & (outputs == 0)),
-        )
-    return (
-        (_NO_ITEM, (items == 0) & (outputs > 0)),
-        ("An idle warp accepts an instruction without delay.", (items == 0) & (inputs == 2)),
-        (
-            "Once the only instruction in flight has complete results, the next one is accepted without delay.",
-            (items == 1) & (inputs == 2) & (outputs > 0),
+        return {
+            _NO_ITEM: lambda items, i, o: (items == 0) & (o > 0),
+            "An item is stalled only while a result is stalled.": lambda items, i, o: (i == _WAITS) & (o != _WAITS),
+            "No item is accepted while a result is stalled.": lambda items, i, o: (i == _TAKEN) & (o == _WAITS),
+            _FULL: lambda items, i, o: (items == most) & (o == 0),
+        }
+    return {
+        _NO_ITEM: lambda items, i, o: (items == 0) & (o > 0),
+        "An idle warp accepts an instruction without delay.": lambda items, i, o: (items == 0) & (i == _WAITS),
+        "Once the only instruction in flight has complete results, the next one is accepted without delay.": (
+            lambda items, i, o: (items == 1) & (i == _WAITS) & (o > 0)
         ),
-        (
-            "With two instructions in flight, no other is accepted until the results of the first are accepted.",
-            (items == 2) & (inputs == 1),
+        "With two instructions in flight, no other is accepted until the results of the first are accepted.": (
+            lambda items, i, o: (items == 2) & (i == _TAKEN)
         ),
-    )
+    }
 
 
 class _Command(NamedTuple):
     """Sampled states of a top module with a command stream in one cycle."""
 
-    reset: bool
+    cycle: Cycle  # handshakes of the command stream
     in_flight: int
-    instructions: int  # state of the command stream: 0 not valid, 1 transfer, 2 waiting
-    operation: int | None  # operation of the command accepted in this cycle, or None
+    operation: int | None  # operation of the offered command, or None
     waited: int  # cycles that the offered command has waited so far
     others: tuple[int, ...]  # states of the streams other than commands, or flags of memory accesses
 
@@ -216,51 +201,31 @@ class CommandCoverage(Sampler):
         CTA. For a warpgroup, `others` has the states of the accumulator and result streams. For a CTA, `others` has
         flags: whether shared memory, operands in tensor memory, and accumulators are read, and whether D is written.
         """
-        stream, _ = cycle.states
-        accepted = operation if cycle.accepts else None
-        self.sample(_Command(cycle.reset, in_flight, stream, accepted, self._waited, others))
-        self._waited = self._waited + 1 if _STATES[stream] == "waits" and not cycle.reset else 0
+        self.sample(_Command(cycle, in_flight, operation, self._waited, others))
+        self._waited = self._waited + 1 if cycle.states[0] == _WAITS and not cycle.reset else 0
 
 
-def _runs(s: Any) -> bool:
-    return isinstance(s, _Command) and not s.reset
-
-
-def _resets(s: Any) -> bool:
-    return isinstance(s, _Command) and s.reset
-
-
-def _operations(top: str, operations: Iterable[Any], illegal: Sequence[tuple[str, ArrayLike]] = ()) -> Covergroup:
+def _operations(top: str, operations: Iterable[Any], illegal: Illegal | None = None) -> Covergroup:
     return Covergroup(
         name=f"{top} operations",
         meaning="A command with this operation waited for this number of cycles until it was accepted.",
         axes=(
             Axis("operation", tuple(operation.name.lower() for operation in operations)),
-            Axis("cycles", _LABELS["command"]),
+            Axis("cycles", tuple(_CYCLES["command"].values())),
         ),
-        iff=lambda s: isinstance(s, _Command) and s.operation is not None,
-        sample=lambda s: (s.operation, np.searchsorted(_LENGTHS["command"], s.waited, "right") - 1),
-        illegal=illegal,
+        iff=lambda s: isinstance(s, _Command) and s.cycle.accepts and s.operation is not None,
+        sample=lambda s: (s.operation, np.searchsorted([*_CYCLES["command"]], s.waited, "right") - 1),
+        illegal=illegal or {},
     )
 
 
-def _in_flight_of_cta(s: _Command) -> int:
-    return min(s.in_flight, _MOST_IN_FLIGHT)
-
-
-#: Largest number of instructions in flight with a coverage bin, which is the maximum of a warpgroup. Larger numbers,
-#: which a CTA can reach, count in the last bin.
-_MOST_IN_FLIGHT = 2
-_IN_FLIGHT = "instructions in flight"
-_WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))
+#: Numbers of instructions in flight: two is the maximum of a warpgroup. Larger numbers, which a CTA can reach, count in
+#: the last bin.
+_WARPGROUP_IN_FLIGHT = Axis("instructions in flight", ("0", "1", "2"))
+_CTA_IN_FLIGHT = Axis("instructions in flight", ("0", "1", "2 or more"))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
 _NONE_OR_THERE = ("none", "there")
 _BOTH_STREAMS = "A cycle with this number of instructions in flight and with these states of the two streams."
-#: Masks of illegal bins. The first mask has three axes: instructions in flight, and the states of two streams. The
-#: other masks have one axis: an operation, or the state of a stream.
-_NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
-_IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
-_IS_TAKEN = np.arange(len(_STATES)) == _STATES.index("taken")
 
 #: Covergroups of a warpgroup: waiting times, commits, concurrent ``mma``, and resets.
 WARPGROUP = (
@@ -268,36 +233,43 @@ WARPGROUP = (
         name="warpgroup instructions",
         meaning=_BOTH_STREAMS,
         axes=(_WARPGROUP_IN_FLIGHT, Axis("instructions", _STATES), _RESULTS),
-        iff=_runs,
-        sample=lambda s: (s.in_flight, s.instructions, s.others[1]),
+        iff=lambda s: isinstance(s, _Command) and not s.cycle.reset,
+        sample=lambda s: (s.in_flight, s.cycle.states[0], s.others[1]),
     ),
     Covergroup(
         name="warpgroup accumulators",
         meaning=_BOTH_STREAMS,
         axes=(_WARPGROUP_IN_FLIGHT, _ACCUMULATORS, _RESULTS),
-        iff=_runs,
+        iff=lambda s: isinstance(s, _Command) and not s.cycle.reset,
         sample=lambda s: (s.in_flight, *s.others),
-        illegal=(
-            (
-                "Accumulators are offered only for accepted instructions, which are in flight.",
-                _NONE_IN_FLIGHT & (np.arange(3)[:, None] > 0),
-            ),
-        ),
+        illegal={
+            "Accumulators are offered only for accepted instructions, which are in flight.": (
+                lambda in_flight, accumulators, results: (in_flight == 0) & (accumulators > 0)
+            )
+        },
     ),
-    _operations("warpgroup", Operation, [("A fence is accepted without delay.", _IS_FENCE & (np.arange(4) > 0))]),
+    _operations(
+        "warpgroup",
+        Operation,
+        {"A fence is accepted without delay.": lambda op, cycles: (op == Operation.FENCE.value) & (cycles > 0)},
+    ),
     Covergroup(
         name="warpgroup beside",
         meaning="A cycle with these states of the mma stream, for this array, and of the accumulator stream of wgmma.",
         axes=(Axis("array", tuple(map(str, range(WARPS)))), Axis("mma", _STATES), _ACCUMULATORS),
         iff=lambda s: isinstance(s, Mma),
-        sample=lambda s: (s.array, s.mma, s.accumulators),
-        illegal=(("An mma and a panel of wgmma do not begin in the same cycle.", _IS_TAKEN[:, None] & _IS_TAKEN),),
+        sample=lambda s: s,
+        illegal={
+            "An mma and a panel of wgmma do not begin in the same cycle.": lambda _, mma, c: (
+                (mma == _TAKEN) & (c == _TAKEN)
+            )
+        },
     ),
     Covergroup(
         name="warpgroup resets",
         meaning="A reset occurred with this number of instructions in flight, and with or without a valid result.",
         axes=(_WARPGROUP_IN_FLIGHT, Axis("result", _NONE_OR_THERE)),
-        iff=_resets,
+        iff=lambda s: isinstance(s, _Command) and s.cycle.reset,
         sample=lambda s: (s.in_flight, s.others[1] > 0),
     ),
 )
@@ -307,16 +279,18 @@ CTA = (
         name="cta instructions",
         meaning="A cycle with this number of instructions in flight and this command state, with or without a D write.",
         axes=(_CTA_IN_FLIGHT, Axis("instructions", _STATES), Axis("D written", _NONE_OR_THERE)),
-        iff=_runs,
-        sample=lambda s: (_in_flight_of_cta(s), s.instructions, s.others[-1]),
-        illegal=(("D is written only for an instruction in flight.", _NONE_IN_FLIGHT & (np.arange(2) == 1)),),
+        iff=lambda s: isinstance(s, _Command) and not s.cycle.reset,
+        sample=lambda s: (min(s.in_flight, 2), s.cycle.states[0], s.others[-1]),
+        illegal={
+            "D is written only for an instruction in flight.": lambda in_flight, _, d: (in_flight == 0) & (d == 1)
+        },
     ),
     _operations("cta", CtaOperation),
     Covergroup(
         name="cta ports",
         meaning="A cycle in which each of these memory ports was used or not: three that read, and one that writes D.",
         axes=tuple(Axis(port, _NONE_OR_THERE) for port in ("shared memory", "operands", "accumulators", "D written")),
-        iff=_runs,
+        iff=lambda s: isinstance(s, _Command) and not s.cycle.reset,
         sample=lambda s: s.others,
     ),
     Covergroup(
@@ -337,7 +311,7 @@ CTA = (
         name="cta resets",
         meaning="A reset occurred with this number of instructions in flight.",
         axes=(_CTA_IN_FLIGHT,),
-        iff=_resets,
-        sample=lambda s: (_in_flight_of_cta(s),),
+        iff=lambda s: isinstance(s, _Command) and s.cycle.reset,
+        sample=lambda s: (min(s.in_flight, 2),),
     ),
 )

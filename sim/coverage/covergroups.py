@@ -1,7 +1,7 @@
 """Definitions of covergroups, and a sampler that assigns sampled values to bins."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .groups import Axis, Coverage, Group
 
-__all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
+__all__ = ["Bin", "Covergroup", "Illegal", "Need", "Sampler", "bins_axis"]
+
+#: Illegal bins of a covergroup. Keys: reasons. Values: functions from the bin indices along each axis to a mask.
+Illegal = Mapping[str, Callable[..., ArrayLike]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,22 +37,6 @@ def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
     return Axis(name, tuple(each.label for each in bins))
 
 
-def illegal_bins(
-    rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
-) -> list[tuple[str, ArrayLike]]:
-    """Return the illegal bins of the cross product of rows and bins, as pairs of a reason and a mask.
-
-    Each row stands for several operations. A bin is illegal in a row if one of the bin's needs is met by none of these
-    operations. The reasons are in the order of `needs`, by default in the order in which the bins list their needs.
-    """
-    return [
-        (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))
-        for row, operations in enumerate(rows)
-        for need in needs or dict.fromkeys(need for each in bins for need in each.needs)
-        if not any(map(need.possible, operations))
-    ]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covergroup:
     """Definition of a covergroup: its axes and bins, and the function that maps sampled values to bins."""
@@ -64,18 +51,27 @@ class Covergroup:
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
-    #: Illegal bins, as pairs of a reason and a mask that broadcasts over the axes. If several reasons apply to a bin,
-    #: the first counts. A hit of an illegal bin is reported as a contradiction.
-    illegal: Sequence[tuple[str, ArrayLike]] = ()
+    #: Operations that each row of bins along the last axis stands for, or one list for all rows. A bin is illegal in a
+    #: row if one of the bin's needs is met by none of these operations.
+    rows: Sequence[Sequence[Any]] = ()
+    #: Other illegal bins. If several reasons apply to a bin, the first counts. A hit of an illegal bin is reported as a
+    #: contradiction.
+    illegal: Illegal = field(default_factory=dict)
 
-    def empty(self, configuration: str) -> "Group":
+    def empty(self, configuration: str) -> Group:
         """Return a new group that has the bins of this covergroup and no hits."""
         group = Group(configuration, self.name, self.meaning, self.axes)
-        for reason, mask in self.illegal:
-            group.declare_unreachable(mask, reason)
+        for reason, mask in self.illegal.items():
+            group.declare_unreachable(mask(*np.ix_(*map(range, group.shape))), reason)
+        needs = dict.fromkeys(need for each in self.bins for need in each.needs)
+        for row, operations in enumerate(self.rows):
+            in_row = np.arange(len(self.rows))[:, None] == row
+            for need in needs:
+                if not any(map(need.possible, operations)):
+                    group.declare_unreachable(in_row & [need in each.needs for each in self.bins], need.reason)
         return group
 
-    def count(self, group: "Group", values: Any) -> None:
+    def count(self, group: Group, values: Any) -> None:
         """Count sampled values in the bins of `group`, if the guard of the covergroup holds."""
         if not self.iff(values):
             return

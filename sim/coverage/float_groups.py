@@ -1,20 +1,21 @@
 """Covergroups of float steps: special values, rounding, and alignment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .covergroups import Bin, Covergroup, Need, bins_axis, illegal_bins
+from .covergroups import Bin, Covergroup, Need, bins_axis
 from .groups import Axis
-from .operands import Operation
+from .operands import Operation, split
 from .values import FloatValues
 
-__all__ = ["CASES", "alignment", "float_groups"]
+__all__ = ["alignment", "float_groups"]
 
 Operations = Sequence[Operation]
+Function = Callable[[Any], Any]
 
 
 # Covergroup of special cases
@@ -24,7 +25,6 @@ _NAN_B = Need("No format of B has a NaN.", lambda o: o.has("b", "NaN"))
 _INF_A = Need("No format of A has an Inf.", lambda o: o.has("a", "Inf"))
 _INF_B = Need("No format of B has an Inf.", lambda o: o.has("b", "Inf"))
 _INF = Need("No format of A or B has an Inf.", lambda o: o.has("a", "Inf") or o.has("b", "Inf"))
-_SEVERAL_PRODUCTS = Need("A step has only one product.", lambda o: o.terms > 1)
 _OVERFLOW = Need(
     "The sum of the products is too small to add one to the last bit of the largest accumulator.",
     lambda o: o.can_overflow,
@@ -32,41 +32,35 @@ _OVERFLOW = Need(
 _UNGROUPED = Need("Groups of products are aligned, not single products.", lambda o: not o.grouped)
 _TERM_TRUNCATED = Need(
     "No term has bits below the last bit that alignment keeps.",
-    lambda o: o.last_bit < max(o.exponents[-1], o.accumulator.maximum_exponent) - o.alignment_bits,
+    lambda o: o.last_bits[0] < max(o.exponents[-1], o.accumulator.maximum_exponent) - o.alignment_bits,
 )
 _C_TRUNCATED = Need(
     "No accumulator has bits below the last bit that alignment keeps.",
-    lambda o: o.last_accumulator_bit < o.exponents[-1] - o.alignment_bits,
+    lambda o: o.last_bits[1] < o.exponents[-1] - o.alignment_bits,
 )
 _TRUNCATED_TO_ZERO = Need(
     "The smallest term and accumulator lose no bits when aligned to their own exponent or to e_zero.",
-    lambda o: o.last_bit < o.last_aligned_bit or o.last_accumulator_bit < o.last_aligned_accumulator_bit,
+    lambda o: any(last < kept for last, kept in zip(o.last_bits, o.last_aligned_bits, strict=True)),
 )
 _TINY_SUM = Need(
     "Every nonzero sum is at least as large as the smallest subnormal.",
-    lambda o: o.last_aligned_bit < o.last_result_bit,
+    lambda o: o.last_aligned_bits[0] < o.last_result_bit,
 )
 
 
-def _bin_maker(
-    values: Callable[[FloatValues], Any], guard: Callable[[FloatValues], Any] = lambda s: True
-) -> Callable[..., Bin]:
-    """Return a constructor of bins: a bin is hit where its condition on `values` and the common `guard` hold."""
-
-    def make(label: str, case: Callable[[Any], Any], *needs: Need) -> Bin:
-        return Bin(label, lambda s: case(values(s)) & guard(s), needs)
-
-    return make
+def _bin(values: Function, guard: Function, label: str, case: Function, *needs: Need) -> Bin:
+    """Return a bin that is hit where its condition `case` on `values` and the common `guard` hold."""
+    return Bin(label, lambda s: case(values(s)) & guard(s), needs)
 
 
 #: Constructors of bins for causes of special results. A bin of `_alone` is hit where its cause is the only cause of a
 #: NaN (a second cause would hide it), a bin of `_infinite` where its cause gives Inf and nothing gives NaN.
-_alone = _bin_maker(lambda s: s.specials, lambda s: s.specials.alone)
-_infinite = _bin_maker(lambda s: s.specials, lambda s: s.specials.no_nan)
+_alone = partial(_bin, lambda s: s.specials, lambda s: s.specials.alone)
+_infinite = partial(_bin, lambda s: s.specials, lambda s: s.specials.no_nan)
 #: Constructors of bins for steps without NaN and Inf: `_ordinary` for any rounded result, `_zero` for a result of zero.
-_ordinary = _bin_maker(lambda s: s, lambda s: s.ordinary)
-_zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
-_rounding_bin = _bin_maker(lambda s: s.rounding)
+_ordinary = partial(_bin, lambda s: s, lambda s: s.ordinary)
+_zero = partial(_bin, lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
+_rounding_bin = partial(_bin, lambda s: s.rounding, lambda s: True)
 
 _CASES = (
     _alone("NaN only from NaN in A", lambda x: x.nan_a, _NAN_A),
@@ -74,9 +68,7 @@ _CASES = (
     _alone("NaN only from NaN in C", lambda x: x.nan_c),
     _alone("NaN only from Inf in A times zero", lambda x: x.inf_zero, _INF_A),
     _alone("NaN only from zero in A times Inf", lambda x: x.zero_inf, _INF_B),
-    _alone(
-        "NaN only from Inf - Inf of products", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF, _SEVERAL_PRODUCTS
-    ),
+    _alone("NaN only from Inf - Inf of products", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF),
     _alone("NaN only from Inf of a product and -Inf in C", lambda x: x.plus & x.c_minus & ~x.difference, _INF),
     _alone("NaN only from -Inf of a product and Inf in C", lambda x: x.minus & x.c_plus & ~x.difference, _INF),
     _infinite("Inf of a product", lambda x: x.plus & ~x.c_plus, _INF),
@@ -92,8 +84,8 @@ _CASES = (
     _ordinary("subnormal A", lambda s: s.subnormal("a")),
     _ordinary("subnormal B", lambda s: s.subnormal("b")),
     _ordinary("subnormal C", lambda s: s.c_subnormal),
-    _ordinary("product of 2 or more sets e_max", lambda s: s.product_sets_e_max(2, np.inf), _UNGROUPED),
-    _ordinary("product below 1 sets e_max", lambda s: s.product_sets_e_max(0, 1), _UNGROUPED),
+    _ordinary("product of 2 or more sets e_max", lambda s: (s.e_max_significands >= 2).any(axis=0), _UNGROUPED),
+    _ordinary("product below 1 sets e_max", lambda s: (s.e_max_significands < 1).any(axis=0), _UNGROUPED),
     _ordinary("subnormal result", lambda s: s.result_subnormal & ~s.result_negative),
     _ordinary("negative subnormal result", lambda s: s.result_subnormal & s.result_negative),
     _ordinary("smallest subnormal result", lambda s: s.result_smallest & ~s.result_negative),
@@ -118,8 +110,6 @@ _CASES = (
     _zero("zero: positive sum rounded", lambda s: s.trace.total > 0, _TINY_SUM),
     _zero("zero: negative sum rounded", lambda s: s.trace.total < 0, _TINY_SUM),
 )
-#: Labels of the coverage bins for special cases of float steps.
-CASES = tuple(case.label for case in _CASES)
 
 
 def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
@@ -134,10 +124,10 @@ def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
         name="special cases",
         meaning="A step with this result format had this special case; `only` excludes other causes of NaN.",
         axes=(Axis("result", results), bins_axis("case", _CASES)),
-        iff=lambda s: s.floating,
+        iff=lambda s: isinstance(s, FloatValues),
         sample=lambda s: (results.index(s.operation.result),),
         bins=_CASES,
-        illegal=illegal_bins([*by_result.values()], _CASES),
+        rows=[*by_result.values()],
     )
 
 
@@ -188,10 +178,10 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
         name=f"rounding to {result}",
         meaning="The nonzero exact sum of a step without special values (NaN, Inf) was rounded in this way.",
         axes=(Axis("sign", ("positive", "negative")), bins_axis("event", bins)),
-        iff=lambda s: s.floating and s.operation.result == result,
+        iff=lambda s: isinstance(s, FloatValues) and s.operation.result == result,
         sample=lambda s: (s.rounding.negative,),
         bins=bins,
-        illegal=illegal_bins([operations], bins),
+        rows=[operations],
     )
 
 
@@ -211,10 +201,10 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
     last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
     reachable = np.zeros((terms + 1, last + 2), np.bool_)
     for o in operations:
-        others = (*o.accumulator_exponents, *(o.exponents if o.terms > 1 else ()))
-        reachable[: o.terms] |= _distances(o.exponents, others, o.zero_exponent, last)
-        reachable[terms] |= _distances(o.accumulator_exponents, tuple(o.exponents), o.zero_exponent, last)
-    is_c = np.arange(terms + 1)[:, None] == terms
+        # A step of 16 bytes or more has several terms, so another term can have any exponent of a term.
+        others = (o.zero_exponent, *o.exponents)
+        reachable[: o.terms] |= _distances(o.exponents, (*others, *o.accumulator_exponents), last)
+        reachable[terms] |= _distances(o.accumulator_exponents, others, last)
     term = "group" if operations[0].grouped else "slot"
 
     def sample(s: FloatValues) -> tuple[ArrayLike, ...]:
@@ -229,28 +219,31 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
             Axis("position", (*(f"{term} {number}" for number in range(terms)), "c")),
             Axis("distance", (*(f"distance {amount}" for amount in range(last + 1)), "beyond")),
         ),
-        iff=lambda s: s.floating and s.operation.mode == mode,
+        iff=lambda s: isinstance(s, FloatValues) and s.operation.mode == mode,
         sample=sample,
         where=lambda s: np.concatenate([s.trace.participates, s.trace.c_participates[None]]) & s.ordinary,
-        illegal=(
-            ("The largest exponent cannot be this far above that of a term of these formats.", ~reachable & ~is_c),
-            ("The largest exponent cannot be this far above that of the accumulator.", ~reachable & is_c),
-        ),
+        illegal={
+            "The largest exponent cannot be this far above that of a term of these formats.": (
+                lambda position, _: ~reachable & (position < terms)
+            ),
+            "The largest exponent cannot be this far above that of the accumulator.": (
+                lambda position, _: ~reachable & (position == terms)
+            ),
+        },
     )
 
 
 @lru_cache(maxsize=1024)
-def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
+def _distances(exponents: range, others: tuple[int, ...], last: int) -> NDArray[np.bool_]:
     """Return a mask of possible alignment shift distances of a term; the last bin is for all distances above `last`.
 
-    `exponents` are those of the term and `others` those of the other terms; e_max is at least `zero_exponent`.
+    `exponents` are those of the term, and `others` the lower bound e_zero of e_max and the exponents of other terms.
     """
-    own = np.array(exponents)
+    own, e_max = np.array(exponents), np.array(others)
+    distances = (e_max[:, None] - own)[e_max >= others[0]]
     reachable = np.zeros(last + 2, np.bool_)
-    reachable[0] = bool((own >= zero_exponent).any())
-    for e_max in {zero_exponent, *others}:
-        if e_max >= zero_exponent:
-            reachable[np.minimum(e_max - own[own <= e_max], last + 1)] = True
+    reachable[np.minimum(distances[distances >= 0], last + 1)] = True
+    reachable[0] |= exponents[-1] >= others[0]
     return reachable
 
 
@@ -258,10 +251,9 @@ _BELOW_E_ZERO = Need(
     "No term and no accumulator can have an exponent below e_zero.",
     lambda o: min(o.exponents[0], o.accumulator_exponents[0]) < o.zero_exponent,
 )
-_SEVERAL_TERMS = Need("A step has a single term.", lambda o: o.terms > 1)
 _E_MAX_SOURCES = (
     Bin("one term alone", lambda s: (s.sets_e_max.sum(axis=0) == 1) & ~s.c_sets_e_max),
-    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max, (_SEVERAL_TERMS,)),
+    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max),
     Bin("the accumulator alone", lambda s: ~s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin("a term and the accumulator", lambda s: s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin(
@@ -275,30 +267,24 @@ _E_MAX_SOURCES = (
 
 def _largest_exponent(operations: Operations) -> Covergroup:
     """Return the covergroup of the largest exponent. Axes: alignment mode with result format, and terms with e_max."""
-    modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
-    rows = [[o for o in operations if (o.mode, o.result) == mode] for mode in modes]
+    by_mode = split(operations, lambda o: f"{o.mode} to {o.result}")
+    modes = tuple(by_mode)
     return Covergroup(
         name="largest exponent",
         meaning="The largest exponent e_max came from this source in a step without special values (NaN, Inf).",
-        axes=(
-            Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)),
-            bins_axis("source", _E_MAX_SOURCES),
-        ),
-        iff=lambda s: s.floating,
-        sample=lambda s: (modes.index((s.operation.mode, s.operation.result)),),
+        axes=(Axis("mode", modes), bins_axis("source", _E_MAX_SOURCES)),
+        iff=lambda s: isinstance(s, FloatValues),
+        sample=lambda s: (modes.index(f"{s.operation.mode} to {s.operation.result}"),),
         bins=_E_MAX_SOURCES,
         where=lambda s: s.ordinary,
-        illegal=illegal_bins(rows, _E_MAX_SOURCES, (_BELOW_E_ZERO, _SEVERAL_TERMS)),
+        rows=[*by_mode.values()],
     )
 
 
 def float_groups(operations: Operations) -> Iterator[Covergroup]:
     """Yield all covergroups of the float operations of a datapath."""
-    by_mode, by_result = (
-        {key: [o for o in operations if getattr(o, field) == key] for key in dict.fromkeys(values)}
-        for field, values in (("mode", [o.mode for o in operations]), ("result", [o.result for o in operations]))
-    )
-    yield from (alignment(mode, group) for mode, group in by_mode.items())
+    by_result = split(operations, lambda o: o.result)
+    yield from (alignment(mode, group) for mode, group in split(operations, lambda o: o.mode).items())
     yield _largest_exponent(operations)
     yield _special_cases(by_result)
     yield from (_rounding(result, group) for result, group in by_result.items())

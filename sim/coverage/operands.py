@@ -1,8 +1,10 @@
 """Operations (combinations of formats) of a datapath, ranges of their values, and a decoder of step words."""
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +17,10 @@ from ...rtl.config import CoreConfig, Element
 from ..engine.row_interface import row_interface
 from ..engine.steps import step_words
 
-__all__ = ["Control", "Operands", "Operation", "StepReader", "operation_of", "operations_of", "routes"]
+__all__ = ["Control", "Operands", "Operation", "StepReader", "operation_of", "operations_of", "routes", "split"]
 
+_Key = TypeVar("_Key")
 _ROUNDINGS = {"f32": Rounding.RZ_F32, "e8m13": Rounding.RZ_E8M13, "f16": Rounding.RNE_F16, "s32": Rounding.EXACT}
-_FRACTION_BITS = {"f32": 23, "e8m13": 13, "f16": 10}
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ class Operation:
         return FORMATS[self.result if self.result in ("f16", "s32") else "f32"]
 
     @property
-    def scale_format(self) -> Format:
-        """Number format of the block scales; must not be read for an operation without block scales."""
-        return FORMATS[self.scale]
+    def scale_formats(self) -> list[Format]:
+        """Number formats of the block scales of A and B; empty for an operation without block scales."""
+        return [] if self.scale == "none" else [FORMATS[self.scale]] * 2
 
     @property
     def alignment_bits(self) -> int:
@@ -119,8 +121,7 @@ class Operation:
     @cached_property
     def exponents(self) -> range:
         """Range of the exponents of nonzero terms: sums of element and scale exponents; for groups, of scales only."""
-        formats = [] if self.grouped else [self.a.format, self.b.format]
-        formats += [self.scale_format] * 2 if self.scale != "none" else []
+        formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
     @property
@@ -133,49 +134,39 @@ class Operation:
         """Exponent of the largest term's leading bit minus the term's exponent: 1 for products, more for groups."""
         if not self.grouped:
             return 1
-        scale = 2 - 2.0**-self.scale_format.fraction_bits
+        scale = 2 - 2.0 ** -self.scale_formats[0].fraction_bits
         return int(math.log2(BLOCK_GROUP * FORMATS["e2m1"].maximum ** 2 * scale**2))
 
     @property
-    def last_bit(self) -> int:
-        """Exponent of the last significand bit of the smallest nonzero term."""
-        if self.grouped:
-            return self.exponents[0] - 2 - 2 * self.scale_format.fraction_bits
-        return self.exponents[0] - self.a.format.fraction_bits - self.b.format.fraction_bits
+    def last_bits(self) -> tuple[int, int]:
+        """Exponents of the last significand bits of the smallest nonzero term and the smallest nonzero accumulator."""
+        fraction_bits = sum(fmt.fraction_bits for fmt in (self.a.format, self.b.format, *self.scale_formats))
+        return self.exponents[0] - fraction_bits, self.accumulator_exponents[0] - self.accumulator.fraction_bits
 
     @property
-    def last_aligned_bit(self) -> int:
-        """Exponent of the lowest bit of an aligned term that alignment can keep, if the accumulator is zero."""
-        return max(self.last_bit, max(self.exponents[0], self.zero_exponent) - self.alignment_bits)
-
-    @property
-    def last_aligned_accumulator_bit(self) -> int:
-        """Exponent of the lowest bit of the accumulator that alignment can keep, if all other terms are zero."""
-        grid = max(self.accumulator.minimum_exponent, self.zero_exponent) - self.alignment_bits
-        return max(self.last_accumulator_bit, grid)
-
-    @property
-    def last_accumulator_bit(self) -> int:
-        """Exponent of the last significand bit of the smallest nonzero accumulator."""
-        return self.accumulator.minimum_exponent - self.accumulator.fraction_bits
+    def last_aligned_bits(self) -> tuple[int, int]:
+        """Exponents of the lowest bits of a term and the accumulator that alignment keeps, if all others are zero."""
+        lowest = self.exponents[0], self.accumulator_exponents[0]
+        term, c = (max(exponent, self.zero_exponent) - self.alignment_bits for exponent in lowest)
+        return max(self.last_bits[0], term), max(self.last_bits[1], c)
 
     @property
     def last_sum_bit(self) -> int:
         """Exponent of the lowest possible bit of the exact sum, relative to the smallest nonzero result."""
-        return min(self.last_aligned_bit, self.last_aligned_accumulator_bit) - self.last_result_bit
+        return min(self.last_aligned_bits) - self.last_result_bit
 
     @property
     def last_result_bit(self) -> int:
         """Exponent of the smallest nonzero number (subnormal) in the result format."""
-        return self.accumulator.minimum_exponent - _FRACTION_BITS[self.result]
+        fraction_bits = 13 if self.result == "e8m13" else self.accumulator.fraction_bits
+        return self.accumulator.minimum_exponent - fraction_bits
 
     @property
     def can_overflow(self) -> bool:
         """Whether the products of a step can be large enough to turn the largest finite accumulator into Inf."""
         if self.result == "f16":
             return True
-        factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
-        factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
+        factors = [self.slots, *(fmt.maximum for fmt in (self.a.format, self.b.format, *self.scale_formats))]
         # Number of bits that alignment keeps below the leading bit 2**127 of the largest accumulator. All these bits
         # are ones, so adding one to the lowest of them overflows.
         kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
@@ -205,6 +196,14 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
     operations = {operation_of(config, instruction) for instruction in every_instruction() if config.holds(instruction)}
     index, results = config.elements.index, [*_ROUNDINGS]
     return tuple(sorted(operations, key=lambda o: (index(o.a), index(o.b), results.index(o.result), o.scale)))
+
+
+def split(operations: Iterable[Operation], key: Callable[[Operation], _Key]) -> dict[_Key, list[Operation]]:
+    """Return the operations by the value of a key, in the order in which values and operations first occur."""
+    parts: dict[_Key, list[Operation]] = {}
+    for operation in operations:
+        parts.setdefault(key(operation), []).append(operation)
+    return parts
 
 
 @dataclass(frozen=True)

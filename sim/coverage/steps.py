@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...isa.metadata import RULES, is_wide
+from ...isa.metadata import RULES
 from ...rtl.config import CoreConfig
 from ...rtl.step import row_result_layout
-from .covergroups import Bin, Covergroup, Need, Sampler, bins_axis, illegal_bins
+from .covergroups import Bin, Covergroup, Need, Sampler, bins_axis
 from .float_groups import float_groups
 from .groups import Axis
-from .operands import Control, Operation, StepReader, operations_of
-from .values import FloatValues, IntegerValues, StepValues
+from .operands import Control, Operation, StepReader, operations_of, split
+from .values import FloatValues, IntegerValues, OperationValues, StepValues
 
 __all__ = ["StepCoverage"]
 
@@ -107,16 +107,16 @@ def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
         name="operations",
         meaning="A step with this combination of formats was executed, dense or sparse.",
         axes=(Axis("operation", tuple(map(str, operations))), Axis("operands", ("dense", "sparse"))),
-        iff=lambda s: s.known,
+        iff=lambda s: isinstance(s, OperationValues),
         sample=lambda s: (operations.index(s.operation), np.full(len(s.nibbles), int(s.control.sparse))),
     )
     yield Covergroup(
         name="results",
         meaning="The result of a step was equal to the expected result of the golden model, or differed.",
         axes=(Axis("result", results), Axis("agreement", ("equal", "different"))),
-        iff=lambda s: s.known,
+        iff=lambda s: isinstance(s, OperationValues),
         sample=lambda s: (results.index(s.operation.result), ~s.agrees),
-        illegal=(("The hardware computes the expected result.", [False, True]),),
+        illegal={"The hardware computes the expected result.": lambda result, agreement: agreement == 1},
     )
 
 
@@ -134,12 +134,9 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
     ``legality``. Axes: rule, nibble, chunk. Every rule counts on every datapath, whatever its formats, as the rule is a
     field of the control word.
     """
-    pairs_of: dict[int, dict[str, None]] = {}
-    for operation in operations:
-        pairs_of.setdefault(operation.a.container_bits, {})[operation.pair] = None
-    widths = [*dict.fromkeys(16 if is_wide(bits) else 8 for bits in pairs_of)]
-    for bits, pairs in sorted(pairs_of.items()):
-        yield _selection(bits, [*pairs], config.step_bytes * 8 // bits)
+    for bits, group in sorted(split(operations, lambda o: o.a.container_bits).items()):
+        yield _selection(bits, group)
+    widths = [*dict.fromkeys(16 if operation.a.wide else 8 for operation in operations)]
     if config.mux == "mux3":
         yield Covergroup(
             name="exchange",
@@ -150,7 +147,7 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
                 _NIBBLE,
                 Axis("slot", ("slot 0 of the chunk", "slot 1 of the chunk")),
             ),
-            iff=lambda s: s.known and s.control.sparse and s.slots_per_chunk > 1,
+            iff=lambda s: isinstance(s, OperationValues) and s.control.sparse and s.slots_per_chunk > 1,
             sample=lambda s: (
                 widths.index(16 if s.operation.a.wide else 8),
                 _RULES.index(s.control.rule),
@@ -169,12 +166,14 @@ def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> It
     )
 
 
-def _selection(bits: int, pairs: Sequence[str], slots: int) -> Covergroup:
+def _selection(bits: int, operations: Sequence[Operation]) -> Covergroup:
+    pairs = tuple(dict.fromkeys(operation.pair for operation in operations))
+    slots = tuple(f"slot {slot}" for slot in range(operations[0].slots))
     return Covergroup(
         name=f"selection of {bits} bits",
         meaning="This nibble selected the operand of a nonzero stored slot from units of B that were not all equal.",
-        axes=(Axis("pair", tuple(pairs)), _NIBBLE, Axis("slot", tuple(f"slot {slot}" for slot in range(slots)))),
-        iff=lambda s: s.known and s.control.sparse and s.operation.a.container_bits == bits,
+        axes=(Axis("pair", pairs), _NIBBLE, Axis("slot", slots)),
+        iff=lambda s: isinstance(s, OperationValues) and s.control.sparse and s.operation.a.container_bits == bits,
         sample=lambda s: (pairs.index(s.operation.pair), s.nibbles[:, s.chunk], s.slots),
         where=lambda s: s.selection_matters,
     )
@@ -225,11 +224,11 @@ def _integers(operations: Sequence[Operation]) -> Covergroup:
         name="integers",
         meaning="This event occurred in a step with this pair of element formats.",
         axes=(Axis("pair", tuple(operation.pair for operation in operations)), bins_axis("event", _INTEGER_BINS)),
-        iff=lambda s: s.integer,
+        iff=lambda s: isinstance(s, IntegerValues),
         sample=lambda s: (operations.index(s.operation),),
         bins=_INTEGER_BINS,
         where=lambda s: s.possible,
-        illegal=illegal_bins([[operation] for operation in operations], _INTEGER_BINS),
+        rows=[[operation] for operation in operations],
     )
 
 
@@ -274,11 +273,6 @@ def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others
 
 
-def _scale_position(operation: Operation) -> Axis:
-    groups = tuple(f"group {group}" for group in range(operation.scale_groups))
-    return Axis("group", groups if operation.grouped else ("whole step",))
-
-
 def _scale_codes(operation: Operation) -> Covergroup:
     """Return the covergroup of scale codes. Axes: operand, product group, and class of the code, such as NaN.
 
@@ -286,11 +280,12 @@ def _scale_codes(operation: Operation) -> Covergroup:
     the accumulator makes the result NaN.
     """
     scale, groups = operation.scale, np.arange(operation.scale_groups)
+    labels = tuple(f"group {group}" for group in groups) if operation.grouped else ("whole step",)
     return Covergroup(
         name=f"{scale} scales {'of groups' if operation.grouped else 'of a step'}",
         meaning="The block scale of this operand and product group had a code of this class.",
-        axes=(Axis("operand", ("A", "B")), _scale_position(operation), Axis("code", _SCALE_CODES[scale])),
-        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        axes=(Axis("operand", ("A", "B")), Axis("group", labels), Axis("code", _SCALE_CODES[scale])),
+        iff=lambda s: isinstance(s, FloatValues) and s.operation.scaling == operation.scaling,
         sample=lambda s: (np.arange(2)[:, None, None], groups, _scale_classes(s.scale_codes, scale)),
         where=lambda s: np.where(s.scale_is_nan, s.one_scale_is_nan[:, None], s.ordinary[:, None]),
     )
@@ -301,20 +296,21 @@ def _nan_scales(operation: Operation) -> Covergroup:
         name=f"{operation.scale} NaN over a whole step",
         meaning="A NaN scale made the result NaN, with some nonzero product or with products that are all zero.",
         axes=(Axis("products", ("some product", "zero products")),),
-        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        iff=lambda s: isinstance(s, FloatValues) and s.operation.scaling == operation.scaling,
         sample=lambda s: (~s.trace.participates.any(axis=0),),
         where=lambda s: s.one_scale_is_nan,
     )
 
 
 def _scaled_groups(operation: Operation) -> Covergroup:
+    groups = tuple(f"group {group}" for group in range(operation.terms))
     return Covergroup(
         name=f"scaled groups with {operation.scale}",
         meaning="A group of 16 products had this property, in a step without special values or, for a NaN scale, "
         "with a NaN result.",
-        axes=(_scale_position(operation), bins_axis("kind", _SCALED_GROUP_BINS)),
-        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        axes=(Axis("group", groups), bins_axis("kind", _SCALED_GROUP_BINS)),
+        iff=lambda s: isinstance(s, FloatValues) and s.operation.scaling == operation.scaling,
         sample=lambda s: (np.arange(operation.terms)[:, None],),
         bins=_SCALED_GROUP_BINS,
-        illegal=illegal_bins([[operation]], _SCALED_GROUP_BINS),
+        rows=[[operation]],
     )

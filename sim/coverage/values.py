@@ -16,7 +16,7 @@ from ...isa.formats import FORMATS, Format
 from ...isa.numerics import BLOCK_GROUP
 from .operands import Control, Operands, Operation
 
-__all__ = ["FloatValues", "IntegerValues", "Rounding", "Specials", "StepValues"]
+__all__ = ["FloatValues", "IntegerValues", "OperationValues", "Rounding", "Specials", "StepValues"]
 
 Mask = NDArray[np.bool_]
 
@@ -24,23 +24,19 @@ Mask = NDArray[np.bool_]
 class StepValues:
     """Sampled values of steps that have the same control word, for any combination of formats."""
 
-    #: Whether some instruction has the formats of the steps, and whether the operands are floats or integers.
-    known = floating = integer = False
-
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
         self.control = control
         self.nibbles = nibbles  # metadata nibbles, one per chunk, shape (count, chunks)
 
 
-class _OperationValues(StepValues):
-    """Sampled values of steps with a supported combination of formats, for both floats and integers."""
-
-    known = True
+class OperationValues(StepValues):
+    """Sampled values of steps with a combination of formats that some instruction has, for both floats and integers."""
 
     def __init__(self, operation: Operation, operands: Operands, control: Control) -> None:
         super().__init__(control, operands.nibbles)
         self.operation = operation
         self.operands = operands
+        self.coded = (operands.a, operation.a), (operands.b, operation.b)  # codes and element formats of A and of B
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
         self.chunk = self.slots // self.slots_per_chunk  # index of the metadata chunk for each slot of the step
@@ -56,23 +52,21 @@ class _OperationValues(StepValues):
         return nonzero & differ[:, self.chunk]
 
 
-class IntegerValues(_OperationValues):
+class IntegerValues(OperationValues):
     """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), other arrays have shape (count,).
 
     `agrees` is the mask of steps in which the hardware's result and overflow bit are as expected.
     """
 
-    integer = True
     MAX, MIN = 2**31 - 1, -(2**31)
 
     def __init__(
         self, operation: Operation, operands: Operands, control: Control, d: NDArray[np.uint32], overflow: Mask
     ) -> None:
         super().__init__(operation, operands, control)
-        a_format, b_format = operation.a.format, operation.b.format
         self.a, self.b = (
-            decode_integer(np.ascontiguousarray(codes), fmt).astype(np.int32)
-            for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
+            decode_integer(np.ascontiguousarray(codes), element.format).astype(np.int32)
+            for codes, element in self.coded
         )
         c = operands.c.view(np.int32).astype(np.int64)
         # The overflow bit is a result of an earlier step. It marks an accumulator that does not fit in 32 bits.
@@ -83,6 +77,7 @@ class IntegerValues(_OperationValues):
         self.above, self.below = self.total > self.MAX, self.total < self.MIN
         self.in_range = ~self.above & ~self.below
         # If all products are unsigned, no earlier step can produce an accumulator below the 32-bit range.
+        a_format, b_format = operation.a.format, operation.b.format
         self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
         a_range, b_range = _integer_range(a_format), _integer_range(b_format)
         self.a_min, self.a_max = (self.a == end for end in a_range)
@@ -96,7 +91,7 @@ class IntegerValues(_OperationValues):
             self.agrees = (d == wrapped) & (overflow == ((self.total < 0) != (wrapped >> np.uint32(31) == 1)))
 
 
-class FloatValues(_OperationValues):
+class FloatValues(OperationValues):
     """Sampled values of float steps; masks of terms have shape (terms, count), masks of steps have shape (count,).
 
     `agrees` is the mask of steps in which the hardware's result is as expected, and `ordinary` the mask of steps
@@ -104,17 +99,12 @@ class FloatValues(_OperationValues):
     scales of A and B in use, shape (2, count, groups), with one group if products are not grouped.
     """
 
-    floating = True
-
     def __init__(self, operation: Operation, operands: Operands, control: Control, d: NDArray[np.uint32]) -> None:
         super().__init__(operation, operands, control)
         fmt = operation.accumulator
         code_type = np.dtype(np.uint16 if fmt.name == "f16" else np.uint32)
         # The wide floating-point type keeps even very small aligned terms exact.
-        self.a, self.b = (
-            decode(codes.T, element.format, WIDE, element.low_bit)
-            for codes, element in ((operands.a, operation.a), (operands.b, operation.b))
-        )
+        self.a, self.b = (decode(codes.T, element.format, WIDE, element.low_bit) for codes, element in self.coded)
         if self.a.classes is not None or self.b.classes is not None:
             self.a, self.b = self.a.with_classes(), self.b.with_classes()
         # masks of elements that are neither zero nor Inf nor NaN
@@ -123,8 +113,8 @@ class FloatValues(_OperationValues):
         self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
         self.scale_codes = np.stack([operands.scale_a, operands.scale_b])[:, :, : operation.scale_groups]
         self.scale_is_nan, scales = np.zeros(self.scale_codes.shape, np.bool_), None
-        if operation.scale != "none":
-            significands, exponents = decode_scale(self.scale_codes, operation.scale_format)
+        if operation.scale_formats:
+            significands, exponents = decode_scale(self.scale_codes, operation.scale_formats[0])
             self.scale_is_nan = np.isnan(significands)
             scales = Scales(significands.prod(axis=0).T, exponents.sum(axis=0).T.astype(np.int32))
         self.trace = trace = self._step(scales)
@@ -133,14 +123,21 @@ class FloatValues(_OperationValues):
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
         # mask of steps in which some term or the accumulator is neither zero nor Inf nor NaN
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
+        # significands of the products that have the largest exponent; NaN for all other products and for groups
+        significands = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
+        self.e_max_significands = np.where(self.sets_e_max & (not operation.grouped), significands, np.nan)
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
+        # masks of steps in which alignment discards nonzero bits, and in which a term or the accumulator stays nonzero
+        self.loses_bits = self.truncated.any(axis=0) | self.c_truncated
+        self.keeps_bits = (trace.truncated != 0).any(axis=0) | (trace.c_truncated != 0)
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
         self.agrees = d == codes
         sign_bit, hidden = 1 << fmt.bits - 1, 1 << fmt.fraction_bits
         magnitude = codes & np.uint32(sign_bit - 1)
         self.result_negative, self.result_is_inf = codes >= sign_bit, magnitude == sign_bit - hidden
         self.result_subnormal = (magnitude > 0) & (magnitude < hidden)
-        self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_accumulator_bit
+        self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_bits[1]
+        self.specials, self.rounding = Specials(self), Rounding(self)
 
     def _step(self, scales: Scales | None) -> Trace:
         """Return the intermediate values of the steps, as traced by the golden model."""
@@ -154,33 +151,11 @@ class FloatValues(_OperationValues):
             fused_step(self.a, b, self.c, operation.accumulator, operation.numerics, WIDE, scales, traces)
         return traces[0]
 
-    @cached_property
-    def keeps_bits(self) -> Mask:
-        """Mask of steps in which a term or the accumulator is still nonzero after the truncation in alignment."""
-        return (self.trace.truncated != 0).any(axis=0) | (self.trace.c_truncated != 0)
-
-    @cached_property
-    def loses_bits(self) -> Mask:
-        """Mask of steps in which alignment discards nonzero bits of a term or of the accumulator."""
-        return self.truncated.any(axis=0) | self.c_truncated
-
     def subnormal(self, operand: str) -> Mask:
         """Return the mask of steps that multiply a subnormal element of operand ``a`` or ``b`` by a nonzero number."""
         terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
         subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
         return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
-
-    @cached_property
-    def _significands(self) -> NDArray[np.float64]:
-        """Significands of the products that have the largest exponent, and NaN for all other products."""
-        return np.where(self.sets_e_max, np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits, np.nan)
-
-    def product_sets_e_max(self, low: float, high: float) -> Mask:
-        """Return the mask of steps in which a product with the largest exponent has a significand in [low, high)."""
-        if self.operation.grouped:
-            return np.zeros(len(self.c), np.bool_)
-        significands = self._significands
-        return np.any((significands >= low) & (significands < high), axis=0)
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
@@ -198,10 +173,7 @@ class FloatValues(_OperationValues):
     @property
     def all_negative(self) -> Mask:
         """Mask of steps in which the sign bits of all products and of the accumulator are set."""
-        a_sign, b_sign = (
-            codes >> (element.low_bit + element.format.bits - 1) & 1
-            for codes, element in ((self.operands.a, self.operation.a), (self.operands.b, self.operation.b))
-        )
+        a_sign, b_sign = (codes >> (element.low_bit + element.format.bits - 1) & 1 for codes, element in self.coded)
         return (a_sign != b_sign).all(axis=1) & np.signbit(self.c)
 
     @cached_property
@@ -216,16 +188,6 @@ class FloatValues(_OperationValues):
     def group_has_products(self) -> Mask:
         """Mask of product groups (16 products each) with at least one nonzero product."""
         return (self.numbers_a & self.numbers_b).reshape(-1, BLOCK_GROUP, len(self.c)).any(axis=1)
-
-    @cached_property
-    def specials(self) -> "Specials":
-        """Masks of steps for each cause of a NaN or Inf result."""
-        return Specials(self)
-
-    @cached_property
-    def rounding(self) -> "Rounding":
-        """Rounding events of the steps with a nonzero sum."""
-        return Rounding(self)
 
 
 class Specials:

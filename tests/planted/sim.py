@@ -257,7 +257,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda items, right, instruction, nibbles: 0),
     ("sim.stream_coverage.warp", "sim.benches.stream_coverage", "_illegal_handshakes",
      "Unreachable coverage bins of a warp are not declared.",
-     lambda coverage, right, top, most: right(top, most) if top == "core" else ()),
+     lambda coverage, right, top, most: right(top, most) if top == "core" else {}),
     ("sim.fingerprint.late", "sim.engine.fingerprint", "_is_hashed",
      "A model of hardware that was imported after a source change is cached under the old digest.",
      lambda fingerprint, right: True),

@@ -11,7 +11,7 @@ from sptc.cli import main
 from sptc.errors import FileError
 from sptc.rtl.config import PRESETS
 from sptc.sim.coverage.code import CodeCoverage
-from sptc.sim.coverage.covergroups import Bin, Covergroup, Need, Sampler, bins_axis, illegal_bins
+from sptc.sim.coverage.covergroups import Bin, Covergroup, Need, Sampler, bins_axis
 from sptc.sim.coverage.groups import VERSION, Axis, Coverage, Group
 from sptc.sim.coverage.steps import StepCoverage
 
@@ -204,7 +204,7 @@ def test_a_covergroup_samples_values() -> None:
     covergroup = Covergroup(
         name="numbers", meaning="A number was drawn.", axes=(Axis("sign", signs), bins_axis("event", bins)),
         iff=lambda s: s["drawn"], sample=lambda s: (signs.index(s["sign"]),), where=lambda s: s["x"] != 6,
-        bins=bins, illegal=illegal_bins([[sign] for sign in signs], bins),
+        bins=bins, rows=[[sign] for sign in signs],
     )  # fmt: skip
     sampler = Sampler("tiny", [covergroup])
     numbers = np.array([1, 2, 4, 6, -3])
