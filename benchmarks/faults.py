@@ -28,7 +28,6 @@ from sptc.rtl.config import PRESETS
 from sptc.rtl.step import row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.settings import Settings
-from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults.assumptions import step_pipeline
@@ -58,10 +57,10 @@ QUICK = {
 
 def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
     """Draw random instructions for a top-level module, and write them to the file that the testbench reads."""
-    path = Path(settings.jobs)
     if settings.top == "warpgroup":
-        write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
+        settings.write_program([*islice(random_warpgroup_jobs(settings.config, rng), settings.items)])
     else:
+        path = Path(settings.jobs)
         shutil.rmtree(path, ignore_errors=True)  # programs of an interrupted run
         write_programs(path, echoing_programs(TCGEN05_ARRAY, settings.items, rng))
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import pickle
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ...rtl.config import PRESETS, CoreConfig
 from ..coverage.groups import Coverage
@@ -25,9 +27,8 @@ class Settings:
     top: str  #: Name of the top module under test, one of :data:`TOPS`
     items: int  #: Number of random vectors, steps, tiles or instructions per test, depending on the top module
     coverage: str = ""  #: Path of the file that collects functional coverage; empty for none
-    #: Path of the file with the test program. For a warpgroup, :func:`~.warpgroup_items.write_jobs` writes the file;
-    #: for a CTA, :meth:`.tcgen05_items.CtaWork.write`. For the fault regression of a CTA, path of the folder that
-    #: :func:`~sptc.sim.engine.tcgen05_commands.write_programs` wrote.
+    #: Path of the file with the test program, which :meth:`write_program` writes. For the fault regression of a CTA,
+    #: path of the folder that :func:`~sptc.sim.engine.tcgen05_commands.write_programs` wrote.
     jobs: str = ""
     #: Rows and columns of the array of dot-product units. The default is one row of two units, which contains every
     #: kind of unit.
@@ -53,6 +54,14 @@ class Settings:
         if self.coverage:
             path = Path(self.coverage)
             (Coverage.read(path).merge(coverage) if path.exists() else coverage).write(path)
+
+    def write_program(self, program: object) -> None:
+        """Write the test program: a list of :class:`~.warpgroup_items.Job`, or a :class:`~.tcgen05_items.CtaWork`."""
+        Path(self.jobs).write_bytes(pickle.dumps(program))
+
+    def read_program(self) -> Any:
+        """Return the test program that :meth:`write_program` wrote."""
+        return pickle.loads(Path(self.jobs).read_bytes())
 
     @classmethod
     def of_environment(cls) -> "Settings":

@@ -3,9 +3,7 @@
 The module does not depend on a simulator. :mod:`sptc.verify.bench_jobs` draws random test programs.
 """
 
-import pickle
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,16 +59,6 @@ class CtaWork:
             for panel in task.panels:
                 write_panel(tensor, panel)
         return tensor
-
-    def write(self, path: Path) -> None:
-        """Write the test program to a file, which the simulator's process reads."""
-        path.write_bytes(pickle.dumps(self))
-
-    @classmethod
-    def read(cls, path: Path) -> "CtaWork":
-        """Read a test program from a file that :meth:`write` wrote."""
-        work: CtaWork = pickle.loads(path.read_bytes())
-        return work
 
 
 def columns_from(column: int) -> NDArray[np.intp]:

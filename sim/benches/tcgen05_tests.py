@@ -1,7 +1,6 @@
 """cocotb tests of the tensor cores of a CTA: instructions, commits, shared and tensor memory, and CTA pairs."""
 
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import cocotb
@@ -162,7 +161,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     """Run random commands with gaps, a slow other CTA and resets; check that each panel of D is written once."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
-    work = CtaWork.read(Path(SETTINGS.jobs))
+    work: CtaWork = SETTINGS.read_program()
     instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, other = shared_memory(top, rng, work.shared.__getitem__), _OtherCta(top, rng)
     lanes = [getattr(top, f"tensor__data__{lane}") for lane in range(TENSOR_LANES)]

@@ -5,10 +5,8 @@ fences, commits and waits in between. Jobs and commands do not depend on a simul
 makes jobs from recorded register contents.
 """
 
-import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from ...rtl.warpgroup import warpgroup_layout
 from ..engine.ports import payload_bits
 from .items import Item
 
-__all__ = ["Command", "Job", "commands", "read_jobs", "write_jobs"]
+__all__ = ["Command", "Job", "commands"]
 
 _UNITS = 1 << ADDRESS_BITS
 #: Largest number of commit groups that a wait command can leave pending.
@@ -40,16 +38,6 @@ class Job:
         """Return 16 bytes of shared memory as an integer; unused addresses return all ones (NaN in float formats)."""
         place = (unit - self.base) % _UNITS
         return self.memory[place] if place < len(self.memory) else (1 << 8 * UNIT_BYTES) - 1
-
-
-def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
-    """Write jobs to a file, which the simulator's process reads."""
-    path.write_bytes(pickle.dumps([*jobs]))
-
-
-def read_jobs(path: Path) -> Iterator[Job]:
-    """Yield the jobs that :func:`write_jobs` wrote to a file."""
-    yield from pickle.loads(path.read_bytes())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import cocotb
@@ -20,7 +19,7 @@ from .scoreboard import Cycle, Scoreboard, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import WARPGROUP, CommandCoverage, Mma
 from .streams import StreamMonitor, rare_meetings, start_clock
-from .warpgroup_items import Command, Job, commands, read_jobs
+from .warpgroup_items import Command, Job, commands
 
 __all__ = ["every_result_once"]
 
@@ -177,7 +176,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     # an mma waits for panels.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
-    instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
+    instructions = _Instructions(top, commands(iter(SETTINGS.read_program()), rng))
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
     memory, coverage = shared_memory(top, rng, instructions.read), CommandCoverage(config.name, WARPGROUP)
     of_instructions, of_panels, of_warps = (

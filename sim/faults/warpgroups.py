@@ -20,7 +20,7 @@ from ...rtl.warp import FRAGMENT, Warp, warp_operands_layout, warp_result_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
 from ..benches.settings import Settings
-from ..benches.warpgroup_items import Command, Job, commands, read_jobs
+from ..benches.warpgroup_items import Command, Job, commands
 from ..engine.array_units import ARRAY
 from ..engine.compiled_warpgroup import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 from ..engine.driver import CycleBits
@@ -54,7 +54,7 @@ class WarpgroupRegression:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config = np.random.default_rng(seed), settings.config
-        jobs = list(islice(read_jobs(Path(settings.jobs)), settings.items))
+        jobs: list[Job] = settings.read_program()[: settings.items]
         registers = _registers(config.warp_blocks)
         pace, panels = 2 * config.warp_blocks, sum(len(job.panels) for job in jobs)
         design = _design(settings, registers)

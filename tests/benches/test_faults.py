@@ -16,7 +16,6 @@ from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.components import Harness
 from sptc.sim.benches.settings import Settings
-from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults import equivalence, mutants, regressions, slices
@@ -139,7 +138,7 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     """The fault-free design passes. Most faults are detected; all others but at most one provably change nothing."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
-    write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
+    settings.write_program([*islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60)])
     of_top = regression(settings, 12, seed, tmp_path)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]

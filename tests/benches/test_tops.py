@@ -18,7 +18,6 @@ from sptc.rtl.unit import Unit
 from sptc.rtl.warpgroup import Warpgroup
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
-from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.coverage.groups import Coverage
 from sptc.verify.bench_jobs import random_warpgroup_jobs, random_work
 
@@ -43,9 +42,9 @@ class Top:
         made = Settings(self.preset, self.name, self.items, jobs=str(path), array=self.array)
         rng, count = np.random.default_rng(seed), items or self.items
         if self.component is Tcgen05:
-            random_work(made.config, OPCODES, count, rng, WIDEST).write(path)
+            made.write_program(random_work(made.config, OPCODES, count, rng, WIDEST))
         else:
-            write_jobs(path, islice(random_warpgroup_jobs(made.config, rng), count))
+            made.write_program([*islice(random_warpgroup_jobs(made.config, rng), count)])
         return made
 
 
