@@ -16,14 +16,14 @@ from ...isa.formats import Format, Specials
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import RULES, split_nibbles
 from ...isa.operands import MatrixOperands
-from ...operands.registers import CONTAINERS
+from ...operands.registers import CONTAINERS, random_nibbles
 from ...rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order
 from ...rtl.step import control_layout, row_result_layout
 from ..engine.steps import executes, step_count, step_words, steps_of
 from .directed import directed_operands
-from .random_operands import container, distributions, random_codes, special_codes
+from .random_operands import cancel, container, distributions, random_codes, special_codes
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
@@ -47,8 +47,6 @@ _LARGEST = 0.05
 #: Fraction of float blocks in which many elements or scales differ in one bit from Inf or NaN, to test that the Inf and
 #: NaN detectors examine all bits.
 _NEARLY_SPECIAL = 0.2
-#: Number of values of the 3-bit metadata rule field in a control word.
-_RULE_CODES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +145,7 @@ def _matrices(
 
     a, b = codes(instruction.a, rows, instruction.stored_k), codes(instruction.b, instruction.k, columns)
     if distribution == "cancelling":
-        a[..., 1::2] = a[..., ::2] ^ a.dtype.type(1 << instruction.low_bit(instruction.a) + instruction.a.bits - 1)
-        b[:, 1:] = b[:, :1]
+        cancel(a, b, instruction.low_bit(instruction.a) + instruction.a.bits - 1)
     if rng.random() < _LARGEST:
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
@@ -160,9 +157,8 @@ def _matrices(
     if not instruction.d.is_integer and rng.random() < _LONE:
         _plant(a, instruction, instruction.a, 2, rng)
         _plant(b, instruction, instruction.b, 1, rng)
-    any_nibble = rng.random() < 0.5
-    legal = np.array(range(16) if any_nibble or not instruction.rule else sorted(instruction.rule.legal))
-    nibbles = legal[rng.integers(0, len(legal), (1, rows, instruction.chunks))].astype(np.uint8)
+    tile, any_nibble = replace(instruction, m=rows), rng.random() < 0.5
+    nibbles = random_nibbles(tile, 1, rng, any_nibble=any_nibble) if instruction.rule else None
     scales: list[NDArray[np.uint8]] = []
     if fmt := instruction.scale_format:
         shapes = [(1, lines, instruction.scale_size or 0) for lines in (rows, columns)]
@@ -171,7 +167,7 @@ def _matrices(
         if rng.random() < _NEARLY_SPECIAL:
             _bring_near(scales[int(rng.integers(2))], fmt, 0, rng)
     scale_a, scale_b = scales or (None, None)
-    return MatrixOperands(a, b, c, nibbles if instruction.rule else None, scale_a, scale_b)
+    return MatrixOperands(a, b, c, nibbles, scale_a, scale_b)
 
 
 def _integer_outputs(
@@ -268,7 +264,7 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
     own = RuleCode[instruction.rule.name.upper()] if instruction.rule else None
     if config.mux == "mux3" and own is RuleCode.PLAIN:
         return own.value
-    return int(rng.integers(int(config.mux == "mux3"), _RULE_CODES))
+    return int(rng.integers(int(config.mux == "mux3"), 1 << control_layout()["rule"].width))
 
 
 def undefined_chunks(

@@ -117,20 +117,13 @@ def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Itera
             yield warp_item(config, arch, instructions[place], rng)
 
 
-def warp_item(
-    config: CoreConfig,
-    arch: str,
-    instruction: Instruction,
-    rng: np.random.Generator,
-    operands: HeldOperands | None = None,
-) -> Item:
-    """Return a test item for an m16n8 instruction; the registers and the sparsity selector are random unless passed."""
-    if operands is None:
-        sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
-        distribution = str(rng.choice(distributions(instruction)))
-        operands = random_operands(instruction, distribution, 1, rng, sparsity_selector=sparsity_selector)
-        if instruction.sparse:
-            operands.arrays["e"] = _every_nibble(instruction, sparsity_selector, rng)
+def warp_item(config: CoreConfig, arch: str, instruction: Instruction, rng: np.random.Generator) -> Item:
+    """Return a test item for an m16n8 instruction, with random registers and a random sparsity selector."""
+    sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
+    distribution = str(rng.choice(distributions(instruction)))
+    operands = random_operands(instruction, distribution, 1, rng, sparsity_selector=sparsity_selector)
+    if instruction.sparse:
+        operands.arrays["e"] = _every_nibble(instruction, sparsity_selector, rng)
     matrices = gather_warp(instruction, operands)
     d = to_registers(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
     fields = _warp_fields(config, instruction, operands, rng)
@@ -138,7 +131,7 @@ def warp_item(
     registers[:, : d.shape[1]] = d
     flags = undefined_bits(instruction, None if matrices.nibbles is None else matrices.nibbles[0])
     return Item(
-        f"{instruction} selector {operands.immediates.sparsity_selector}",
+        f"{instruction} selector {sparsity_selector}",
         payload_bits(warp_operands_layout(), fields),
         joined_words(registers) | flags << warp_result_layout()["illegal"].offset,
         config.element_code(instruction.a, instruction.container_bits),

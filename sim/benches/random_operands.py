@@ -17,6 +17,7 @@ from ...operands.registers import pack_nibbles, random_nibbles, to_registers
 __all__ = [
     "FLOAT_DISTRIBUTIONS",
     "INTEGER_DISTRIBUTIONS",
+    "cancel",
     "container",
     "distributions",
     "random_codes",
@@ -117,9 +118,9 @@ def _accumulator_codes(
     return np.where(rng.random(shape) < 0.1, 0, codes)
 
 
-def _cancel(a: NDArray[np.int64], b: NDArray[np.int64], fmt: Format) -> None:
+def cancel(a: NDArray, b: NDArray, sign_bit: int) -> None:
     """Make neighbouring products cancel, in place: elements of A alternate in sign, and all rows of B are equal."""
-    a[..., 1::2] = a[..., ::2] ^ 1 << (fmt.bits - 1)
+    a[..., 1::2] = a[..., ::2] ^ a.dtype.type(1 << sign_bit)
     b[:, 1:] = b[:, :1]
 
 
@@ -164,7 +165,7 @@ def random_matrices(
     a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
     b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
     if distribution == "cancelling":
-        _cancel(a, b, instruction.a)
+        cancel(a, b, instruction.a.bits - 1)
     c_shape = (cases, instruction.m, instruction.n)
     c = _accumulator_codes(instruction, distribution, c_shape, rng)
     if distribution == "cancelling":
