@@ -132,9 +132,8 @@ def _offsets(config: CoreConfig, inputs: Values) -> Values:
 
 def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int) -> Values:
     """Draw exponents with random spread; in half of the vectors, one exponent is larger than all others."""
-    lowest, highest = (
-        (-(1 << shape.width - 1), (1 << shape.width - 1) - 1) if shape.signed else (0, (1 << shape.width) - 1)
-    )
+    lowest = -(1 << shape.width - 1) if shape.signed else 0
+    highest = lowest + (1 << shape.width) - 1
     spread = 1 << rng.integers(1, shape.width, (vectors, 1))
     centre = rng.integers(lowest, highest, (vectors, 1))
     exponents = (centre + rng.integers(-spread, spread, (vectors, count))).clip(lowest, highest)
@@ -153,10 +152,8 @@ def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
-            bits = slot.product_bits - 1
-            shifters[f"align{slot.index}"] = AlignmentShifter(
-                bits, slot.padding, slot.shift_amount_bits, slot.float_bits
-            )
+            align = AlignmentShifter(slot.product_bits - 1, slot.padding, slot.shift_amount_bits, slot.float_bits)
+            shifters[f"align{slot.index}"] = align
     padding = widths.grid_bits + 1 + widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
     shifters["align_c"] = AlignmentShifter(ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     if widths.packed:

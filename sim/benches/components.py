@@ -40,8 +40,6 @@ class Harness(Elaboratable):
         for name, component in self.components.items():
             m.submodules[name] = component
         for outer, inner in zip(self.ports, self._inner, strict=True):
-            if outer.is_input:
-                m.d.comb += inner.value.eq(outer.value)
-            else:
-                m.d.comb += outer.value.eq(inner.value)
+            target, source = (inner, outer) if outer.is_input else (outer, inner)
+            m.d.comb += target.value.eq(source.value)
         return m

@@ -9,7 +9,7 @@ exponent of a zero accumulator does not count in the largest exponent, and that 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,15 @@ def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) 
     """Return a bench in which stored vectors of the component replace the first random vectors."""
     of_component = [vector["ports"] for vector in _stored()["components"] if vector["component"] == name]
     vectors = [vector for vector in of_component if _can_carry(config, bench, vector)]
-    return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
+
+    def stimulus(rng: np.random.Generator, count: int) -> Values:
+        drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
+        for place, vector in enumerate(vectors[:count]):
+            for port, value in vector.items():
+                drawn[port][place] = value
+        return drawn
+
+    return replace(bench, stimulus=stimulus) if vectors else bench
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
@@ -114,12 +122,3 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
         return False
     has_codes = all(vector[port] < len(config.elements) for port in bench.codes)
     return has_codes and all(Const(value, ports[name].value.shape()).value == value for name, value in vector.items())
-
-
-def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:
-    """Draw random input vectors of a bench, and replace the first of them by stored vectors."""
-    drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
-    for place, vector in enumerate(vectors[:count]):
-        for name, value in vector.items():
-            drawn[name][place] = value
-    return drawn

@@ -209,12 +209,6 @@ def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Elem
     return octets.view(f"<u{word_bits // 8}"), 8 * byte // word_bits, slot.index * bits % word_bits
 
 
-def _element_codes(unpack: FormattedUnpack, operand: NDArray, element: Element) -> NDArray:
-    words, place, shift = _container(unpack, _cut(operand, unpack.slot.config.step_bytes), element)
-    unsigned = words.dtype.type
-    return np.ascontiguousarray(words[:, place] >> unsigned(shift) & unsigned((1 << element.container_bits) - 1))
-
-
 def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
     slot = unpack.slot
     count = len(inputs["element"])
@@ -224,7 +218,8 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
     absent = np.ones(count, bool)
     for element in slot.elements:
         where = inputs["element"] == slot.config.elements.index(element)
-        codes = _element_codes(unpack, inputs["operand"][where], element)
+        words, place, shift = _container(unpack, _cut(inputs["operand"][where], slot.config.step_bytes), element)
+        codes = words[:, place] >> shift & (1 << element.container_bits) - 1
         point = 0 if element.fixed_point else slot.point(element, unpack.side)
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
