@@ -47,8 +47,8 @@ class _Instructions:
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        # For each accepted multiplication, its index + 1 and its number of panels of D that are not yet written.
-        self._taken: deque[tuple[int, int]] = deque()
+        # For each panel of D in `due`, the index + 1 of its multiplication.
+        self._taken: deque[int] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self.reads = self.columns = 0
@@ -71,7 +71,7 @@ class _Instructions:
             return
         if int(self._top.undefined.value):
             raise ViolationError(f"{task.name}: the hardware flags undefined operand addresses, but they are defined")
-        self._taken.append((self._next, len(task.panels)))
+        self._taken.extend([self._next] * len(task.panels))
         self._issued += 1
         self.due.extend(task.panels)
         self.pairs.extend(panel for panel in task.panels if panel.of_pair)
@@ -89,7 +89,7 @@ class _Instructions:
         top = self._top
         if not self.due:
             raise ViolationError("columns of D are written although no accepted task has results left to write")
-        panel, name = self.due.popleft(), self._work.tasks[self._taken[0][0] - 1].name
+        panel, name = self.due.popleft(), self._work.tasks[self._taken[0] - 1].name
         half, column = bool(int(top.accumulators__write_half.value)), int(top.accumulators__write_column.value)
         if (half, column) != (panel.half, panel.column):
             raise ViolationError(
@@ -105,17 +105,15 @@ class _Instructions:
         if int(top.illegal.value) != panel.illegal:
             raise ViolationError(f"{name}: flags of undefined nibbles differ from the golden model")
         write_panel(self.tensor, panel)
-        number, left = self._taken.popleft()
-        if left > 1:
-            self._taken.appendleft((number, left - 1))
-        else:
+        number = self._taken.popleft()
+        if number not in self._taken:
             self._done += 1
             self._finished = number
 
     @property
     def in_flight(self) -> int:
         """Number of accepted multiplications whose results are not all written to tensor memory."""
-        return len(self._taken)
+        return len({*self._taken})
 
     @property
     def commits(self) -> int:

@@ -45,8 +45,10 @@ class _Instructions:
         """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        self._left: deque[int] = deque()  # per instruction: number of panels whose accumulators are not yet accepted
-        self._expected: deque[int] = deque()  # per instruction: number of panels whose results are not yet delivered
+        # For each panel whose accumulators are not yet accepted (whose result is not yet delivered): whether it is the
+        # last panel of its instruction.
+        self._left: deque[bool] = deque()
+        self._expected: deque[bool] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self._halves: dict[int, Job] = {}
@@ -69,27 +71,22 @@ class _Instructions:
         """Record the transfers of a cycle without reset; raise a ViolationError if a wait was accepted too early."""
         if results.accepts:
             self.panel = None
-            self._left[0] -= 1
-            if not self._left[0]:
-                self._left.popleft()
+            self._left.popleft()
         if cycle.accepts:
             assert self.offered
             self._take(self.offered)
             self.offered = None
         if results.delivers:
-            self._expected[0] -= 1
-            if not self._expected[0]:
-                self._expected.popleft()
-                self._done += 1
+            self._done += self._expected.popleft()
         while self._marks and self._marks[0] <= self._done:
             self._marks.popleft()
 
     def _take(self, command: Command) -> None:
-        if command.job:
-            job = command.job
+        if job := command.job:
             self._panels.extend(job.panels)
-            self._left.append(len(job.panels))
-            self._expected.append(len(job.panels))
+            is_last = [False] * (len(job.panels) - 1) + [True]
+            self._left.extend(is_last)
+            self._expected.extend(is_last)
             self._issued += 1
             self.accepted += len(job.panels)
             self.reads += job.reads
@@ -104,7 +101,7 @@ class _Instructions:
     @property
     def in_flight(self) -> int:
         """Number of accepted multiplications whose accumulators are not all accepted."""
-        return len(self._left)
+        return sum(self._left)
 
     @property
     def pending(self) -> int:
@@ -149,8 +146,7 @@ class _Beside:
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
             raise ViolationError(f"tensor core {self.core} accepts an mma while full, or refuses one while it has room")
         for core, (board, cycle) in enumerate(zip(self.boards, cycles, strict=True)):
-            here = core == self.core
-            board.observe(cycle if here else replace(cycle, i_valid=False), self.offered if here else None)
+            board.observe(cycle if core == self.core else replace(cycle, i_valid=False), self.offered)
         if offered.accepts:
             self.offered = None
         return offered
