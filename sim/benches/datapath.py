@@ -16,11 +16,8 @@ from .items import warp_instructions
 
 __all__ = ["row_package", "single_steps", "warp_package"]
 
-_FACTS = "CONTROL SPARSE WIDE DEFINED INTEGER SATURATES"
-_FORMAT = "ELEMENT LOW CODE_BITS EXPONENT_BITS FRACTION_BITS BIAS LARGEST_EXPONENT SPECIALS"
 #: Code in the SystemVerilog tables for the way in which a number format encodes Inf and NaN.
 _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
-_Tables = Mapping[str, Sequence[Sequence[int]]]
 
 
 def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
@@ -72,7 +69,7 @@ def _package(
     instructions: list[Instruction],
     arch: str,
     layouts: Mapping[str, data.StructLayout],
-    tables: _Tables,
+    tables: Mapping[str, Sequence[Sequence[int]]],
 ) -> str:
     lines = [f"localparam int LATENCY = {config.latency};"]
     for prefix, layout in layouts.items():
@@ -85,9 +82,9 @@ def _package(
         f'localparam string ARCHITECTURE = "{arch}";',
         f"localparam int INSTRUCTIONS = {len(instructions)};",
         f"localparam string TEXTS [{len(instructions)}] = '{{{texts}}};",
-        _enumeration("fact_t", _FACTS),
+        _enumeration("fact_t", "CONTROL SPARSE WIDE DEFINED INTEGER SATURATES"),
         _enumeration("operand_t", "OF_A OF_B OF_C"),
-        _enumeration("format_t", _FORMAT),
+        _enumeration("format_t", "ELEMENT LOW CODE_BITS EXPONENT_BITS FRACTION_BITS BIAS LARGEST_EXPONENT SPECIALS"),
     ]
     formats = [[_format(i, fmt) for fmt in (i.a, i.b)] + [_format(i, i.c, i.c.bits)] for i in instructions]
     every = {"FACTS": [_facts(config, i) for i in instructions], **tables}

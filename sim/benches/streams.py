@@ -15,12 +15,10 @@ from .scoreboard import Cycle
 
 __all__ = ["StreamDriver", "StreamMonitor", "rare_meetings", "start_clock"]
 
-_PERIOD_NS = 2
-
 
 def start_clock(top: Any) -> None:
     """Start the clock of a top module."""
-    Clock(top.clk, _PERIOD_NS, unit="ns").start()
+    Clock(top.clk, 2, unit="ns").start()
 
 
 def rare_meetings(
