@@ -1,19 +1,20 @@
-"""Driver and monitor of valid-ready streams for cocotb benches.
+"""Driver and monitor of valid-ready streams, and model of memory ports, for cocotb benches.
 
 Inputs change at the falling edge, and all signals are sampled after they have settled. So the result does not depend on
 the simulator's order of events at the rising edge.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from cocotb.clock import Clock
 
+from ...rtl.fetch import PANEL_ROWS, UNIT_BITS
 from .items import Item
 from .scoreboard import Cycle
 
-__all__ = ["StreamDriver", "StreamMonitor", "rare_meetings", "start_clock"]
+__all__ = ["MemoryPort", "StreamDriver", "StreamMonitor", "rare_meetings", "shared_memory", "start_clock"]
 
 
 def start_clock(top: Any) -> None:
@@ -96,3 +97,47 @@ class StreamMonitor:
         o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
         result = int(self._sink[2].value) if o_valid else 0
         return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
+
+
+class MemoryPort:
+    """Read port of a memory: read data arrive in the next cycle; without a read, the data ports are random.
+
+    `read` is the port that requests a read, `addresses` are the address ports, and `data` the data ports, each of
+    `bits` bits. The function `contents` takes the addresses of a read and returns the value of each data port.
+    """
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        read: Any,
+        addresses: Sequence[Any],
+        data: Sequence[Any],
+        bits: int,
+        contents: Callable[..., list[int]],
+    ) -> None:
+        self._rng, self._read, self._addresses, self._data = rng, read, addresses, data
+        self._bytes, self._contents = bits // 8, contents
+        self._answers: list[int] = []
+
+    def sample(self, reset: bool) -> bool:
+        """Get the data of a read in this cycle, unless there is a reset; return whether there was a read."""
+        reads = not reset and bool(int(self._read.value))
+        self._answers = self._contents(*(int(address.value) for address in self._addresses)) if reads else []
+        return reads
+
+    def drive(self) -> None:
+        """Drive the data of the previous cycle's read; without a read, drive random data on one data port in eight."""
+        if self._answers:
+            for port, answer in zip(self._data, self._answers, strict=True):
+                port.value = answer
+            return
+        for place in np.flatnonzero(self._rng.random(len(self._data)) < 1 / 8).tolist():
+            self._data[place].value = int.from_bytes(self._rng.bytes(self._bytes), "little")
+
+
+def shared_memory(top: Any, rng: np.random.Generator, read: Callable[[int], int]) -> MemoryPort:
+    """Return the shared-memory port of a top module; `read` returns the 16 bytes at an address as an integer."""
+    addresses, data = (
+        [getattr(top, f"memory__{name}__{row}") for row in range(PANEL_ROWS)] for name in ("address", "data")
+    )
+    return MemoryPort(rng, top.memory__read, addresses, data, UNIT_BITS, lambda *units: [*map(read, units)])

@@ -13,11 +13,10 @@ from ...rtl.tcgen05 import CtaOperation
 from ...rtl.tensor_memory import TENSOR_LANES
 from ...rtl.warp import COLUMNS
 from .items import joined_words
-from .memories import MemoryPort, shared_memory
 from .scoreboard import Cycle, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import CTA, CommandCoverage, Commit, Pair
-from .streams import start_clock
+from .streams import MemoryPort, shared_memory, start_clock
 from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, write_panel
 
 __all__ = ["every_panel_once"]

@@ -14,11 +14,10 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS, mma_layout
 from .items import Item, warp_items
-from .memories import shared_memory
 from .scoreboard import Cycle, Scoreboard, ViolationError, random_pattern
 from .settings import Settings
 from .stream_coverage import WARPGROUP, CommandCoverage, Mma
-from .streams import StreamMonitor, rare_meetings, start_clock
+from .streams import StreamMonitor, rare_meetings, shared_memory, start_clock
 from .warpgroup_items import Command, Job, commands
 
 __all__ = ["every_result_once"]

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from sptc.rtl.fetch import PANEL_ROWS
 from sptc.sim.benches.items import Item
-from sptc.sim.benches.memories import shared_memory
 from sptc.sim.benches.scoreboard import Cycle
-from sptc.sim.benches.streams import StreamDriver, StreamMonitor, rare_meetings
+from sptc.sim.benches.streams import StreamDriver, StreamMonitor, rare_meetings, shared_memory
 
 PORTS = ("rst", "i__valid", "i__ready", "i__payload", "c__valid", "c__ready", "o__valid", "o__ready", "o__payload")
 #: Pattern of a cycle: whether an item may be offered, whether the result is accepted, and whether a reset occurs.

@@ -320,8 +320,8 @@ def _(tensor_memory_file: Any, right: Any, self: Any, result: Any) -> Any:
     return words
 
 
-@instead("sim.memories.memory", "sim.benches.memories", "MemoryPort.drive")
-def _(memories: Any, right: Any, self: Any) -> None:
+@instead("sim.streams.memory", "sim.benches.streams", "MemoryPort.drive")
+def _(streams: Any, right: Any, self: Any) -> None:
     """In cycles without a read, the modelled shared memory repeats the last data instead of random bits."""
     if self._answers:
         right(self)
