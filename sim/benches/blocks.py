@@ -277,11 +277,9 @@ def undefined_chunks(
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)
-    packed = np.ascontiguousarray(metadata).view(np.uint8)
-    nibbles = split_nibbles(packed)
-    wide = instruction.wide
-    chunks = config.chunks // 2 if wide else config.chunks
-    order = nibble_order(config, wide=wide) if ordered else range(chunks)
+    nibbles = split_nibbles(np.ascontiguousarray(metadata).view(np.uint8))
+    chunks = config.chunks // 2 if instruction.wide else config.chunks
+    order = nibble_order(config, wide=instruction.wide) if ordered else range(chunks)
     nibbles = nibbles[..., [order.index(chunk) for chunk in range(chunks)]]
     legal = RULES[RuleCode(rule).name.lower()].legal if rule < len(RuleCode) else frozenset()
     broken = ~np.isin(nibbles, list(legal))

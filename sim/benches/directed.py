@@ -27,7 +27,6 @@ from .bench import ComponentBench, Values
 
 __all__ = ["DotProduct", "directed_operands", "dot_products", "with_directed_vectors"]
 
-_FILE = Path(__file__).with_name("directed.json")
 #: Metadata nibble that selects the first two of the four units of B in a chunk; every metadata rule defines it.
 _FIRST_UNITS = nibble(0, 1)
 
@@ -80,8 +79,7 @@ class DotProduct:
 
 @cache
 def _stored() -> dict[str, list[dict[str, Any]]]:
-    stored: dict[str, list[dict[str, Any]]] = json.loads(_FILE.read_text(encoding="utf-8"))
-    return stored
+    return json.loads(Path(__file__).with_name("directed.json").read_text(encoding="utf-8"))
 
 
 @cache

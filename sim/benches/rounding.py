@@ -12,6 +12,7 @@ from ...rtl.round import ResultCode, RoundStage
 from ...rtl.slots import kept_bits
 from ...rtl.widths import Widths
 from .bench import Values
+from .blocks import integer_results
 
 __all__ = ["rounded", "rounding_inputs"]
 
@@ -87,10 +88,9 @@ def rounded(rounder: RoundStage, inputs: Values) -> Values:
         total = inputs["total"][where]
         if code is ResultCode.S32:
             whole = total >> rounder.integer_bits
-            clamped = whole.clip(-(1 << 31), (1 << 31) - 1)
-            saturate = inputs["saturate"][where] == 1
-            output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
-            overflow[where] = ~saturate & (whole != clamped)
+            clamped, unclamped = integer_results(whole, True), integer_results(whole, False)
+            word = np.where(inputs["saturate"][where], clamped, unclamped)
+            output[where], overflow[where] = word & np.uint64(0xFFFFFFFF), word >> np.uint64(32)
             continue
         scale = inputs["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))

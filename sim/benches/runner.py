@@ -31,9 +31,6 @@ _TOP = "bench"
 #: Regular expression for a never-taken branch, which Yosys writes into every Verilog process so that the process runs
 #: at time zero.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
-#: Text of a Verilator configuration file that makes only the top module's ports public.
-_PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
-_MAKEFILE = "Vtop.mk"
 #: Names of the object files of Verilator's runtime, which are the same for every design.
 _RUNTIME = "verilated*.o"
 
@@ -60,7 +57,7 @@ class _OurVerilator(Verilator):
         self.env |= {name: value for name, value in verilator().environment.items() if name == "VERILATOR_ROOT"}
         make += [PORTABLE_MAKE, f"PYTHON3={sys.executable}"]
         # The C++ is compiled without optimisation: a bench spends most of its time in Python, not in compiled code.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # make must not rebuild the Makefile
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", "--old-file=Vtop.mk"]  # make must not rebuild the Makefile
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
@@ -170,7 +167,7 @@ def _prepare_verilator(folder: Path, waves: bool, code_coverage: bool) -> tuple[
     Cached object files of the runtime, which take longer to compile than most designs, are copied to the build folder.
     """
     public = folder / "public.vlt"
-    public.write_text(_PUBLIC, encoding="utf-8")
+    public.write_text(f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n', encoding="utf-8")
     counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
     # all generated C++ is written to one file, so that the compiler parses the headers only once
     one_file = ("--output-split", "0")

@@ -37,9 +37,7 @@ class Cycle:
     @property
     def states(self) -> tuple[int, int]:
         """States of the input and output streams: 0 is not valid, 1 is a transfer, 2 is valid but not ready."""
-        streams = (self.i_valid, self.i_ready), (self.o_valid, self.o_ready)
-        first, second = (valid * (2 - ready) for valid, ready in streams)
-        return first, second
+        return self.i_valid * (2 - self.i_ready), self.o_valid * (2 - self.o_ready)
 
     @property
     def delivers(self) -> bool:

@@ -19,7 +19,6 @@ from .items import Item
 
 __all__ = ["Command", "Job", "commands"]
 
-_UNITS = 1 << ADDRESS_BITS
 #: Largest number of commit groups that a wait command can leave pending.
 _MOST_PENDING = 7
 
@@ -36,7 +35,7 @@ class Job:
 
     def read(self, unit: int) -> int:
         """Return 16 bytes of shared memory as an integer; unused addresses return all ones (NaN in float formats)."""
-        place = (unit - self.base) % _UNITS
+        place = (unit - self.base) % (1 << ADDRESS_BITS)
         return self.memory[place] if place < len(self.memory) else (1 << 8 * UNIT_BYTES) - 1
 
 
