@@ -100,9 +100,8 @@ def random_blocks(
             yield _block(config, arch, instruction, rng, distribution, operands, ordered)
 
 
-#: Data of a block: accumulator inputs, flags of accumulators that exceed 32 bits, and expected result words; each array
-#: has shape (rows, columns).
-_Outputs = tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.uint64]]
+#: Accumulators and expected results of a block, both as result words of shape (rows, columns).
+_Outputs = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
 def _block(
@@ -118,8 +117,8 @@ def _block(
     (steps,) = steps_of(config, instruction, operands, ordered=ordered)
     words = step_words(config)
     outputs_of = _integer_outputs if instruction.d.is_integer else _float_outputs
-    c, overflow, results = outputs_of(arch, instruction, operands, rng)
-    (step,) = steps.whole((c.astype(np.uint64) | overflow.astype(np.uint64) << np.uint64(words.result_overflow))[None])
+    accumulators, results = outputs_of(arch, instruction, operands, rng)
+    (step,) = steps.whole(accumulators[None])
     if not instruction.scale_format:
         step[..., words.scale_a] = rng.integers(0, 1 << 32, (rows, 1, 1))
         step[..., words.scale_b] = rng.integers(0, 1 << 32, (1, columns, 1))
@@ -161,9 +160,8 @@ def _matrices(
     nibbles = random_nibbles(tile, 1, rng, any_nibble=any_nibble) if instruction.rule else None
     scales: list[NDArray[np.uint8]] = []
     if fmt := instruction.scale_format:
-        shapes = [(1, lines, instruction.scale_size or 0) for lines in (rows, columns)]
-        name = "bits" if rng.random() < 0.2 else "mid"
-        scales = [random_codes(fmt, name, shape, rng).astype(np.uint8) for shape in shapes]
+        name, size = "bits" if rng.random() < 0.2 else "mid", instruction.scale_size or 0
+        scales = [random_codes(fmt, name, (1, lines, size), rng).astype(np.uint8) for lines in (rows, columns)]
         if rng.random() < _NEARLY_SPECIAL:
             _bring_near(scales[int(rng.integers(2))], fmt, 0, rng)
     scale_a, scale_b = scales or (None, None)
@@ -179,16 +177,16 @@ def _integer_outputs(
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
     results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
-    return accumulators & 0xFFFFFFFF, accumulators != accumulators.astype(np.int32), results
+    return integer_results(accumulators, False), results
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return accumulators, flags and results of a float block; overflow flags and unused bits of C are random."""
+    """Return accumulators and results of a float block; overflow bits and unused bits of accumulators are random."""
     c = operands.c[0]
-    overflow = rng.integers(0, 2, c.shape) == 1
+    overflow = rng.integers(0, 2, c.shape) << 32
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
     noise = rng.integers(0, 1 << 32, c.shape) >> instruction.c.bits << instruction.c.bits
-    return c.astype(np.int64) | noise, overflow, results
+    return (c | noise | overflow).astype(np.uint64), results
 
 
 def _with_residues(

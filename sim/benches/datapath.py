@@ -8,9 +8,9 @@ from ...isa.formats import Format, Specials
 from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ...isa.instructions import Instruction, every_instruction
 from ...rtl.config import CoreConfig
-from ...rtl.order import byte_order, nibble_order
 from ...rtl.step import row_result_layout, row_step_layout
 from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ..engine.row_interface import row_interface
 from ..engine.steps import control_word, executes
 from .items import warp_instructions
 
@@ -32,12 +32,8 @@ def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
 
 def row_package(config: CoreConfig, arch: str) -> str:
     """Return the SystemVerilog package `datapath` for the bench of a dot-product unit with metadata decoder."""
-    orders = [
-        [-1 if byte is None else byte for byte in byte_order(config, wide=wide, sparse=sparse)]
-        for wide in (False, True)
-        for sparse in (False, True)
-    ]
-    nibbles = [nibble_order(config, wide=wide) for wide in (False, True)]
+    interface = row_interface(config)
+    orders = [[-1 if byte is None else byte for byte in order] for pair in interface.byte_order for order in pair]
     return _package(
         config,
         single_steps(config, arch),
@@ -45,7 +41,7 @@ def row_package(config: CoreConfig, arch: str) -> str:
         {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
         # There is a byte order for each pair of `wide` (elements have 16 bits or more) and `sparse`, and a nibble order
         # for each value of `wide`.
-        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},
+        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": interface.nibble_order},
     )
 
 

@@ -60,8 +60,8 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
     whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
     total = np.where(integer, whole << rounder.integer_bits, total)
-    flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
-    flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
+    names = ("nan", "positive_inf", "negative_inf")
+    flags = {name: ((rng.random(count) < 0.03) & ~integer).astype(np.int64) for name in names}
     headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
     return {"total": total, "headroom": headroom, "result": result, "saturate": rng.integers(0, 2, count)} | flags
 

@@ -81,7 +81,7 @@ class Scoreboard:
         self.longest_wait = longest_wait
         self.delivered = 0
         self._under_way: deque[Item] = deque()
-        self._held: int | None = None
+        self._stalled: int | None = None
         self._silent = 0
         self._closed = 0
 
@@ -94,14 +94,14 @@ class Scoreboard:
         """Check the signals of one cycle with item `offered` at the input; raise a ViolationError for a broken rule."""
         if cycle.reset:
             self._under_way.clear()
-            self._held, self._silent, self._closed = None, 0, 0
+            self._stalled, self._silent, self._closed = None, 0, 0
             return
-        if self._held is not None:
+        if self._stalled is not None:
             if not cycle.o_valid:
                 raise ViolationError("a result was withdrawn before it was accepted")
-            if cycle.result != self._held:
+            if cycle.result != self._stalled:
                 raise ViolationError(
-                    f"a result changed before it was accepted, from {self._held:#x} to {cycle.result:#x}"
+                    f"a result changed before it was accepted, from {self._stalled:#x} to {cycle.result:#x}"
                 )
         if cycle.accepts:
             assert offered is not None
@@ -110,7 +110,7 @@ class Scoreboard:
             if not self._under_way:
                 raise ViolationError(f"a result appears although no item is in flight: {cycle.result:#x}")
             self._compare(self._under_way[0], cycle.result)
-        self._held = cycle.result if cycle.o_valid and not cycle.o_ready else None
+        self._stalled = cycle.result if cycle.o_valid and not cycle.o_ready else None
         self._silent = self._silent + 1 if self._under_way and not cycle.o_valid else 0
         self._closed = self._closed + cycle.o_ready if cycle.i_valid and not cycle.i_ready else 0
         if self._silent > self.longest_wait:

@@ -55,10 +55,7 @@ class StreamDriver:
         pattern: Iterator[tuple[bool, bool, bool]],
         react: Callable[[Cycle], tuple[bool, bool, bool] | None],
     ) -> None:
-        self._top = top
-        self._items = items
-        self._pattern = pattern
-        self._react = react
+        self._top, self._items, self._pattern, self._react = top, items, pattern, react
         self._instead: tuple[bool, bool, bool] | None = None
         self.offered: Item | None = None
 
