@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
 
-from ...golden.accumulator import accumulator_exponents
+from ...golden.accumulator import accumulator_exponents, decode_accumulator
 from ...golden.decode import WIDE, decode
 from ...golden.integer import decode_integer
 from ...isa.formats import FORMATS
@@ -316,10 +316,9 @@ def _accumulators(halves: bool, rng: np.random.Generator, count: int) -> Values:
 
 def _unpacked_accumulators(inputs: Values) -> Values:
     half = inputs["half"].astype(bool)
-    halves = (inputs["word"] & 0xFFFF).astype(np.uint16).view(np.float16).astype(np.float32)
-    value = np.where(half, halves, inputs["word"].astype(np.uint32).view(np.float32))
-    exponents = [accumulator_exponents(value, FORMATS[name], 0) for name in ("f32", "f16")]
-    exponent = np.where(half, exponents[1], exponents[0]).astype(np.int64)
+    value = np.where(half, *(decode_accumulator(inputs["word"].astype(dtype)) for dtype in (np.uint16, np.uint32)))
+    exponents = (accumulator_exponents(value, FORMATS[name], 0) for name in ("f16", "f32"))
+    exponent = np.where(half, *exponents).astype(np.int64)
     finite = np.isfinite(value)
     magnitude = np.abs(np.where(finite, value, 0).astype(np.float64))
     significand = np.ldexp(magnitude, ACCUMULATOR_SIGNIFICAND_BITS - 1 - exponent)

@@ -3,9 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ...golden.accumulator import encode_accumulator
 from ...golden.rounding import round_sum
 from ...isa.formats import FORMATS
 from ...isa.numerics import Rounding, zero_exponent_for
+from ...operands.registers import CONTAINERS
 from ...rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
 from ...rtl.config import CoreConfig
 from ...rtl.round import ResultCode, RoundStage
@@ -17,7 +19,7 @@ from .blocks import integer_results
 __all__ = ["rounded", "rounding_inputs"]
 
 _ROUNDINGS = {ResultCode.F32: Rounding.RZ_F32, ResultCode.E8M13: Rounding.RZ_E8M13, ResultCode.F16: Rounding.RNE_F16}
-_FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
+_FLAGS = ("nan", "positive_inf", "negative_inf")
 #: Exponent large enough that every nonzero sum overflows f32, and small enough that no sum overflows float64.
 _FAR = 512
 
@@ -60,8 +62,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
     whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
     total = np.where(integer, whole << rounder.integer_bits, total)
-    names = ("nan", "positive_inf", "negative_inf")
-    flags = {name: ((rng.random(count) < 0.03) & ~integer).astype(np.int64) for name in names}
+    flags = {name: ((rng.random(count) < 0.03) & ~integer).astype(np.int64) for name in _FLAGS}
     headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
     return {"total": total, "headroom": headroom, "result": result, "saturate": rng.integers(0, 2, count)} | flags
 
@@ -92,13 +93,11 @@ def rounded(rounder: RoundStage, inputs: Values) -> Values:
             word = np.where(inputs["saturate"][where], clamped, unclamped)
             output[where], overflow[where] = word & np.uint64(0xFFFFFFFF), word >> np.uint64(32)
             continue
-        scale = inputs["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
+        fmt = FORMATS["f16" if code is ResultCode.F16 else "f32"]
+        scale = inputs["headroom"][where] + fmt.minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))
-        floats, fmt = round_sum(exact, _ROUNDINGS[code]), _FORMAT_OF_RESULT[code]
-        codes: NDArray = floats.astype(np.float16).view(np.uint16) if fmt.bits == 16 else floats.view(np.uint32)
-        sign, infinity = 1 << fmt.bits - 1, (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
-        positive, negative = inputs["positive_inf"][where] == 1, inputs["negative_inf"][where] == 1
-        special = np.where(positive, infinity, np.where(negative, infinity | sign, codes))
-        nan = (inputs["nan"][where] == 1) | (positive & negative)
-        output[where] = np.where(nan, sign - 1, special)
+        nan, positive, negative = (inputs[name][where] == 1 for name in _FLAGS)
+        cases = [nan | positive & negative, positive, negative]
+        floats = np.select(cases, [np.nan, np.inf, -np.inf], round_sum(exact, _ROUNDINGS[code])).astype(np.float32)
+        output[where] = encode_accumulator(floats, CONTAINERS[fmt.bits])
     return {"output": output, "overflow": overflow}

@@ -84,16 +84,13 @@ class StreamMonitor:
     """Monitor of one input stream and one result stream of a top module."""
 
     def __init__(self, top: Any, source: str = "i", sink: str = "o") -> None:
-        self._top = top
-        self._source = [getattr(top, f"{source}__{name}") for name in ("valid", "ready")]
-        self._sink = [getattr(top, f"{sink}__{name}") for name in ("valid", "ready", "payload")]
+        names = ("rst", f"{source}__valid", f"{source}__ready", f"{sink}__valid", f"{sink}__ready")
+        self._flags, self._result = [getattr(top, name) for name in names], getattr(top, f"{sink}__payload")
 
     def sample(self) -> Cycle:
         """Return the handshakes of the input and the result stream; the signals of this cycle must be stable."""
-        valid, ready = (bool(int(port.value)) for port in self._source)
-        o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
-        result = int(self._sink[2].value) if o_valid else 0
-        return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
+        *source, o_valid, o_ready = (bool(int(port.value)) for port in self._flags)
+        return Cycle(*source, o_valid, o_ready, int(self._result.value) if o_valid else 0)
 
 
 class MemoryPort:
