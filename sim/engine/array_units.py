@@ -22,18 +22,16 @@ from ...rtl.convert import to_verilog
 from ...rtl.emit import emit, unit_of
 from ...rtl.step import unit_result_layout, unit_step_layout
 from ...rtl.warp import Warp
-from .driver import driver
-from .fingerprint import Sources, fingerprint
+from .driver import CompiledModel, driver
+from .fingerprint import fingerprint
 from .libraries import Libraries
 from .ports import ports_only
 
-__all__ = ["ARRAY", "ArrayInstance", "CompiledTop", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
+__all__ = ["ARRAY", "ArrayInstance", "CompiledTop", "StandIn", "TopModel", "unit_module"]
 
 _Model = TypeVar("_Model")
 #: Name of the module that :class:`ArrayInstance` instantiates.
 ARRAY = "dot_array"
-#: Name of the dot-product unit's module in the emitted Verilog.
-_UNIT = "dot"
 #: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
 #: C++ compiler options for a top module whose arrays are replaced by a :class:`StandIn`: little optimisation, since
@@ -87,20 +85,24 @@ class StandIn:
     library: Path  #: Path of the shared library with the functions of ``Library`` in ``drivers/units.h``
 
 
-def unit_drivers(config: CoreConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the C++ drivers of two unit libraries: one contains Verilator's model, the other a generated function."""
+def _unit_libraries(config: CoreConfig) -> Libraries:
+    """Return libraries of units: the general one contains Verilator's model, the others a generated function."""
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     constants = {"step_words": step, "result_words": result, "latency": config.latency}
-    return driver("clocked_units.cpp", {}, top=_UNIT), driver("computed_units.cpp", constants)
+    return Libraries(
+        config, "unit", driver("clocked_units.cpp", {}, top="unit"), driver("computed_units.cpp", constants)
+    )
 
 
-def unit_functions(library: Path | None) -> Any:
-    """Return the structure ``Library`` of ``drivers/units.h`` for a unit library, with null pointers for None."""
-    functions = (ctypes.c_void_p * len(_FUNCTIONS))()
-    if library:
-        units = load_library(library)
-        functions[:] = [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p).value for name in _FUNCTIONS]
-    return functions
+class TopModel(CompiledModel):
+    """Model of a top module; its dot-product units are in the separate library `units`, if any, else in `library`."""
+
+    def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
+        functions = (ctypes.c_void_p * len(_FUNCTIONS))()  # null pointers stand for no separate library
+        if units:
+            loaded = load_library(units)
+            functions[:] = [ctypes.cast(getattr(loaded, f"units_{name}"), ctypes.c_void_p).value for name in _FUNCTIONS]
+        super().__init__(library, functions)
 
 
 def unit_module(config: CoreConfig, top: str) -> str:
@@ -122,32 +124,33 @@ class CompiledTop(Generic[_Model]):
         Datapath of an array of dot-product units.
     component : callable
         Function that creates the top module. With a stand-in, it is called with the argument `warp_class`.
-    sources_of : callable
-        Function that returns the C++ driver for the port names and the module name of the top module.
+    constants : mapping of str to int
+        Constants of the C++ driver `source`.
     create : callable
         Function that creates a model of the top module from the loaded library and the path of a unit library.
     stand_in : StandIn, optional
         Replacement for the arrays, which then computes the results.
     """
 
-    #: Module name of the top module in Verilog, and its name in messages.
+    #: Module name of the top module in Verilog, its name in messages, and its C++ driver in ``drivers/``.
     top: ClassVar[str]
     title: ClassVar[str]
+    source: ClassVar[str]
 
     def __init__(
         self,
         config: CoreConfig,
         component: Callable[..., Any],
-        sources_of: Callable[[list[str], str], Sources],
+        constants: Mapping[str, int],
         create: Callable[[ctypes.CDLL, Path], _Model],
         stand_in: StandIn | None = None,
     ) -> None:
         self.config, self._component, self._create, self._stand_in = config, component, create, stand_in
-        self._sources = sources_of(ports_only(component), self.top)
+        self._sources = driver(self.source, constants, top=self.top, ports=ports_only(component))
         others = () if stand_in is None else (stand_in.module, *_STAND_IN_OPTIMISATION)
         name = f"{self.top}-{fingerprint(config, self._sources, *others)}.so"
         self._library = load_library(built(name, self._build))
-        self._units = Libraries(config, "unit", _UNIT, *unit_drivers(config))
+        self._units = _unit_libraries(config)
         self._models: dict[Path, _Model] = {}
         if stand_in is None:
             self._units.of_every_instruction()

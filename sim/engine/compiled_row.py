@@ -2,7 +2,6 @@
 
 import ctypes
 from math import prod
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +14,8 @@ from .libraries import Libraries
 from .row_interface import row_interface
 from .steps import Steps, step_words
 
-__all__ = ["CompiledRow", "RowModel", "row_driver"]
+__all__ = ["CompiledRow", "RowModel", "row_constants"]
 
-#: Name of the top module in Verilog.
-TOP = "row"
 #: A batch with fewer outputs than this number is computed by a single thread.
 _SHARED_OUTPUTS = 1 << 12
 
@@ -33,21 +30,17 @@ class _Batch(ctypes.Structure):
     )
 
 
-def _constants(config: CoreConfig) -> dict[str, int]:
-    """Return the constants of ``drivers/batch.h``: number of words of a step, and positions of fields and flags."""
+def row_constants(config: CoreConfig) -> dict[str, int]:
+    """Return the constants of the C++ drivers: number of words of a step, and positions of fields and flags."""
     words = step_words(config)
     return {
+        "is_clocked": bool(config.cuts),
         "step_words": words.total,
         "c_word": words.c.start,
         "control_word": words.control.start,
         "overflow_bit": words.overflow_bit,
         "result_overflow": words.result_overflow,
     }
-
-
-def row_driver(config: CoreConfig, *, top: str = TOP) -> dict[str, str]:
-    """Return the C++ driver of a row model; parameter `top` as for :func:`~sptc.sim.engine.driver.driver`."""
-    return driver("row.cpp", {"is_clocked": bool(config.cuts), **_constants(config)}, top=top)
 
 
 class RowModel(CompiledModel):
@@ -95,13 +88,13 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig) -> None:
-        computed = driver("computed_row.cpp", _constants(config))
-        self._libraries = Libraries(config, "row", TOP, row_driver(config), computed)
+        constants = row_constants(config)
+        clocked, computed = driver("row.cpp", constants, top="row"), driver("computed_row.cpp", constants)
+        self._libraries = Libraries(config, "row", clocked, computed)
         # Results are recorded after the clock edge, so the last pipeline register adds no cycle to the recorded
         # latency.
-        general = load_library(self._libraries.of_every_instruction())
-        self._general = RowModel(general, config.latency - bool(config.cuts))
-        self._specialised: dict[Path, RowModel] = {}
+        general = self._libraries.of_every_instruction()
+        self._models = {general: RowModel(load_library(general), config.latency - bool(config.cuts))}
         low, width = row_interface(config).step["control"]
         self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
         assert self._bit + width <= 32, "the control word must lie within one 32-bit word of a step"
@@ -112,11 +105,8 @@ class CompiledRow:
 
     def _model_for(self, steps: Steps) -> RowModel:
         words = steps.row[..., self._word].ravel() & self._mask
-        if not len(words) or (words != words[0]).any():
-            return self._general
-        library = self._libraries.of({int(words[0]) >> self._bit: prod(steps.shape)})
-        if library == self._libraries.of_every_instruction():
-            return self._general
-        if library not in self._specialised:
-            self._specialised[library] = RowModel(load_library(library))
-        return self._specialised[library]
+        is_uniform = len(words) and (words == words[0]).all()
+        library = self._libraries.of({int(words[0]) >> self._bit: prod(steps.shape)} if is_uniform else {})
+        if library not in self._models:
+            self._models[library] = RowModel(load_library(library))
+        return self._models[library]

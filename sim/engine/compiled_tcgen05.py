@@ -4,7 +4,6 @@ import ctypes
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,12 @@ from ...rtl.config import WARP_COLUMNS
 from ...rtl.fetch import PANEL_ROWS
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
 from ...rtl.warp import CHUNKS, ROWS
-from .array_units import CompiledTop, unit_functions
-from .driver import PATIENCE, CompiledModel, driver, members
+from .array_units import CompiledTop, TopModel
+from .driver import PATIENCE, members
 from .ports import flags_of
 from .tcgen05_commands import CtaCommand, CtaRun
 
-__all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
-
-_FOREVER = np.iinfo(np.int64).max
-#: Names of the result fields that the C++ driver writes for each command.
-_OF_COMMANDS = ("taken", "done", "undefined")
+__all__ = ["CompiledTcgen05", "CtaModel", "cta_constants", "run_ctas"]
 
 
 class _CCommand(ctypes.Structure):
@@ -40,26 +35,22 @@ class _CWork(ctypes.Structure):
         ("commands", ctypes.POINTER(_CCommand)),
         *members(ctypes.c_void_p * 2, "images", "tensors"),
         *members(ctypes.c_void_p, "pattern"),
-        *members(ctypes.c_int64, "ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience"),
+        *members(ctypes.c_int64, "ctas", "count", "image_bytes", "pattern_cycles", "cycles"),
         *members(ctypes.c_int64 * 2, "arrivals"),
         *members(ctypes.c_void_p, "outputs"),
         *members(ctypes.c_int64, "compares"),
     )
 
 
-def cta_driver(ports: Sequence[str], top: str, *, lanes: int) -> dict[str, str]:
-    """Return the C++ driver of a :class:`~sptc.rtl.tcgen05.Tcgen05` model; parameters as for :func:`.driver.driver`."""
-    constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
-    return driver("tcgen05.cpp", constants, top=top, ports=ports)
+def cta_constants(lanes: int) -> dict[str, int]:
+    """Return the constants of ``drivers/tcgen05.cpp`` for a number of lanes of tensor memory."""
+    return {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32, "patience": PATIENCE}
 
 
-class CtaModel(CompiledModel):
-    """Model of one CTA's tensor cores, whose dot-product units are simulated by a separate library."""
+class CtaModel(TopModel):
+    """Model of one CTA's tensor cores, in a library built from ``drivers/tcgen05.cpp``."""
 
     prefix, arguments = "cta", (ctypes.c_void_p,)
-
-    def __init__(self, library: ctypes.CDLL, units: Path) -> None:
-        super().__init__(library, unit_functions(units))
 
 
 def run_ctas(
@@ -68,7 +59,6 @@ def run_ctas(
     tmem: NDArray[np.uint32],
     smem: NDArray[np.uint8],
     pattern: NDArray[np.uint8] | None = None,
-    cycles: int = _FOREVER,
     outputs: NDArray[np.uint32] | None = None,
     *,
     compares: bool = False,
@@ -78,8 +68,9 @@ def run_ctas(
     There is one model for each CTA; both CTAs of a pair get all commands. Tensor memory has the shape (CTAs, lanes,
     512) with the lanes that the models have, shared memory the shape (CTAs, bytes). The pattern repeats; bit c of its
     element for a cycle determines whether the next command is offered to CTA c. By default, commands are offered in
-    every cycle. The run ends after at most `cycles` cycles. A hash of all outputs in each cycle is stored in `outputs`
-    or, with `compares`, compared with the one there; the run ends if the two differ.
+    every cycle. With `outputs`, the run ends after at most as many cycles as `outputs` has elements. A hash of all
+    outputs in each cycle is stored there or, with `compares`, compared with the one there; the run ends if the two
+    differ.
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern
@@ -93,23 +84,23 @@ def run_ctas(
         entry.taken[:], entry.done[:] = [-1, -1], [-1, -1]
     tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
     work = _CWork(entries, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
-    work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, PATIENCE
-    work.outputs, work.compares = None if outputs is None else outputs.ctypes.data, compares
+    work.pattern_cycles, work.compares = len(pattern), compares
+    if outputs is None:
+        work.cycles = np.iinfo(np.int64).max
+    else:
+        work.cycles, work.outputs = len(outputs), outputs.ctypes.data
     for cta in range(ctas):
         work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
     handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))
     broken = models[0].library.cta_run(handles, ctypes.byref(work))
+    by_command = ("taken", "done", "undefined")
     return CtaRun(
         tmem=tensors,
         illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags in buffers],
         broken=(broken or b"").decode(),
-        **{name: np.array([list(getattr(entry, name))[:ctas] for entry in entries]) for name in _OF_COMMANDS},
+        **{name: np.array([list(getattr(entry, name))[:ctas] for entry in entries]) for name in by_command},
         arrivals=np.array(list(work.arrivals)[:ctas]),
     )
-
-
-def _models_of_pair(library: ctypes.CDLL, units: Path) -> list[CtaModel]:
-    return [CtaModel(library, units) for _ in range(2)]
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
@@ -118,11 +109,15 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
     An array has 16 rows, whose results are written to 16 lanes of tensor memory.
     """
 
-    top, title = "tcgen05", "tensor cores of a CTA"
+    top, title, source = "tcgen05", "tensor cores of a CTA", "tcgen05.cpp"
 
     def __init__(self) -> None:
-        component, driver = partial(Tcgen05, TCGEN05_ARRAY, ARRAYS), partial(cta_driver, lanes=ROWS * ARRAYS)
-        super().__init__(TCGEN05_ARRAY, component, driver, _models_of_pair)
+        super().__init__(
+            TCGEN05_ARRAY,
+            partial(Tcgen05, TCGEN05_ARRAY, ARRAYS),
+            cta_constants(ROWS * ARRAYS),
+            lambda library, units: [CtaModel(library, units) for _ in range(2)],
+        )
 
     def run(
         self,

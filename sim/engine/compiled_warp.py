@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,30 +12,22 @@ from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands
 from ...rtl.config import CoreConfig
 from ...rtl.warp import COLUMNS, ROWS, Warp
-from .array_units import CompiledTop, unit_functions
-from .driver import PATIENCE, CompiledModel, CycleBits, driver, pattern_constants
+from .array_units import CompiledTop, TopModel
+from .driver import PATIENCE, CycleBits
 from .steps import control_word, step_count
 from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
-__all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
+__all__ = ["CompiledWarp", "StreamModel", "WarpRun"]
 
 #: Cycle events with which an instruction is offered and a result accepted in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 
-def stream_driver(ports: Sequence[str], top: str) -> dict[str, str]:
-    """Return the C++ driver of a model with one result per input item; parameters as for :func:`.driver.driver`."""
-    return driver("stream.cpp", pattern_constants(), top=top, ports=ports)
-
-
-class StreamModel(CompiledModel):
+class StreamModel(TopModel):
     """Model of a component with one input and one result stream, in a library built from ``drivers/stream.cpp``."""
 
     prefix = "stream"
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
-
-    def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
-        super().__init__(library, unit_functions(units))
 
     def run(
         self,
@@ -79,9 +70,10 @@ class CompiledWarp(CompiledTop[StreamModel]):
     """Warp with the datapath `config`, compiled by Verilator."""
 
     top = title = "warp"
+    source = "stream.cpp"
 
     def __init__(self, config: CoreConfig) -> None:
-        super().__init__(config, partial(Warp, config), stream_driver, StreamModel)
+        super().__init__(config, partial(Warp, config), {}, StreamModel)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Reset the warp and execute an instruction on each case of its operands, in order.

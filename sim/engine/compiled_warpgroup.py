@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,13 @@ from ...rtl.tensor_core import TENSOR_CORE
 from ...rtl.tensor_cores import WARPS, mma_layout
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
-from .array_units import CompiledTop, StandIn, unit_functions
-from .driver import PATIENCE, CompiledModel, CycleBits, driver, members, pattern_constants
+from .array_units import CompiledTop, StandIn, TopModel
+from .driver import PATIENCE, CycleBits, members
 from .ports import payload_words
 from .warp_operands import RESULT_WORDS, warp_results
 from .warpgroup_commands import Command, Completion, WarpInstruction
 
-__all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_driver"]
+__all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_constants"]
 
 #: Half the size of the addressable shared memory, in units of 16 bytes. The operands of consecutive commands alternate
 #: between the two halves.
@@ -80,10 +79,10 @@ class CWork(ctypes.Structure):
     )
 
 
-def group_driver(ports: Sequence[str], top: str) -> dict[str, str]:
-    """Return the C++ driver of a :class:`~sptc.rtl.warpgroup.Warpgroup`; parameters as for :func:`.driver.driver`."""
+def group_constants() -> dict[str, int]:
+    """Return the constants of ``drivers/warpgroup.cpp``: codes of operations, numbers of words, bit positions."""
     operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
-    constants = operations | {
+    return operations | {
         "panel_words": WARPS * LANES * REGISTERS,
         "warp_words": RESULT_WORDS,
         "c_word": warp_operands_layout()["c"].offset // 32,
@@ -91,20 +90,12 @@ def group_driver(ports: Sequence[str], top: str) -> dict[str, str]:
         "warps": WARPS,
         "rows": PANEL_ROWS,
     }
-    constants |= pattern_constants()
-    return driver("warpgroup.cpp", constants, top=top, ports=ports)
 
 
-class GroupModel(CompiledModel):
-    """Model of one warpgroup, in a library built from ``drivers/warpgroup.cpp``.
-
-    The dot-product units are in the separate library `units`, unless `library` contains them.
-    """
+class GroupModel(TopModel):
+    """Model of one warpgroup, in a library built from ``drivers/warpgroup.cpp``."""
 
     prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
-
-    def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
-        super().__init__(library, unit_functions(units))
 
     def run(self, work: CWork) -> tuple[str, int]:
         """Run `work` on the model; return the violated rule (or "") and the number of accepted accumulator panels."""
@@ -116,9 +107,10 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
     """Warpgroup compiled by Verilator, with four tensor cores of sm_90."""
 
     top = title = "warpgroup"
+    source = "warpgroup.cpp"
 
     def __init__(self, stand_in: StandIn | None = None) -> None:
-        super().__init__(TENSOR_CORE, partial(Warpgroup, TENSOR_CORE), group_driver, GroupModel, stand_in)
+        super().__init__(TENSOR_CORE, partial(Warpgroup, TENSOR_CORE), group_constants(), GroupModel, stand_in)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.integer] | None = None) -> list[Completion]:
         """Reset the warpgroup and run commands until all results are delivered; see :meth:`run_beside`."""

@@ -10,7 +10,7 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
+__all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members"]
 
 #: Time limit: a run is aborted after this many cycles without a transfer, or without a result that is due. The limit
 #: exceeds every gap in a pattern.
@@ -53,9 +53,8 @@ class CycleBits(IntFlag):
     ARRAY = 1 << 12  #: Lowest of the bits that contain the tensor core number for BLIND
 
 
-def pattern_constants() -> dict[str, int]:
-    """Return the event bits as C++ constants, named ``pattern_offer`` and so on."""
-    return {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
+#: The event bits as C++ constants.
+_PATTERN = {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
 
 
 def members(kind: type, *names: str) -> list[tuple[str, type]]:
@@ -101,7 +100,8 @@ def driver(name: str, constants: Mapping[str, int], *, top: str = "", ports: Seq
     name : str
         File of ``drivers/``. The headers that it includes are added.
     constants : mapping of str to int
-        Constants of the configuration that the driver uses.
+        Constants of the configuration that the driver uses, in addition to the :class:`CycleBits`, whose names are
+        ``pattern_offer`` and so on.
     top : str
         Top module of the Verilator model; empty without a model.
     ports : sequence of str
@@ -109,7 +109,7 @@ def driver(name: str, constants: Mapping[str, int], *, top: str = "", ports: Seq
         order. A member's name has one underscore between the parts of the port's path. Ports whose names differ only in
         a number become an array of pointers: ``memory__data__3`` is ``*memory_data[3]``.
     """
-    files = {_CONFIGURATION: _HEADER.format(lines="\n".join(_lines(constants, top, ports)))}
+    files = {_CONFIGURATION: _HEADER.format(lines="\n".join(_lines({**_PATTERN, **constants}, top, ports)))}
     waiting = [name]
     while waiting:
         file = waiting.pop(0)

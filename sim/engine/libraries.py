@@ -44,12 +44,12 @@ class Libraries:
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or
-    ``row``, and `name` the name of its module. `clocked` is the C++ driver of Verilator's model, `computed`
-    the C++ driver of the generated function; both are results of :func:`~sptc.sim.engine.driver.driver`.
+    ``row``. `clocked` is the C++ driver of Verilator's model, `computed` the C++ driver of the generated function; both
+    are results of :func:`~sptc.sim.engine.driver.driver`.
     """
 
-    def __init__(self, config: CoreConfig, top: str, name: str, clocked: Sources, computed: Sources) -> None:
-        self._config, self._top, self._name, self._clocked, self._computed = config, top, name, clocked, computed
+    def __init__(self, config: CoreConfig, top: str, clocked: Sources, computed: Sources) -> None:
+        self._config, self._top, self._clocked, self._computed = config, top, clocked, computed
         self._steps: Counter[int] = Counter()
         self._paths: dict[int | None, Path] = {}
 
@@ -91,8 +91,8 @@ class Libraries:
         building = f"building the {self._config.name} {self._top}{kind}"
         progress(f"{building}: elaborating")
         if control is None:
-            text = emit(self._config, self._top, self._name, platform=OPERATORS)
-            compile_library(text, self._name, self._clocked, library)
+            text = emit(self._config, self._top, self._top, platform=OPERATORS)
+            compile_library(text, self._top, self._clocked, library)
             return
         function = vectorised(specialised(self._config, self._top, control))
         progress(f"{building}: compiling")

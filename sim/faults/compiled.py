@@ -1,6 +1,6 @@
 """Compilation of designs with injected faults by Verilator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import CDLL
 from pathlib import Path
 
@@ -15,10 +15,15 @@ __all__ = ["TOP", "compile_faulty"]
 TOP = "bench"
 
 
-def compile_faulty(netlist: Netlist, sources: Mapping[str, str], folder: Path) -> CDLL:
-    """Build a shared library in a folder from a design with injected faults and its C++ driver; return the library."""
+def compile_faulty(
+    netlist: Netlist, folder: Path, source: str, constants: Mapping[str, int], ports: Sequence[str] = ()
+) -> CDLL:
+    """Build a shared library in a folder from a design with injected faults; return the library.
+
+    The C++ driver is that of :func:`~sptc.sim.engine.driver.driver` for the file `source`, `constants` and `ports`.
+    """
     library = folder / "model.so"
-    # The configuration in `sources`, which describes the design, replaces the empty one of the driver of faults.
-    with_faults = {**driver("faults.cpp", {}), **sources}
-    compile_library(netlist.verilog, TOP, with_faults, library, optimisation=("-O1",))
+    # The configuration of the design replaces the empty one of the driver of faults.
+    sources = {**driver("faults.cpp", {}), **driver(source, constants, top=TOP, ports=ports)}
+    compile_library(netlist.verilog, TOP, sources, library, optimisation=("-O1",))
     return load_library(library)

@@ -17,7 +17,7 @@ from ...rtl.convert import to_rtlil
 from ...rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from ...rtl.warp import ROWS
 from ..benches.settings import Settings
-from ..engine.compiled_tcgen05 import CtaModel, cta_driver, run_ctas
+from ..engine.compiled_tcgen05 import CtaModel, cta_constants, run_ctas
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
 from ..engine.tcgen05_commands import CtaProgram, CtaRun, read_programs
@@ -63,11 +63,10 @@ class CtaRegression:
         rng = np.random.default_rng(seed)
         config = replace(settings.config, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
         stand_in = echoing_arrays(config)
-        design = _design(settings, config)
-        ports, lanes = clocked_ports(design), ROWS * _ARRAYS
+        design, lanes = _design(settings, config), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
-        library = compile_faulty(faulty, cta_driver(ports, TOP, lanes=lanes), folder)
+        library = compile_faulty(faulty, folder, "tcgen05.cpp", cta_constants(lanes), clocked_ports(design))
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         gaps, always = rng.integers(0, 4, _PATTERN_CYCLES, np.uint8), np.full(1, 3, np.uint8)
         #: Each program runs twice: with a command offered in every cycle, and with random gaps. A run that a reset ends
@@ -100,11 +99,8 @@ class CtaRegression:
         return run
 
     def _run(self, run: _Run, *, compares: bool) -> CtaRun:
-        program, cycles = run.program, len(run.outputs)
-        return run_ctas(
-            self._models, program.commands, program.tmem, program.smem, run.pattern, cycles, run.outputs,
-            compares=compares,
-        )  # fmt: skip
+        commands, tmem, smem = run.program.commands, run.program.tmem, run.program.smem
+        return run_ctas(self._models, commands, tmem, smem, run.pattern, run.outputs, compares=compares)
 
 
 def _design(settings: Settings, config: CoreConfig) -> AssumedStream:

@@ -16,7 +16,7 @@ from ...rtl.warp import Warp
 from ..benches.items import TAG, tiles, warp_items
 from ..benches.scoreboard import random_pattern
 from ..benches.settings import Settings
-from ..engine.compiled_warp import StreamModel, stream_driver
+from ..engine.compiled_warp import StreamModel
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports, words_of
 from .assumptions import AssumedStream, assumed_control
@@ -51,11 +51,10 @@ class StreamRegression:
         self._items = joined((item.payload for item in drawn), len(Value.cast(component.i.payload)))
         self._expected = joined((item.expected for item in drawn), len(Value.cast(component.o.payload)))
         design = AssumedStream(component, assumed_control(component.i.payload.control, config, arch, component.i.valid))
-        ports = clocked_ports(design)
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
         components = {settings.top: REST, UNTOUCHED: untouched}
         self.netlist = mutated(text, TOP, components, faults, seed, folder, whole=unit_of(TOP))
-        self._model = StreamModel(compile_faulty(self.netlist, stream_driver(ports, TOP), folder))
+        self._model = StreamModel(compile_faulty(self.netlist, folder, "stream.cpp", {}, clocked_ports(design)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items; return the number of items accepted before a rule violation, None without a violation."""

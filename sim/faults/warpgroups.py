@@ -22,7 +22,7 @@ from ..benches.items import Item, warp_items
 from ..benches.settings import Settings
 from ..benches.warpgroup_items import Command, Job, commands
 from ..engine.array_units import ARRAY
-from ..engine.compiled_warpgroup import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
+from ..engine.compiled_warpgroup import CArray, CCommand, CInstruction, CWork, GroupModel, group_constants
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from ..engine.warp_operands import RESULT_WORDS
@@ -58,11 +58,11 @@ class WarpgroupRegression:
         registers = _registers(config.warp_blocks)
         pace, panels = 2 * config.warp_blocks, sum(len(job.panels) for job in jobs)
         design = _design(settings, registers)
-        ports = clocked_ports(design)
         array, unit = to_rtlil(Warp(config, unit_instance(TOP)), ARRAY), to_rtlil(Unit(config), unit_of(TOP))
         text = "\n".join((to_rtlil(design, TOP), array, unit))
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=ARRAY)
-        self._model = GroupModel(compile_faulty(self.netlist, group_driver(ports, TOP), folder))
+        library = compile_faulty(self.netlist, folder, "warpgroup.cpp", group_constants(), clocked_ports(design))
+        self._model = GroupModel(library)
         self._buffers: list[object] = []  # keeps the data alive to which C structures point
         issued = [*commands(iter(jobs), rng)]
         beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))

@@ -16,7 +16,8 @@ from sptc.isa.operands import MatrixOperands, Product
 from sptc.operands.registers import gather_warp
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.random_operands import distributions, random_operands
-from sptc.sim.engine import compiled_row
+from sptc.sim.engine.compiled_row import row_constants
+from sptc.sim.engine.driver import driver
 from sptc.sim.engine.engine import Engine, engine, multiply_with
 from sptc.sim.engine.fingerprint import fingerprint
 from sptc.sim.engine.libraries import Libraries
@@ -133,7 +134,8 @@ def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
 def model() -> Path:
     """Path of the compiled row of preset tiny, in the cache that all tests share."""
     engine(TINY)
-    return cache_folder() / f"row-{fingerprint(TINY, compiled_row.row_driver(TINY))}.so"
+    clocked = driver("row.cpp", row_constants(TINY), top="row")
+    return cache_folder() / f"row-{fingerprint(TINY, clocked)}.so"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sptc.rtl.step import row_result_layout
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_row import CompiledRow, RowModel
 from sptc.sim.engine.libraries import Libraries, can_be_specialised
-from sptc.sim.engine.specialised import control_place
+from sptc.sim.engine.row_interface import row_interface
 from sptc.sim.engine.steps import Steps, control_word, step_words
 from sptc.tests.sim.test_simd import any_steps
 
@@ -25,6 +25,11 @@ SUBJECTS = [
 ]
 CLOCKED, COMPUTED = {"clocked.cpp": ""}, {"computed.cpp": ""}
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
+
+
+def general_model(row: CompiledRow) -> RowModel:
+    """Return the model that executes all instructions."""
+    return row._models[row._libraries.of_every_instruction()]
 
 
 def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -46,11 +51,11 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
     monkeypatch.setattr(libraries, "WORTH", 1)
     special = CompiledRow(TINY)
     result = special.run(steps, previous)
-    assert len(special._specialised) == 1
+    assert len(special._models) == 2
     mask = np.uint64((1 << row_result_layout(TINY).size) - 1)
-    np.testing.assert_array_equal(result & mask, special._general.run(steps, previous) & mask)
+    np.testing.assert_array_equal(result & mask, general_model(special).run(steps, previous) & mask)
     whole = Steps.of_words(steps.whole(previous).reshape(-1, WORDS.total), WORDS)
-    np.testing.assert_array_equal(result.ravel() & mask, special._general.run(whole).ravel() & mask)
+    np.testing.assert_array_equal(result.ravel() & mask, general_model(special).run(whole).ravel() & mask)
     assert len(np.unique(result)) > 500
 
 
@@ -66,13 +71,13 @@ def test_other_control_words_use_the_general_row(rng: np.random.Generator, monke
         return row._model_for(Steps.of_words(steps, WORDS))
 
     assert model_for(one) is not model_for(other)
-    assert model_for(np.concatenate([one, other])) is row._general
-    low, width = control_place(TINY, "row")
+    assert model_for(np.concatenate([one, other])) is general_model(row)
+    low, width = row_interface(TINY).step["control"]
     for bit in range(width):
         changed = one.copy()
         changed[100, low // 32] ^= np.uint32(1 << low % 32 + bit)
-        assert model_for(changed) is row._general
-    assert model_for(one[:0]) is row._general
+        assert model_for(changed) is general_model(row)
+    assert model_for(one[:0]) is general_model(row)
 
 
 @needs_yosys
@@ -84,7 +89,7 @@ def test_another_recipe_gives_another_library(tmp_path: Path, monkeypatch: pytes
     results = []
     for text in ("one", "other"):
         monkeypatch.setattr(libraries, "recipe", lambda text=text: text)
-        of = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
+        of = Libraries(TINY, "row", CLOCKED, COMPUTED)
         results.append((of.of_every_instruction(), of.of({5: 1})))
     assert results[0][0] == results[1][0]
     assert results[0][1] != results[1][1]
@@ -96,13 +101,13 @@ def test_few_steps_use_the_general_library(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
     monkeypatch.setattr(libraries, "recipe", lambda: "recipe")
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
-    result = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
+    result = Libraries(TINY, "row", CLOCKED, COMPUTED)
     general = result.of_every_instruction()
     assert [result.of({5: 60}), result.of({7: 60}), result.of({5: 30, 7: 30})] == [general] * 3
     special = result.of({5: 60})
     assert special.name.endswith("-5.so")
     assert special.parent == general.parent
     assert [path.name for path in cache_folder().glob("*-*-*.so")] == [special.name]
-    assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({5: 1}) == special
+    assert Libraries(TINY, "row", CLOCKED, COMPUTED).of({5: 1}) == special
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: False)
-    assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({9: 1000}) == general
+    assert Libraries(TINY, "row", CLOCKED, COMPUTED).of({9: 1000}) == general

@@ -20,8 +20,8 @@ from sptc.sim.engine.compiled_row import CompiledRow
 from sptc.sim.engine.driver import driver
 from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.ports import port_dtype, ports_of
+from sptc.sim.engine.row_interface import row_interface
 from sptc.sim.engine.simd import LANES, OPTIMISATION, PREPARED, vectorised
-from sptc.sim.engine.specialised import control_place
 from sptc.sim.engine.steps import Steps, control_word, step_words
 from sptc.tests.sim.test_compiled_component import compiled
 
@@ -105,7 +105,7 @@ def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.n
     """Return steps of a row with random bits and a fixed control word."""
     words = rng.integers(0, 1 << 32, (count, step_words(config).total), np.uint32)
     words[:, -1] &= (1 << row_step_layout(config).size % 32) - 1 or 0xFFFFFFFF
-    low, width = control_place(config, "row")
+    low, width = row_interface(config).step["control"]
     words[:, low // 32] &= ~np.uint32((1 << width) - 1 << low % 32)
     words[:, low // 32] |= np.uint32(control << low % 32)
     return words
@@ -171,6 +171,7 @@ def test_rows_of_every_datapath(arch: str, rng: Random, monkeypatch: pytest.Monk
         words = any_steps(config, control_word(config, instructions[place], last=True), 20_000, rng)
         given = Steps.of_words(words, step_words(config))
         result = row.run(given)
-        assert row._model_for(given) is not row._general
-        np.testing.assert_array_equal(result & mask, row._general.run(given) & mask, err_msg=str(instructions[place]))
+        general = row._models[row._libraries.of_every_instruction()]
+        assert row._model_for(given) is not general
+        np.testing.assert_array_equal(result & mask, general.run(given) & mask, err_msg=str(instructions[place]))
         assert len(np.unique(result)) > 300  # with random bits, most f16 sums are NaN or infinite

@@ -26,7 +26,6 @@ struct Work {
     const uint8_t *pattern;  // for each cycle, bit c: offer the next command to CTA c; the pattern repeats
     int64_t ctas, count, image_bytes, pattern_cycles;
     int64_t cycles;       // maximum number of cycles of the run
-    int64_t patience;     // maximum number of cycles without a transfer
     int64_t arrivals[2];  // number of arrived commits
     uint32_t *outputs;    // for each cycle, a hash of all outputs; null for none
     int64_t compares;     // whether the outputs must have these hashes, instead of storing the hashes
@@ -209,7 +208,7 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
         if (work->compares && work->outputs[cycle] != hash) return "has other outputs in a cycle than before";
         if (moved)
             last_transfer = cycle;
-        else if (cycle - last_transfer > work->patience)
+        else if (cycle - last_transfer > patience)
             return "does not end";
         for (int which = 0; which < work->ctas; ++which) {
             ctas[which]->model.clk = 1;
