@@ -6,11 +6,9 @@ only add latency, are replaced by wires, so that the result is a combinational f
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from amaranth.lib import data
 
 from ...infra.yosys import run_yosys
 from ...rtl.cells.platforms import OPERATORS
@@ -20,13 +18,9 @@ from ...rtl.step import row_result_layout, row_step_layout, unit_result_layout, 
 from .pipelines import ENABLED, WITHOUT_REGISTERS, is_balanced, write_wires
 from .simd import PREPARED
 
-__all__ = ["control_place", "specialised"]
+__all__ = ["specialised"]
 
 _INSIDE, _NAME = "general", "tied"
-_LAYOUTS: dict[str, tuple[Callable[[CoreConfig], data.StructLayout], Callable[[CoreConfig], data.StructLayout]]] = {
-    "unit": (unit_step_layout, lambda config: unit_result_layout()),
-    "row": (row_step_layout, row_result_layout),
-}
 _TIED = """
 module {name}({clock}input [{last}:0] step, output [{result}:0] result);
   wire [{last}:0] tied;
@@ -51,29 +45,25 @@ write_json registered.json
 """
 
 
-def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the lowest bit and the width of the control word within a step."""
-    step, _ = _LAYOUTS[top]
-    field = step(config)["control"]
-    return field.offset, field.width
-
-
 def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
     """Return the netlist of a ``unit`` or ``row`` with a constant control word, as ports and cells of Yosys' JSON.
 
     Raise a `BackendError` if Yosys is missing or fails.
     """
-    step, result = (layout(config).size for layout in _LAYOUTS[top])
-    low, width = control_place(config, top)
+    if top == "row":
+        step, result = row_step_layout(config), row_result_layout(config)
+    else:
+        step, result = unit_step_layout(config), unit_result_layout()
+    low, width = step["control"].offset, step["control"].width
     tied = _TIED.format(
         name=_NAME,
         inside=_INSIDE,
         clock="input clk, input rst, input enable, " if config.cuts else "",
         connected=".clk(clk), .rst(rst), .enable(enable), " if config.cuts else "",
-        size=step,
-        last=step - 1,
-        result=result - 1,
-        others=(1 << step) - 1 & ~((1 << width) - 1 << low),
+        size=step.size,
+        last=step.size - 1,
+        result=result.size - 1,
+        others=(1 << step.size) - 1 & ~((1 << width) - 1 << low),
         control=control << low,
     )
     with tempfile.TemporaryDirectory(prefix="sptc-") as scratch:
