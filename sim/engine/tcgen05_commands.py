@@ -1,6 +1,6 @@
 """Commands for the compiled tensor cores of a CTA or a CTA pair, results of a run, and files of test programs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,8 @@ _SELECTORS = 2
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: Smallest value of a shared-memory descriptor. A smaller value of operand `a` is an address in tensor memory.
 _SMALLEST_DESCRIPTOR = 1 << 46
+#: Members of a test program that are arrays.
+_ARRAYS = ("tmem", "smem", "expected", "flags")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,41 +82,29 @@ class CtaProgram:
     #: 16).
     flags: NDArray[np.bool_]
 
-    def write(self, path: Path) -> None:
-        """Write the test program to a file in NumPy's npz format."""
-        with path.open("wb") as file:
-            np.savez(
-                file,
-                payloads=[command.payloads[0] for command in self.commands],
-                columns=[command.n for command in self.commands],
-                tmem=self.tmem,
-                smem=self.smem,
-                expected=self.expected,
-                flags=self.flags,
-            )
 
-    @classmethod
-    def read(cls, path: Path) -> "CtaProgram":
-        """Read a test program from a file that :meth:`write` wrote."""
-        layout = tcgen05_layout()
+def write_programs(folder: Path, programs: Iterable[CtaProgram]) -> None:
+    """Write test programs to a new folder, one file each, in NumPy's npz format."""
+    folder.mkdir(parents=True)
+    for number, program in enumerate(programs):
+        np.savez(
+            folder / f"{number:03}.npz",
+            payloads=[command.payloads[0] for command in program.commands],
+            columns=[command.n for command in program.commands],
+            **{name: getattr(program, name) for name in _ARRAYS},
+        )
+
+
+def read_programs(folder: Path) -> Iterator[CtaProgram]:
+    """Yield the test programs that :func:`write_programs` wrote to a folder."""
+    layout = tcgen05_layout()
+    for path in sorted(folder.iterdir()):
         with np.load(path) as arrays:
             commands = []
             for payload, n in zip(arrays["payloads"], arrays["columns"].tolist(), strict=True):
                 view = layout.from_bits(int.from_bytes(payload.tobytes(), "little"))
                 commands.append(CtaCommand({str(name): view[name] for name, _ in layout if name != "odd"}, n))
-            return cls(commands, *(arrays[name] for name in ("tmem", "smem", "expected", "flags")))
-
-
-def write_programs(folder: Path, programs: Iterable[CtaProgram]) -> None:
-    """Write test programs to a new folder, one file each."""
-    folder.mkdir(parents=True)
-    for number, program in enumerate(programs):
-        program.write(folder / f"{number:03}.npz")
-
-
-def read_programs(folder: Path) -> list[CtaProgram]:
-    """Return the test programs that :func:`write_programs` wrote to a folder."""
-    return [CtaProgram.read(path) for path in sorted(folder.iterdir())]
+            yield CtaProgram(commands, *(arrays[name] for name in _ARRAYS))
 
 
 COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})
