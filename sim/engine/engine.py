@@ -31,10 +31,7 @@ class Model(Protocol):
     """Model of a dot-product unit with metadata decoder, which computes batches of steps."""
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output, in order; return the result words, shape (tiles, m, n).
-
-        `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
-        """
+        """Compute one step for each output; parameters and result are those of :meth:`Engine.compute`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,7 +114,7 @@ class _Writer:
         """Return the C++ expression that moves a run of bits from a source limb to bit `place` of another limb."""
         word, first = self.places[bit]
         limb, first_in_limb = divmod(first, _LIMB)
-        value = self._limb_of(word, limb)
+        value = f"{word}[{limb}]" if word == "in" else f"{word}_{limb}"
         width = min(_LIMB, self.widths[word] - _LIMB * limb)
         if repeated:
             alone = value if width == 1 else f"({value} >> {first_in_limb} & 1u)"
@@ -126,10 +126,6 @@ class _Writer:
         if place:
             value = f"({value}) << {place}"
         return self._name(value)
-
-    @staticmethod
-    def _limb_of(word: str, limb: int) -> str:
-        return f"{word}[{limb}]" if word == "in" else f"{word}_{limb}"
 
     def _name(self, expression: str) -> str:
         """Return a C++ variable with the value of an expression; equal expressions share one variable."""
@@ -152,8 +148,10 @@ class _Writer:
         """Write the C++ lines that compute the output of one cell of the netlist."""
         kind = cell["type"].removeprefix("$")
         width = len(cell["connections"]["Y"])
-        signed = [_parameter(cell, f"{port}_SIGNED") for port in ("A", "B") if port in cell["connections"]]
-        if kind in _BITWISE or kind in _SUMS or kind in ("mul", "neg"):
+        signed = [
+            int(cell["parameters"].get(f"{port}_SIGNED", "0"), 2) for port in ("A", "B") if port in cell["connections"]
+        ]
+        if kind in _BITWISE or kind in ("add", "sub", "mul", "neg"):
             operands = [self.operand(cell, port, width, all(signed)) for port in ("A", "B")[: len(signed)]]
             if kind in _BITWISE:
                 limbs = [_BITWISE[kind](*limbs) for limbs in zip(*operands, strict=True)]
@@ -173,7 +171,7 @@ class _Writer:
             one, other = (self.operand(cell, port, width, False) for port in ("A", "B"))
             limbs = [f"chosen({a}, {b}, {where})" for a, b in zip(one, other, strict=True)]
         elif kind in ("shl", "shr"):
-            limbs = self._shifted(cell, kind == "shl", width, signed[0])
+            limbs = self._shifted(cell, kind == "shl", width, bool(signed[0]))
         else:
             raise NotImplementedError(f"a cell of type {cell['type']} is not supported")
         self._define(cell["connections"]["Y"], limbs, normal=kind in _NORMAL)
@@ -213,7 +211,7 @@ class _Writer:
         width = max(len(cell["connections"][port]) for port in ("A", "B"))
         one, other = (self.operand(cell, port, width, signed) for port in ("A", "B"))
         if kind in ("eq", "ne"):
-            pairs = [f"({a} {'==' if kind == 'eq' else '!='} {b})" for a, b in zip(one, other, strict=True)]
+            pairs = [f"({a} {_COMPARISONS[kind]} {b})" for a, b in zip(one, other, strict=True)]
             return (" & " if kind == "eq" else " | ").join(pairs)
         if signed:
             # Inverted sign bits make signed numbers compare like unsigned numbers.
@@ -273,10 +271,6 @@ class _Writer:
         return shifted
 
 
-def _parameter(cell: Any, name: str) -> bool:
-    return bool(int(cell["parameters"].get(name, "0"), 2))
-
-
 _BITWISE: dict[str, Callable[..., str]] = {
     "and": lambda a, b: f"{a} & {b}",
     "or": lambda a, b: f"{a} | {b}",
@@ -285,7 +279,6 @@ _BITWISE: dict[str, Callable[..., str]] = {
     "not": lambda a: f"~{a}",
     "pos": lambda a: a,
 }
-_SUMS = ("add", "sub")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REDUCTIONS = ("reduce_or", "reduce_bool", "reduce_and", "reduce_xor", "logic_not", "logic_and", "logic_or")
 #: Types of cells whose results need no mask: their bits above the width are already zero.

@@ -18,6 +18,9 @@ from .warpgroup_commands import is_executed
 
 __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "warp_for", "warpgroup"]
 
+#: Advice for an instruction that only the model of a row executes.
+_ON_A_ROW = "use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
+
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
     """Return the names of the top modules that execute an instruction; each name is also the name of a back end.
@@ -37,8 +40,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
     """Return an error for a back end that does not execute an instruction; it names a back end that does."""
     tops = tops_of(instruction, arch)
-    on_a_row = "use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
-    other = f"use back end {tops[0]!r}" if tops else on_a_row
+    other = f"use back end {tops[0]!r}" if tops else _ON_A_ROW
     return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
 
 
@@ -77,8 +79,7 @@ def command_of(operands: TensorMemoryOperands) -> CtaCommand:
         options = "".join(f" with {name}" for name in operands.options)
         raise BackendError(
             f"back end 'tcgen05' does not execute {operands.opcode} "
-            f"({operands.descriptor.instruction.shape_and_types}){options} with these operand locations; "
-            f"use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
+            f"({operands.descriptor.instruction.shape_and_types}){options} with these operand locations; {_ON_A_ROW}"
         )
     return command
 
