@@ -37,8 +37,6 @@ _FUNCTIONS = ("create", "destroy", "add", "clock")
 #: C++ compiler options for a top module whose arrays are replaced by a :class:`StandIn`: little optimisation, since
 #: its runs are short.
 _STAND_IN_OPTIMISATION = ("-O1",)
-#: Verilog module that replaces a dot-product unit in a top module. All outputs come from registers, so no combinational
-#: path crosses the module.
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
     import "DPI-C" function chandle unit_create();
@@ -105,11 +103,12 @@ class TopModel(CompiledModel):
         super().__init__(library, functions)
 
 
-def unit_module(config: CoreConfig, top: str) -> str:
-    """Return a Verilog module that replaces the dot-product unit of a top module and calls a separate unit library."""
-    assert config.cuts[-1:] == ("round",), "the result of a unit must come from a register"
-    step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
-    return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)
+def unit_module(name: str, step_bits: int, result_bits: int) -> str:
+    """Return a Verilog module, such as a replacement of the dot-product unit, that calls a separate unit library.
+
+    All outputs come from registers, so no combinational path crosses the module.
+    """
+    return _UNIT_MODULE.format(name=name, step=step_bits - 1, result=result_bits - 1)
 
 
 class CompiledTop(Generic[_Model]):
@@ -158,8 +157,10 @@ class CompiledTop(Generic[_Model]):
     def _build(self, library: Path) -> None:
         progress(f"building the {self.config.name} {self.title}: elaborating")
         if self._stand_in is None:
+            assert self.config.cuts[-1:] == ("round",), "the result of a unit must come from a register"
             text = emit(self.config, self.top, self.top, platform=OPERATORS, with_unit=False)
-            compile_library(text + unit_module(self.config, self.top), self.top, self._sources, library)
+            text += unit_module(unit_of(self.top), unit_step_layout(self.config).size, unit_result_layout().size)
+            compile_library(text, self.top, self._sources, library)
         else:
             component = self._component(warp_class=ArrayInstance)
             text = to_verilog(component, self.top, platform=OPERATORS) + self._stand_in.module

@@ -18,7 +18,7 @@ from ...rtl.config import CoreConfig
 from ...rtl.round import ResultCode
 from ...rtl.step import control_layout
 from ...rtl.warp import warp_operands_layout, warp_result_layout
-from .array_units import ARRAY, StandIn
+from .array_units import ARRAY, StandIn, unit_module
 from .driver import driver
 from .steps import step_words, steps_of
 
@@ -27,6 +27,8 @@ __all__ = ["ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 #: Constants of the hash function, equal to the constants in ``drivers/hash.h`` and ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
+#: Name of the module that calls the library of the hashing array.
+_ECHO = "echo_array"
 #: Verilog of the hashing array. Argument `step` of unit_clock packs operands, valid, result_ready and rst, lowest bits
 #: first; argument `result` packs result, ready and result_valid.
 ECHOING_MODULE = f"""
@@ -34,21 +36,12 @@ module {ARRAY}(
     input clk, input rst, input [{_OPERANDS - 1}:0] i__payload, input i__valid, output i__ready,
     output [{_RESULT - 1}:0] o__payload, output o__valid, input o__ready
 );
-    import "DPI-C" function chandle unit_create();
-    import "DPI-C" function void unit_clock(
-        input chandle unit, input bit [{_OPERANDS + 2}:0] step, output bit [{_RESULT + 1}:0] result
+    {_ECHO} echo(
+        .clk(clk), .rst(rst), .enable(1'b1),
+        .step({{rst, o__ready, i__valid, i__payload}}), .result({{o__valid, i__ready, o__payload}})
     );
-    chandle array;
-    bit [{_RESULT + 1}:0] following;
-    reg [{_RESULT + 1}:0] given;
-    initial array = unit_create();
-    assign {{o__valid, i__ready, o__payload}} = given;
-    always @(posedge clk) begin
-        unit_clock(array, {{rst, o__ready, i__valid, i__payload}}, following);
-        given <= following;
-    end
 endmodule
-"""
+{unit_module(_ECHO, _OPERANDS + 3, _RESULT + 2)}"""
 #: Ports of the hashing array as a black box in Yosys' RTLIL.
 ECHOING_PORTS = f"""
 attribute \\blackbox 1
