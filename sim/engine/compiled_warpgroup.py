@@ -74,7 +74,7 @@ class CWork(ctypes.Structure):
         ("arrays", ctypes.POINTER(CArray)),
         *members(ctypes.c_void_p, "pattern"),
         *members(ctypes.c_int64, "count", "pattern_cycles", "cycles", "patience", "longest_wait", "longest_silence"),
-        *members(ctypes.c_int64, "ends_with_commands", "compares"),
+        *members(ctypes.c_int64, "ends_with_commands", "compares", "accepted"),
         *members(ctypes.c_void_p, "outputs"),
     )
 
@@ -95,12 +95,7 @@ def group_constants() -> dict[str, int]:
 class GroupModel(TopModel):
     """Model of one warpgroup, in a library built from ``drivers/warpgroup.cpp``."""
 
-    prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
-
-    def run(self, work: CWork) -> tuple[str, int]:
-        """Run `work` on the model; return the violated rule (or "") and the number of accepted accumulator panels."""
-        taken = ctypes.c_int64()
-        return self.run_driver(ctypes.byref(work), ctypes.byref(taken)), taken.value
+    prefix, arguments = "group", (ctypes.POINTER(CWork),)
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):
@@ -153,14 +148,14 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         work = CWork(entries, arrays, bits.ctypes.data, len(commands), len(bits))
         work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
         work.patience = PATIENCE
-        broken, _ = self._model(_steps(commands, instructions)).run(work)
+        broken = self._model(_steps(commands, instructions)).run_driver(work)
         assert not broken, f"the warpgroup breaks a rule: it {broken}"
         return [
-            Completion(entry.taken, entry.done, *_results(results, command.registers))
+            _completion(entry, results, command.registers)
             for command, entry, (*_, results) in zip(commands, entries, buffers, strict=True)
         ], [
             [
-                Completion(entry.taken, entry.done, *_results(result[None, None], one.registers))
+                _completion(entry, result, one.registers)
                 for one, entry, result in zip(of_array, issued, results, strict=True)
             ]
             for of_array, (issued, results) in zip(instructions, answers, strict=True)
@@ -190,7 +185,7 @@ def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
     """Return instructions as C structures, and the array into which the C++ driver writes their results."""
-    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
+    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), 1, 1, RESULT_WORDS), np.uint32)
     for number, (one, entry) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C must be the result of an earlier instruction"
         entry.payload, entry.result = one.words.ctypes.data, results[number].ctypes.data
@@ -204,7 +199,7 @@ def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInst
     steps: Counter[int] = Counter()
     for command in commands:
         if command.n:
-            steps[command.control] += WARPS * _PANEL_OUTPUTS * command.n // COLUMNS
+            steps[int(command.fields["control"].as_bits())] += WARPS * _PANEL_OUTPUTS * command.n // COLUMNS
     for one in chain(*instructions):
         steps[one.control] += _PANEL_OUTPUTS
     return steps
@@ -218,9 +213,9 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
     return whole
 
 
-def _results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Convert results of shape (panels, warps, words) to the registers of all threads and the flags of each panel."""
+def _completion(entry: CCommand | CInstruction, words: NDArray[np.uint32], registers: int) -> Completion:
+    """Return the cycles of a command or an ``mma``, and its results from words of shape (panels, warps, words)."""
     panels, warps = words.shape[:2]
     d, flags = warp_results(words, registers)
     d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)
-    return d, flags.reshape(panels, warps * ROWS, CHUNKS)
+    return Completion(entry.taken, entry.done, d, flags.reshape(panels, warps * ROWS, CHUNKS))

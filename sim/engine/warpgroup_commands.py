@@ -49,11 +49,6 @@ class Command:
     n: int = 0  #: Number of columns of D of a multiplication; 0 for a commit or a wait
     registers: int = REGISTERS  #: Number of accumulator registers per thread for each panel of eight columns of D
 
-    @property
-    def control(self) -> int:
-        """Control word of a multiplication, which is the same for all its steps."""
-        return int(self.fields["control"].as_bits())
-
 
 @dataclass(frozen=True, eq=False)
 class Completion:

@@ -88,10 +88,10 @@ class WarpgroupRegression:
         self._model.select_fault(fault.number if fault else 0)
         before = 0
         for work in self._works:
-            broken, taken = self._run(work, compares=True)
+            broken = self._run(work, compares=True)
+            before += work.accepted
             if broken:
-                return before + taken
-            before += taken
+                return before
         return None
 
     def _record(self, work: CWork) -> None:
@@ -103,14 +103,14 @@ class WarpgroupRegression:
         work.outputs = self._address(np.zeros(work.cycles, np.uint32))
         self._run(work, compares=False)
 
-    def _run(self, work: CWork, *, compares: bool) -> tuple[str, int]:
-        """Run the commands; return the violated rule, if any, and the number of accumulator panels accepted."""
+    def _run(self, work: CWork, *, compares: bool) -> str:
+        """Run the commands; return the violated rule, empty for none."""
         work.compares = compares
         for array in self._arrays:
             array.issued = array.answered = 0
         for command in work.commands[: work.count]:
             command.taken = command.done = -1
-        return self._model.run(work)
+        return self._model.run_driver(work)
 
     def _work(self, issued: list[Command], pattern: NDArray[np.uint16], registers: RegisterCycles, pace: int) -> CWork:
         """Return the work of a run: commands, a pattern of events, and time limits."""
@@ -143,15 +143,12 @@ class WarpgroupRegression:
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
         """Return the ``mma`` instructions of each tensor core, as many as the pattern can offer, repeating `items`."""
-        payloads, results = (
-            [self._address(joined([payload], bits)) for payload in of_items]
-            for of_items, bits in (
-                ([item.payload for item in items], mma_layout().size),
-                ([item.expected for item in items], warp_result_layout().size),
-            )
-        )
+        payloads = [self._address(joined([item.payload], mma_layout().size)) for item in items]
+        results = [self._address(joined([item.expected], warp_result_layout().size)) for item in items]
         answer = self._address(np.zeros(RESULT_WORDS, np.uint32))
-        intervals = [_interval(registers, item) for item in items]
+        operands = [warp_operands_layout().from_bits(item.payload) for item in items]
+        # Cycles from the start of each ``mma`` to the earliest start of the next one.
+        intervals = [registers.of_mma[bool(one.control.sparse), bool(one.long)] for one in operands]
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
@@ -213,12 +210,6 @@ def _registers(blocks: int) -> RegisterCycles:
     """Return test values for the register-file cycles of ``mma``: distinct, and more than a tensor core needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
-
-
-def _interval(registers: RegisterCycles, item: Item) -> int:
-    """Return the number of cycles from the start of an ``mma`` to the earliest start of the next one."""
-    operands = warp_operands_layout().from_bits(item.payload)
-    return registers.of_mma[bool(operands.control.sparse), bool(operands.long)]
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:

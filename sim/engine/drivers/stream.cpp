@@ -1,20 +1,10 @@
 // Driver of a stream component with one result per item. It offers items with gaps, stalls results, and resets the
 // component.
 #include "checks.h"
-#include "model.h"
 #include "units.h"
 
-namespace {
-
-struct Stream : Driven {
-    UnitsOfModel units;
-    explicit Stream(const Library &library) : units(library) {}
-};
-
-}  // namespace
-
-extern "C" void *stream_create(const Library *library) { return new Stream(*library); }
-extern "C" void stream_destroy(void *stream) { delete static_cast<Stream *>(stream); }
+extern "C" void *stream_create(const Library *library) { return new Top(*library); }
+extern "C" void stream_destroy(void *stream) { delete static_cast<Top *>(stream); }
 
 // Run from reset until every item has its result, but at most `cycles` cycles. Return the violated rule, or null.
 // `taken` is the number of accepted items. If `expected` is null, no results are compared; if `recorded` is null, no
@@ -23,9 +13,8 @@ extern "C" void stream_destroy(void *stream) { delete static_cast<Stream *>(stre
 extern "C" const char *stream_run(void *handle, const char *items, const char *expected, char *recorded,
                                   int64_t *accepted, int64_t *done, int64_t count, const uint16_t *pattern,
                                   int64_t pattern_cycles, int64_t cycles, int64_t longest_wait, int64_t *taken) {
-    Stream &stream = *static_cast<Stream *>(handle);
-    evaluated = &stream.units;
-    auto &[model, ports] = static_cast<Driven &>(stream);
+    evaluated = static_cast<Top *>(handle);
+    auto &[model, ports] = static_cast<Driven &>(*evaluated);
     constexpr size_t in_bytes = sizeof ports.i_payload, out_bytes = sizeof ports.o_payload;
     reset(model);
     Results<out_bytes> results;

@@ -4,7 +4,6 @@
 #include <deque>
 
 #include "hash.h"
-#include "model.h"
 #include "units.h"
 
 namespace {
@@ -31,14 +30,14 @@ struct Work {
     int64_t compares;     // whether the outputs must have these hashes, instead of storing the hashes
 };
 
-struct Cta : Driven {
-    UnitsOfModel units;
+struct Cta : Top {
+    using Top::Top;
+
     uint32_t memory[memory_units][4], tensor[lanes][width];
-    explicit Cta(const Library &library) : units(library) {}
 
     void begin(const Work &work, int number);
     void evaluate() {
-        evaluated = &units;
+        evaluated = this;
         model.eval();
     }
     void drive(const Work &work, bool may_offer, int64_t cycle);
@@ -72,7 +71,7 @@ void Cta::begin(const Work &work, int number) {
     writing = multiplication_from(work, 0);
     offers = reads = reads_operands = reads_accumulators = false;
     marks.clear();
-    evaluated = &units;
+    evaluated = this;
     reset(model);
 }
 

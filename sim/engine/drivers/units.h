@@ -2,9 +2,8 @@
 #ifndef SPTC_UNITS_H
 #define SPTC_UNITS_H
 
+#include "model.h"
 #include "svdpi.h"
-
-#include <cstdint>
 
 // Functions of a library of dot-product units.
 struct Library {
@@ -14,18 +13,18 @@ struct Library {
     void (*clock)(void *, void *, const uint32_t *, uint32_t *);
 };
 
-// Dot-product units of one model of a top module. `units` is null if the model itself contains the units.
-struct UnitsOfModel {
-    Library library;
-    void *units;
-    explicit UnitsOfModel(const Library &of) : library(of), units(of.create ? of.create() : nullptr) {}
-    ~UnitsOfModel() {
+// Model of a top module, with its dot-product units. `units` is null if the model itself contains the units.
+struct Top : Driven {
+    const Library library;
+    void *const units;
+    explicit Top(const Library &other) : library(other), units(other.create ? other.create() : nullptr) {}
+    ~Top() {
         if (units) library.destroy(units);
     }
 };
 
-// Dot-product units of the model that is being created or evaluated in the current thread.
-inline thread_local UnitsOfModel *evaluated;
+// Top module that is being evaluated in the current thread.
+inline thread_local Top *evaluated;
 
 extern "C" inline void *unit_create() { return evaluated->library.add(evaluated->units); }
 extern "C" inline void unit_clock(void *unit, const svBitVecVal *step, svBitVecVal *result) {

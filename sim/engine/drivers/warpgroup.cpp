@@ -2,7 +2,6 @@
 // contains a model of shared memory, which returns data in the next cycle, and the registers that hold accumulators.
 #include "checks.h"
 #include "hash.h"
-#include "model.h"
 #include "units.h"
 
 namespace {
@@ -54,6 +53,7 @@ struct Work {
     int64_t longest_wait, longest_silence;  // longest waits in cycles: of warpgroup streams, and for mma results
     int64_t ends_with_commands;             // whether the run ends after the commands, even if mma remain
     int64_t compares;                       // whether the outputs must have the hashes in `outputs`
+    int64_t accepted;                       // number of accepted panels of accumulators
     uint32_t *outputs;                      // for each cycle without reset, a hash of all outputs; null for none
 
     // Return the index of the first multiplication at or after `place`; `count` if there is none.
@@ -63,23 +63,27 @@ struct Work {
     }
 };
 
+struct Group : Top {
+    using Top::Top;
+
+    uint32_t memory[memory_units][4];
+};
+
 // State of one run of the warpgroup.
 class Run {
   public:
-    Run(Model &model, Ports &ports, uint32_t (&memory)[memory_units][4], const Work &work)
-        : model(model), ports(ports), memory(memory), work(work) {
+    Run(Group &group, Work &work) : model(group.model), ports(group.ports), memory(group.memory), work(work) {
+        work.accepted = 0;
         forget();
     }
 
     const char *all_cycles();
 
-    int64_t accumulators_taken = 0;
-
   private:
     Model &model;
     Ports &ports;
     uint32_t (&memory)[memory_units][4];
-    const Work &work;
+    Work &work;
     int64_t cycle = 0, last_transfer = 0;
     // Indices of commands. `next`: the next command to offer; `reading` and `writing`: the multiplications whose
     // accumulators and whose results come next; `before`: the multiplication before `reading`.
@@ -289,7 +293,7 @@ const char *Run::move() {
     const bool takes = offers && ports.i_ready, begins = offered >= 0 && ports.mma_ready;
     if (takes_c || writes || takes || begins) last_transfer = cycle;
     if (takes_c) {
-        ++accumulators_taken;
+        ++work.accepted;
         offers_c = false;
         if (++panel_read == work.commands[reading].panels) {
             before = reading;
@@ -360,24 +364,14 @@ const char *Run::all_cycles() {
     return nullptr;
 }
 
-struct Group : Driven {
-    UnitsOfModel units;
-    uint32_t memory[memory_units][4];
-    explicit Group(const Library &library) : units(library) {}
-};
-
 }  // namespace
 
 extern "C" void *group_create(const Library *library) { return new Group(*library); }
 extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
 
-// Run the commands and instructions of `work` from reset. Return the violated rule, or null. `taken` is the number of
-// accepted panels of accumulators.
-extern "C" const char *group_run(void *handle, const Work *work, int64_t *taken) {
+// Run the commands and instructions of `work` from reset. Return the violated rule, or null.
+extern "C" const char *group_run(void *handle, Work *work) {
     Group &group = *static_cast<Group *>(handle);
-    evaluated = &group.units;
-    Run run(group.model, group.ports, group.memory, *work);
-    const char *broken = run.all_cycles();
-    *taken = run.accumulators_taken;
-    return broken;
+    evaluated = &group;
+    return Run(group, *work).all_cycles();
 }
