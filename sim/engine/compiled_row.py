@@ -69,11 +69,10 @@ class RowModel(CompiledModel):
         previous: NDArray[np.uint64] | None = None,
     ) -> NDArray[np.uint64]:
         """Return the result word after each clock edge; without `enables`, the pipeline is enabled in every cycle."""
-        arrays = [steps.row, steps.column, previous]
+        arrays = [steps.row, steps.column, previous, enables]
         assert all(array is None or array.flags.c_contiguous for array in arrays)
-        pointers = [None if array is None else array.ctypes.data for array in arrays]
+        *pointers, enabled = (None if array is None else array.ctypes.data for array in arrays)
         results = np.empty(cycles, np.uint64)
-        enabled = None if enables is None else enables.ctypes.data
         threads = threads_here() if prod(steps.shape) >= _SHARED_OUTPUTS else 1
         self.run_driver(ctypes.byref(_Batch(*steps.shape, *pointers, threads)), cycles, enabled, results.ctypes.data)
         return results

@@ -33,39 +33,36 @@ class SimulatedRow:
         self.entered: list[int] = []
         self._config = config
         self._row = Row(config)
-        self._waiting: deque[tuple[int, int]] = deque()
-        self._results: dict[int, int] = {}
+        self._waiting: deque[int] = deque()
+        self._results: list[int] = []
         self._simulator = Simulator(self._row)
         if config.cuts:
             self._simulator.add_clock(PERIOD)
         self._simulator.add_testbench(self._bench)
 
     async def _bench(self, context: SimulatorContext) -> None:
-        # Step number in each pipeline stage. A result is read in the cycle in which its step leaves the pipeline.
-        in_flight: deque[int | None] = deque([None] * (self._config.latency - 1))
+        # Whether each pipeline stage has a step. A result is read in the cycle in which its step leaves the pipeline.
+        in_flight = deque([False] * (self._config.latency - 1))
         for period in count():
-            number = None
+            in_flight.append(bool(self._waiting))
             if self._waiting:
-                number, value = self._waiting.popleft()
                 self.entered.append(period)
-                context.set(self._row.step.as_value(), value)
+                context.set(self._row.step.as_value(), self._waiting.popleft())
             if self._config.cuts:
                 await context.tick()
             else:
                 await context.delay(PERIOD)
-            in_flight.append(number)
-            arrived = in_flight.popleft()
-            if arrived is not None:
-                self._results[arrived] = context.get(self._row.result.as_value())
+            if in_flight.popleft():
+                self._results.append(context.get(self._row.result.as_value()))
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
         """Compute one step for each output, in order; return the result words, shape (tiles, m, n)."""
         self._results.clear()
         words = steps.whole(previous).reshape(-1, steps.words.total)
-        self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(words))
+        self._waiting.extend(int.from_bytes(step.tobytes(), "little") for step in words)
         while len(self._results) < len(words):
             self._simulator.advance()
-        return np.array([self._results[number] for number in range(len(words))], np.uint64).reshape(steps.shape)
+        return np.array(self._results, np.uint64).reshape(steps.shape)
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:

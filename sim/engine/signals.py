@@ -1,6 +1,7 @@
 """Values of the hardware's internal signals in each step, read from a VCD file of Amaranth's simulator."""
 
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,8 +73,7 @@ def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
     codes: dict[tuple[str, str], tuple[str, int]] = {}
     values: dict[str, int | str] = {}
     scopes: list[str] = []
-    ends = iter([_FEMTOSECONDS * (period + 1) for period in periods])
-    end = next(ends, None)
+    ends = deque(_FEMTOSECONDS * (period + 1) for period in periods)
     with path.open("rb") as file:
         for token in tokenize(file):
             match token.kind:
@@ -84,15 +84,14 @@ def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
                 case TokenKind.VAR:
                     codes[".".join(scopes[_OUTER:]), token.var.reference] = token.var.id_code, token.var.size
                 case TokenKind.CHANGE_TIME:
-                    while end is not None and token.time_change >= end:
+                    while ends and token.time_change >= ends[0]:
+                        ends.popleft()
                         yield Signals(codes, dict(values))
-                        end = next(ends, None)
                 case TokenKind.CHANGE_SCALAR:
                     values[token.scalar_change.id_code] = int(token.scalar_change.value)
                 case TokenKind.CHANGE_VECTOR:
                     values[token.vector_change.id_code] = token.vector_change.value
                 case TokenKind.CHANGE_STRING:
                     values[token.string_change.id_code] = token.string_change.value
-    while end is not None:
+    for _ in ends:
         yield Signals(codes, dict(values))
-        end = next(ends, None)
