@@ -15,7 +15,7 @@ from sptc.rtl.config import PRESETS, CoreConfig
 
 ALL = cases(PROPERTIES, PRESETS.values())
 #: Maximum recorded CPU seconds of proofs that always run, and of proofs that run only if the problem changed.
-ALWAYS, IF_CHANGED = 1.0, 15.0
+ALWAYS, IF_CHANGED = 1.0, 25.0
 OF_TINY = sorted(
     ((expected_seconds(case), case) for case in ALL if "tiny" in case.presets and expected_seconds(case) <= IF_CHANGED),
     key=lambda pair: pair[0],

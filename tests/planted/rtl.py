@@ -290,11 +290,6 @@ def _(scale: Any, self: Any, m: Any) -> Any:
         yield self.nan.eq(self.enable & self.scale_a.all())
 
 
-reads("rtl.tensor_words.wide", "rtl.tensor_words", "TensorWords",
-      "Metadata words are arranged by the `wide` flag of the other instruction slot.",
-      lambda self: {"wide": self.wide.rotate_left(1)})  # fmt: skip
-
-
 @instead("rtl.order.nibbles", "rtl.order", "nibble_order")
 def _(order: Any, right: Any, config: Any, *, wide: bool) -> Any:
     """The decoders of two interleaved chunks get the metadata of two wide chunks instead of the same chunk."""
