@@ -15,6 +15,7 @@ from ..rtl.operand_fetch import OperandFetch
 from .harness import Harness, opened, replace_logic
 from .properties import Topic
 from .sizes import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS
+from .slot_states import claim_fetch_of_b
 from .streams import constant, offered
 
 __all__ = ["FETCH", "with_names"]
@@ -228,8 +229,7 @@ class _Panels:
         complete, delivered = signal("complete"), signal("delivered")
         pointers = (complete[0] == self._filled) & (delivered[0] == self._offered)
         h.claim("pointers", pointers & (signal("segment_b") == segment))
-        h.claim("begun_panels", (signal("begun") - delivered)[:2] == self.inside + (segment != 0))
-        h.claim("room", self.inside + (segment != 0) <= 2)
+        claim_fetch_of_b(h, fetch, self.inside)
         h.claim("taken", self._accepted == (self._reads & (segment == self._segments - 1)))
         h.claim("arriving", (signal("arriving_b") == arriving) & (signal("completes") == self._completes))
         same = (signal("arriving_segment") == number[:2]) & (signal("arriving_mn_major") == request.mn_major)
@@ -237,7 +237,6 @@ class _Panels:
         count = self.inside - self._completes
         first, second = self._offered, ~self._offered
         full = h.named("full", Mux(count == 0, 0, Mux(count == 1, 1 << first, 3)), 2)
-        h.claim("complete_panels", (complete - delivered)[:2] == count)
         h.claim("in_turns", self._filled == Mux(count == 1, second, first))
         h.claim("valid", fetch.panels.valid == (count != 0))
         stored, buffer_owner = (Array(each)[self._filled] for each in (self._stored, self._buffer_owners))

@@ -14,6 +14,7 @@ from amaranth.lib import data
 from ..rtl.step import control_layout
 from .harness import Harness
 from .sizes import SLOTS
+from .slot_states import arrives_in_turn, claim_requests_in_turn, claim_slots_in_turn
 from .stand_ins import DEPTH, SEGMENTS, FetchStandIn, Queue, descriptor
 
 __all__ = [
@@ -73,10 +74,8 @@ class SlotModel:
         for slot, stored in enumerate(self.instructions):
             with m.If(self.filled[slot]):
                 m.d.sync += stored.eq(instruction)
-        both, none = self.occupied.all(), ~self.occupied.any()
-        h.claim("in_turns", (self.next_slot == self.slot) == (both | none))
-        h.claim("oldest", none | self.at_current(self.occupied))
-        h.claim("begun", (self.panel == 0) | (~none & (self.panel <= self.current.last_panel)))
+        claim_slots_in_turn(h, self)
+        h.claim("begun", (self.panel == 0) | (self.occupied.any() & (self.panel <= self.current.last_panel)))
 
     def in_slot(self, slot: Value) -> Any:
         """Return the instruction in one of the two instruction slots."""
@@ -100,9 +99,7 @@ class SlotModel:
         slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
         h.m.d.sync += [slot.eq(slot ^ end), left.eq(left & ~(end << slot) | self.filled)]
         h.claim(f"turn_of_{name}", (turn.slot == slot) & (turn.left == left))
-        current_left, other_left = self.at_current(left), self.at_other(left)
-        h.claim(f"{name}_left", Mux(current_left, left == self.occupied, ~(left & ~self.occupied).any()))
-        h.claim(f"{name}_in_order", slot == Mux(current_left, self.slot, Mux(other_left, ~self.slot, self.next_slot)))
+        claim_requests_in_turn(h, name, self, slot, left)
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
@@ -240,8 +237,7 @@ def claim_a(
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.in_slot(core_matrix.tag)
     number = Cat(core_matrix.segment, core_matrix.panel)
-    in_progress = (slot == core_matrix.tag) & pending
-    is_next = Mux(in_progress, number + 1 == read, (number == last) & ~left.bit_select(core_matrix.tag, 1))
+    is_next = arrives_in_turn(slot, left, core_matrix.tag, number, read, last)
     right = [missing.bit_select(core_matrix.tag, 1), owner.a_shared, core_matrix.mark == owner.mark, is_next]
     h.claim("a_arriving", ~arriving | Cat(right).all())
     stored = []

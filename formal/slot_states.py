@@ -7,7 +7,14 @@ from amaranth.hdl import Cat, Mux, Value
 from .harness import Harness, opened
 from .sizes import SLOTS
 
-__all__ = ["claim_fetch_of_a", "claim_fetch_of_b", "claim_turns"]
+__all__ = [
+    "arrives_in_turn",
+    "claim_fetch_of_a",
+    "claim_fetch_of_b",
+    "claim_requests_in_turn",
+    "claim_slots_in_turn",
+    "claim_turns",
+]
 
 #: Number of panels of A (eight rows each) of an array.
 _PANELS = 2
@@ -17,18 +24,34 @@ def _bit(slots: Value, slot: Value) -> Value:
     return slots.bit_select(slot, 1)
 
 
+def claim_slots_in_turn(h: Harness, slots: Any) -> None:
+    """Claim that the two slots are filled and multiplied in turn. `slots` are those of the hardware or of a model."""
+    both, none = slots.occupied.all(), ~slots.occupied.any()
+    h.claim("in_turns", (slots.next_slot == slots.slot) == (both | none))
+    h.claim("oldest", none | _bit(slots.occupied, slots.slot))
+
+
+def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left: Value) -> None:
+    """Claim that an operand is requested for the slots in turn: next for `slot`; slots `left` have requests left."""
+    current_left, other_left = _bit(left, slots.slot), _bit(left, ~slots.slot)
+    h.claim(f"{name}_left", Mux(current_left, left == slots.occupied, ~(left & ~slots.occupied).any()))
+    h.claim(f"{name}_in_order", slot == Mux(current_left, slots.slot, Mux(other_left, ~slots.slot, slots.next_slot)))
+
+
 def claim_turns(h: Harness, slots: Any, *names: str) -> None:
-    """Claim that slots are filled, requested for and multiplied in turn. `names` are the operands of the slots."""
-    occupied, current, other = slots.occupied, slots.slot, ~slots.slot
-    h.claim("slots_in_turns", (slots.next_slot == current) == (occupied.all() | ~occupied.any()))
-    h.claim("oldest_slot", ~occupied.any() | _bit(occupied, current))
+    """Claim that the hardware's slots are filled, requested for and multiplied in turn; `names` are the operands."""
+    claim_slots_in_turn(h, slots)
     for name in names:
         turn = getattr(slots, name)
-        is_left, other_left = _bit(turn.left, current), _bit(turn.left, other)
-        h.claim(f"left_of_{name}", Mux(is_left, turn.left == occupied, ~(turn.left & ~occupied).any()))
-        h.claim(f"turn_of_{name}", turn.slot == Mux(is_left, current, Mux(other_left, other, slots.next_slot)))
+        claim_requests_in_turn(h, name, slots, turn.slot, turn.left)
         if hasattr(turn, "arrived"):
-            h.claim(f"arrived_of_{name}", ~(turn.arrived & (turn.left | ~occupied)).any())
+            h.claim(f"{name}_arrived", ~(turn.arrived & (turn.left | ~slots.occupied)).any())
+
+
+def arrives_in_turn(slot: Value, left: Value, tag: Value, number: Value, read: Value, last: int) -> Value:
+    """Return whether core matrix `number` of A, for slot `tag`, was read last; `read` are read for slot `slot`."""
+    in_progress = (slot == tag) & _bit(left, tag)
+    return Mux(in_progress, number + 1 == read, (number == last) & ~_bit(left, tag))
 
 
 def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
@@ -39,13 +62,12 @@ def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
     # Number of core matrices of A that have been read for the slot `turn.slot`, and number of the one that arrives.
     segment = fetch.signal("segment_a")
     read, number = Cat(segment[0], opened(parts.requests_a).signal("panel")), Cat(arriving.segment, arriving.panel)
-    is_last = number == 2 * _PANELS * arrays - 1
-    in_progress = (turn.slot == tag) & _bit(turn.left, tag)
-    in_turn = Mux(in_progress, number + 1 == read, is_last & ~_bit(turn.left, tag))
+    last = 2 * _PANELS * arrays - 1
+    in_turn = arrives_in_turn(turn.slot, turn.left, tag, number, read, last)
     h.claim("reads_of_a", (segment <= 1) & ((read == 0) | (turn.pending & _bit(shared, turn.slot))))
     h.claim("arriving_a", ~fetch.arriving | (_bit(occupied & shared & ~turn.arrived, tag) & in_turn))
     for slot in range(SLOTS):
-        arrives = fetch.arriving & is_last & (tag == slot)
+        arrives = fetch.arriving & (number == last) & (tag == slot)
         h.claim(f"last_of_a_{slot}", ~occupied[slot] | turn.left[slot] | turn.arrived[slot] | arrives)
 
 

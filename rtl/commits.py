@@ -45,14 +45,17 @@ class Commits(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the FIFO of panels, the two counters of instructions, and the FIFO of commit groups."""
         m = Module()
-        # Numbers of instructions that were issued and completed. A group is finished once as many instructions have
-        # completed as were issued before its commit:
+        # Numbers of instructions that were issued and completed. Each group stores the number issued before its commit,
+        # and is finished once as many have completed. Example with two instructions and two groups, of which the second
+        # is empty:
         #
-        #     cycle        0        1        2         3         4    5    6
-        #     command      issue    issue    commit    commit
-        #     completes                                1         2
-        #     group                          2         2
-        #     finished                                                1    2
+        #     cycle                   0        1        2         3         4    5    6
+        #     command                 issue    issue    commit    commit
+        #     issued                  0        1        2         2         2    2    2
+        #     completed               0        0        0         0         1    2    2
+        #     numbers of groups                                   2         2    2    2     the oldest group first
+        #                                                                   2    2
+        #     finished                                                           1    1
         #
         # Both numbers wrap. At a commit, at most `SLOTS + in_flight` instructions are not completed. Since one group
         # finishes in each cycle, at most `GROUPS` more instructions complete than a group waits for. The difference

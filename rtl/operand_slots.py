@@ -47,7 +47,8 @@ class OperandSlots(wiring.Component):
         Fields that are stored; ``last_panel`` is the number of panels less one.
     operands : dict of str to bool
         Name of each operand, which becomes a port of :func:`turn_signature`, and whether all of the operand must arrive
-        before the first panel is multiplied: at least one. All other operands arrive panel by panel.
+        before the first panel is multiplied. This must be so for at least one operand. All other operands arrive panel
+        by panel.
     """
 
     def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:

@@ -35,7 +35,7 @@ class StoredA(wiring.Component):
     """
 
     def __init__(self, arrays: int, *, from_registers: bool = False, from_columns: bool = False) -> None:
-        self.arrays, self._from_registers, self._from_columns = arrays, from_registers, from_columns
+        self._arrays, self._from_registers, self._from_columns = arrays, from_registers, from_columns
         self._panels = A_PANELS_OF_ARRAY * arrays
         ports = {
             "arriving": (In(1), "core_matrix is valid."),
@@ -66,11 +66,11 @@ class StoredA(wiring.Component):
         m = Module()
         arrived = self.core_matrix
         of_lanes = segment_words(arrived.rows, 0)
-        for number in range(self.arrays):
+        for number in range(self._arrays):
             of_array = Array(self.fragments[slot][number].as_value() for slot in range(SLOTS))
             m.d.comb += self.a[number].eq(of_array[self.slot])
         for slot in range(SLOTS):
-            stored = [Signal(FRAGMENT, name=f"a_{slot}_{n}", reset_less=True) for n in range(self.arrays)]
+            stored = [Signal(FRAGMENT, name=f"a_{slot}_{n}", reset_less=True) for n in range(self._arrays)]
             m.d.comb += [self.fragments[slot][n].eq(fragment) for n, fragment in enumerate(stored)]
             if self._from_registers:
                 with m.If(self.load[slot]):
