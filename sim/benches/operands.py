@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ...golden.accumulator import accumulator_exponents, decode_accumulator
 from ...golden.decode import WIDE, decode
 from ...golden.integer import decode_integer
+from ...golden.select import kept_rows, undelivered
 from ...isa.formats import FORMATS
-from ...isa.metadata import RULES, UNITS_PER_CHUNK, split_nibbles
+from ...isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, split_nibbles, swap_for_mux3
 from ...rtl.cells.operand_mux import OperandMux
 from ...rtl.cells.raw import raw_signature
 from ...rtl.cells.slot_multiplier import SlotMultiplier
@@ -127,9 +128,13 @@ def _selected_units(inputs: Values) -> Values:
 
 
 def _step_operands(config: CoreConfig, widths: list[int], rng: np.random.Generator, count: int) -> Values:
-    sizes = {"a": config.step_bytes, "b": 2 * config.step_bytes, "nibbles": config.chunks // 2}
-    words = {name: _join(rng.integers(0, 256, (count, size), np.uint8)) for name, size in sizes.items()}
-    return words | {
+    def wide_words(bits: int) -> NDArray:
+        return _join(rng.integers(0, 256, (count, bits // 8), np.uint8))
+
+    return {
+        "a": wide_words(8 * config.step_bytes),
+        "b": wide_words(16 * config.step_bytes),
+        "nibbles": wide_words(4 * config.chunks),
         "wide": (rng.integers(0, 2, count) if len(widths) > 1 else np.full(count, widths[0] == 16)).astype(np.int64),
         "sparse": (rng.random(count) < 0.8).astype(np.int64),
         "rule": rng.integers(0, len(_RULES), count),
@@ -146,9 +151,10 @@ def _cut(words: NDArray, size: int) -> NDArray[np.uint8]:
 
 
 def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
-    """Compute the expected outputs of operand selection, for 16-bit and 8-bit elements."""
+    """Compute the expected outputs of operand selection from the golden model, for 16-bit and 8-bit elements."""
     a, b = _cut(inputs["a"], config.step_bytes), _cut(inputs["b"], 2 * config.step_bytes)
-    nibbles = split_nibbles(_cut(inputs["nibbles"], config.chunks // 2))
+    packed = _cut(inputs["nibbles"], config.chunks // 2)
+    nibbles = split_nibbles(packed)
     stored, selected = a.copy(), b[:, : config.step_bytes].copy()
     illegal = np.zeros(len(a), np.int64)
     for width in (2, 1):
@@ -158,11 +164,17 @@ def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
             if not where.size:
                 continue
             some = nibbles[where, : config.chunks // width]
-            units, delivered, swapped = routes(name, config.mux)
-            own, candidates = (part[where].view(f"<u{width}").reshape(*some.shape, -1) for part in (a, b))
-            own = np.where(swapped[some][..., None], own[..., ::-1], own)
-            taken = np.take_along_axis(candidates, units[some], axis=2) * delivered[some]
-            stored[where], selected[where] = (part.view(np.uint8).reshape(len(where), -1) for part in (own, taken))
+            units = np.ascontiguousarray(b[where]).view(f"<u{width}")
+            taken = np.take_along_axis(units, kept_rows(some, GRANULARITIES["2:4"]), axis=1)
+            missing = undelivered(some, GRANULARITIES["2:4"], name, config.mux)
+            if missing is not None:
+                taken[missing] = 0
+            own = np.ascontiguousarray(a[where]).view(f"<u{width}")
+            if config.mux == "mux3" and name == "plain":
+                swapped = np.array([swap_for_mux3(nibble) for nibble in range(16)])[some][..., None]
+                pairs = [part.reshape(len(where), -1, 2) for part in (own, taken)]
+                own, taken = (np.where(swapped, pair[..., ::-1], pair).reshape(len(where), -1) for pair in pairs)
+            stored[where], selected[where] = own.view(np.uint8), taken.view(np.uint8)
             broken = ~np.isin(some, list(legal))
             illegal[where] = (broken << np.arange(some.shape[1])).sum(axis=1)
     return {"stored": _join(stored), "selected": _join(selected), "illegal": illegal}

@@ -169,7 +169,7 @@ def _prepare_verilator(folder: Path, waves: bool, code_coverage: bool) -> tuple[
     public = folder / "public.vlt"
     public.write_text(f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n', encoding="utf-8")
     counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
-    # all generated C++ is written to one file, so that the compiler parses the headers only once
+    # All generated C++ is written to one file, so that the compiler parses the headers only once.
     one_file = ("--output-split", "0")
     arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *one_file, *counters]
     words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))

@@ -327,9 +327,10 @@ class StepReader:
         if not self.config.sparse:
             return inputs
         column = np.zeros_like(inputs)
-        for position, source in enumerate(self._interface.byte_order[wide][sparse]):
-            if source is not None:
-                column[:, source] = inputs[:, position]
+        order = self._interface.byte_order[wide][sparse]
+        pairs = [(place, position) for position, place in enumerate(order) if place is not None]
+        places, positions = np.array(pairs).T
+        column[:, places] = inputs[:, positions]
         return column
 
     def _bytes(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:

@@ -11,15 +11,17 @@ from amaranth.hdl import Assume, Cat, ClockDomain, Const, Elaboratable, Module, 
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
+from sptc.isa.fragments import metadata_map
+from sptc.isa.instructions import every_instruction
 from sptc.rtl.config import PRESETS
 from sptc.rtl.round import RoundStage
 from sptc.rtl.step import control_layout
 from sptc.rtl.unit import Unit
-from sptc.rtl.warp import Warp
+from sptc.rtl.warp import LANES, Warp, warp_operands_layout
 from sptc.sim.benches.blocks import native
 from sptc.sim.benches.components import component_benches
 from sptc.sim.engine.ports import joined, split
-from sptc.sim.engine.steps import control_word
+from sptc.sim.engine.steps import control_word, executes
 from sptc.sim.faults import assumptions
 from sptc.sim.faults.assumptions import AssumedArray, AssumedComponents, AssumedStream, assumed_control
 
@@ -179,6 +181,34 @@ def wide_signals() -> Iterator[None]:
     sys.set_int_max_str_digits(0)
     yield
     sys.set_int_max_str_digits(most)
+
+
+@pytest.mark.usefixtures("wide_signals")
+def test_an_array_reads_the_metadata_lanes_of_ptx() -> None:
+    """Proofs ignore the metadata registers of exactly those lanes that PTX ignores, for every ``mma.sp``."""
+    config, m = PRESETS["hopper"], Module()
+    item, read = (Signal(warp_operands_layout(), name=name) for name in ("item", "read"))
+    m.d.comb += assumptions._read_by_array(config, item, read, Const(1))
+    checked = set()
+
+    async def compare(context: Any) -> None:
+        context.set(Value.cast(item.e), (1 << 32 * LANES) - 1)
+        for i in every_instruction("mma"):
+            if not (i.sparse and "sm_90" in i.architectures and executes(config, i, "sm_90")):
+                continue
+            is_long = i.stored_k * i.container_bits == 256
+            context.set(Value.cast(item.control), control_word(config, i, last=True))
+            context.set(item.long, is_long)
+            for selector in range(i.sparsity_selectors):
+                context.set(item.sparsity_selector, selector)
+                lanes = {lane for lane in range(LANES) if context.get(read.e[lane])}
+                assert lanes == {*metadata_map(i, selector).lanes.ravel().tolist()}, (i, selector)
+                checked.add((i.wide, is_long))
+
+    simulator = Simulator(m)
+    simulator.add_testbench(compare)
+    simulator.run()
+    assert len(checked) == 4
 
 
 @pytest.mark.usefixtures("wide_signals")

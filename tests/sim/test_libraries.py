@@ -89,8 +89,8 @@ def test_another_recipe_gives_another_library(tmp_path: Path, monkeypatch: pytes
     results = []
     for text in ("one", "other"):
         monkeypatch.setattr(libraries, "recipe", lambda text=text: text)
-        of = Libraries(TINY, "row", CLOCKED, COMPUTED)
-        results.append((of.of_every_instruction(), of.of({5: 1})))
+        result = Libraries(TINY, "row", CLOCKED, COMPUTED)
+        results.append((result.of_every_instruction(), result.of({5: 1})))
     assert results[0][0] == results[1][0]
     assert results[0][1] != results[1][1]
 
