@@ -109,6 +109,13 @@ reads("commits.order", "rtl.commits", "Commits",
       "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
       lambda self: {"delivered": self.multiplied})  # fmt: skip
 
+
+@amended("commits.order:sign", "rtl.commits", "Commits")
+def _(commits: Any, self: Any, m: Module) -> Iterator[Any]:
+    """A commit group does not finish if more instructions have completed than it waits for."""
+    yield self.finished.eq((self.pending != 0) & (named(m, "unfinished") == 0))
+
+
 reads("accumulators.order:ring", "rtl.ring", "Ring",
       "The oldest entry of a ring is not removed if another entry is stored in the same cycle.",
       lambda self: {"pop": self.pop & ~self.push})  # fmt: skip
