@@ -70,6 +70,8 @@ _SEARCHES = (
     "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
     "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
+#: Number of cycles that short slices reach back, which are tried first, and ABC commands of their search.
+_DEPTH, _SHORT = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove"
 #: Share of the time limit of a proof that each search of a single claim may use.
 _SHARES = (0.125, 0.25, 1)
 #: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
@@ -160,7 +162,10 @@ class _Proofs:
         return Verdict.TOLD_APART if verdict is Verdict.TOLD_APART else Verdict.UNDECIDED
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
-        """Return whether the searches prove all claims: the first search all of them together, or any search each."""
+        """Return whether the searches prove all claims: one search all of them together, or any search each."""
+        short = slices.representatives(claims, _DEPTH)
+        if self._search(slices, short, _SHORT, 2 * self._timeout, depth=_DEPTH) is Verdict.EQUIVALENT:
+            return True
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
@@ -186,9 +191,10 @@ class _Proofs:
         fixed: Mapping[int, int] | None = None,
         *,
         all_assumed: bool = False,
+        depth: int | None = None,
     ) -> Verdict:
         """Search for a proof of the claims and for a difference."""
-        slices.write(self._place / "slice.aig", claims, fixed or {}, all_assumed=all_assumed)
+        slices.write(self._place / "slice.aig", claims, fixed or {}, all_assumed=all_assumed, depth=depth)
         limited = commands.format(seconds=max(1, int(seconds)))
         try:
             printed = run_abc(self._place, "slice.aig", limited, 4 * seconds)

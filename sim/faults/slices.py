@@ -16,6 +16,9 @@ and registers. The numbers follow a traversal from the output, so that equal sli
 Some registers may be compared as well: then the copies end at the inputs of these registers, about which there are
 claims of their own, and the registers belong to the logic in front. The fewer registers the copies have, the easier is
 the proof, but a fault may change the state of a register without any effect on the outputs.
+
+A *short* slice has only the registers in front that an output bit depends on within a few cycles. Registers further in
+front are inputs of any value. This makes it small. A claim that holds there also holds in the design.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,23 +81,34 @@ class Slices:
         claims = (Claim(literal, self._faulty(literal)) for literal in dict.fromkeys(compared))
         return [claim for claim in claims if claim.right != claim.faulty]
 
-    def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
+    def representatives(self, claims: Iterable[Claim], depth: int | None = None) -> list[Claim]:
         """Return one claim about the selected fault for each structure of a slice, the rarest structure first."""
         groups: dict[tuple[object, ...], list[Claim]] = {}
         for claim in claims:
-            groups.setdefault(self._structure(claim), []).append(claim)
+            groups.setdefault(self._structure(claim, self._ends(claim, depth)), []).append(claim)
         return [group[0] for group in sorted(groups.values(), key=len)]
 
-    def write(self, path: Path, claims: Sequence[Claim], fixed: Mapping[int, int], *, all_assumed: bool) -> None:
+    def write(
+        self,
+        path: Path,
+        claims: Sequence[Claim],
+        fixed: Mapping[int, int],
+        *,
+        all_assumed: bool = False,
+        depth: int | None = None,
+    ) -> None:
         """Write an AIGER file whose only output is 1 in a cycle in which one of the claims is false.
 
         `fixed` has the values of input nodes that are constants. If `all_assumed` is false, only assumptions about a
-        few nodes are written: then a difference may not occur in the design.
+        few nodes are written, and if `depth` is not None, the slice is short: then a difference may not occur in the
+        design.
         """
         assumptions = self._all_assumptions if all_assumed else self._assumptions
-        nodes = self._cone([literal for claim in claims for literal in claim] + assumptions) - fixed.keys()
-        registers = sorted(node for node in nodes if self._is_register(node))
-        inputs = sorted(node for node in nodes if not self._literals(node))
+        literals = [literal for claim in claims for literal in claim] + assumptions
+        ends = self._ends(literals, depth)
+        nodes = self._cone(literals, ends) - fixed.keys()
+        registers = sorted(node for node in nodes - ends if self._is_register(node))
+        inputs = sorted(node for node in nodes if node in ends or not self._literals(node))
         # Copies have larger numbers than all originals, so that every gate has a larger number than its fanins.
         gates = sorted(nodes - {*registers, *inputs})
         numbers = {node: number for number, node in enumerate([*inputs, *registers, *gates], 1)}
@@ -149,22 +163,50 @@ class Slices:
         """Return the nodes at the inputs of a gate or register, without constants."""
         return tuple(one >> 1 for one in self._literals(node) if one >> 1 not in self._constants)
 
-    def _cone(self, literals: Iterable[int]) -> set[int]:
-        """Return all nodes on which literals depend, also through registers, without constants."""
+    def _ends(self, literals: Iterable[int], depth: int | None) -> frozenset[int]:
+        """Return the registers at which a slice ends: those that are more than `depth` cycles in front of literals.
+
+        Registers that the selected fault can affect are not among them.
+        """
+        if depth is None:
+            return frozenset()
+        reached, ends, current = set[int](), set[int](), [literal >> 1 for literal in literals]
+        cycle = 0
+        while current:
+            registers = list[int]()
+            while current:
+                node = current.pop()
+                if node in reached or node in self._constants:
+                    continue
+                reached.add(node)
+                if self._is_register(node):
+                    registers.append(node)
+                else:
+                    current += self._fanins(node)
+            for node in registers:
+                if cycle < depth or self._original(node) in self._copies:
+                    current += self._fanins(node)
+                else:
+                    ends.add(node)
+            cycle += 1
+        return frozenset(ends)
+
+    def _cone(self, literals: Iterable[int], ends: frozenset[int] = frozenset()) -> set[int]:
+        """Return all nodes on which literals depend, also through registers but those in `ends`, without constants."""
         reached, pending = set[int](), [literal >> 1 for literal in literals]
         while pending:
             node = pending.pop()
             if node not in reached and node not in self._constants:
                 reached.add(node)
-                pending += self._fanins(node)
+                pending += () if node in ends else self._fanins(node)
         return reached
 
     def _original(self, node: int) -> int:
         """Return the node of the design of which a node is a copy, or the node itself."""
         return node if node < len(self._graph) else self._originals[node - len(self._graph)]
 
-    def _structure(self, claim: Claim) -> tuple[object, ...]:
-        """Return the structure of a slice. Claims with equal structures are either all true or all false."""
+    def _structure(self, claim: Claim, ends: frozenset[int]) -> tuple[object, ...]:
+        """Return the structure of a slice that ends at some registers. Claims of equal structure are equally true."""
         numbers: dict[int, object] = {}
         own: list[int] = []
         pending = [literal >> 1 for literal in reversed(claim)]
@@ -177,13 +219,14 @@ class Slices:
             else:
                 numbers[node] = len(own)
                 own.append(node)
-                pending += reversed(self._fanins(node))
+                pending += reversed(() if node in ends else self._fanins(node))
 
         def renamed(literal: int) -> object:
             node = literal >> 1
             return literal & 1 if node in self._constants else (numbers[node], literal & 1)
 
-        return tuple(tuple(map(renamed, literals)) for literals in (claim, *map(self._literals, own)))
+        fanins = (() if node in ends else self._literals(node) for node in own)
+        return tuple(tuple(map(renamed, literals)) for literals in (claim, *fanins))
 
     def _is_register(self, node: int) -> bool:
         return self._graph.registers <= self._original(node) < self._graph.gates

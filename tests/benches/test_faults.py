@@ -284,6 +284,36 @@ def test_one_bit_of_a_word_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(searches) == 1
 
 
+@pytest.mark.parametrize(
+    ("cell", "command", "same"),
+    [("and", "const0 -port Y -portbit 0", True), ("or", "const0 -port A -portbit 0", False)],
+)
+def test_short_slices_have_few_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: str, command: str, same: bool
+) -> None:
+    """The first search reads back two cycles of two delay lines of nine cycles each, which suffices for a proof."""
+    m, inputs, result = Module(), [Signal(name=name) for name in "ab"], Signal(name="result")
+    outputs = []
+    for value in inputs:
+        for _ in range(9):
+            m.d.sync += (delayed := Signal(reset_less=True)).eq(value)
+            value = delayed
+        outputs.append(value)
+    m.d.comb += result.eq(outputs[0] | (outputs[0] & outputs[1]))
+    mutated(to_rtlil(m, "bench", ports=[*inputs, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
+    headers, prove = [], equivalence.run_abc
+
+    def observed(folder: Path, file: str, *arguments: Any) -> str:
+        headers.append((folder / file).read_bytes().split()[:4])
+        return prove(folder, file, *arguments)
+
+    monkeypatch.setattr(equivalence, "run_abc", observed)
+    fault = fault_at(tmp_path, cell, command)
+    assert settled("bench", [fault], tmp_path, PATIENCE) == {fault: VERDICTS[same]}
+    (_, _, free, registers), *others = headers
+    assert (int(free), int(registers), bool(others)) == (2, 4, not same)
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("top", [top for top in ITEMS if top != "row"])
 def test_a_detected_fault_is_not_equivalent(injected: Callable, top: str) -> None:
