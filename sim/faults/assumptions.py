@@ -47,7 +47,7 @@ class AssumedComponents(Harness):
 
 
 #: Fields of a control word for which assumptions are made; the instruction determines their values.
-_DECIDED = ("a", "b", "result", "sparse", "scale")
+_DECIDED = ("a", "b", "result", "sparse", "rule", "scale")
 
 
 def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:

@@ -22,6 +22,7 @@ front are inputs of any value. This makes it small. A claim that holds there als
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +84,7 @@ class Slices:
 
     def representatives(self, claims: Iterable[Claim], depth: int | None = None) -> list[Claim]:
         """Return one claim about the selected fault for each structure of a slice, the rarest structure first."""
-        groups: dict[tuple[object, ...], list[Claim]] = {}
+        groups: dict[bytes, list[Claim]] = {}
         for claim in claims:
             groups.setdefault(self._structure(claim, self._ends(claim, depth)), []).append(claim)
         return [group[0] for group in sorted(groups.values(), key=len)]
@@ -205,8 +206,11 @@ class Slices:
         """Return the node of the design of which a node is a copy, or the node itself."""
         return node if node < len(self._graph) else self._originals[node - len(self._graph)]
 
-    def _structure(self, claim: Claim, ends: frozenset[int]) -> tuple[object, ...]:
-        """Return the structure of a slice that ends at some registers. Claims of equal structure are equally true."""
+    def _structure(self, claim: Claim, ends: frozenset[int]) -> bytes:
+        """Return a digest of the structure of a slice that ends at some registers.
+
+        Claims with equal structures are either all true or all false.
+        """
         numbers: dict[int, object] = {}
         own: list[int] = []
         pending = [literal >> 1 for literal in reversed(claim)]
@@ -226,7 +230,10 @@ class Slices:
             return literal & 1 if node in self._constants else (numbers[node], literal & 1)
 
         fanins = (() if node in ends else self._literals(node) for node in own)
-        return tuple(tuple(map(renamed, literals)) for literals in (claim, *fanins))
+        digest = sha256()
+        for literals in (claim, *fanins):
+            digest.update(repr([*map(renamed, literals)]).encode())
+        return digest.digest()
 
     def _is_register(self, node: int) -> bool:
         return self._graph.registers <= self._original(node) < self._graph.gates
