@@ -204,8 +204,6 @@ class Limits:
     d_first: int = 0  #: First column of the half of tensor memory for D, 0 or 256; other operands are in the other half
     d_columns: int = _D_COLUMNS  #: Number of columns in which D may be, from column `d_first` on
     in_shared: bool = False  #: Whether A must be in shared memory
-    #: Whether D must begin or end at most one column from an end of the D of the instruction before.
-    adjacent: bool = False
     #: Whether start addresses and offsets in matrix descriptors may have any size. Otherwise they are below 8 KiB, and
     #: all operands fit into shared memory.
     far: bool = False
@@ -235,8 +233,7 @@ def random_instruction(
     """Return a random instruction that a datapath executes, with operands at random addresses.
 
     `opcode` must not have ``.ws``. Types, shape, addresses and flags are random. Where there is room, half of the
-    instructions, or all with `limits.adjacent`, have a D that overlaps the D of the instruction `before`, if any, or
-    lies beside it.
+    instructions have a D that overlaps the D of the instruction `before`, if any, or lies beside it.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and limits.narrowest <= i.n <= limits.widest]
@@ -280,13 +277,9 @@ def random_instruction(
 def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaInstruction | None) -> int:
     """Draw the first of the `n` columns of D, as an offset from the first column for D."""
     last = limits.d_columns - n
-    if before is not None and (limits.adjacent or rng.integers(2)):
-        start, n_before = before.arguments["d"] - limits.d_first, before.descriptor.instruction.n
-        if limits.adjacent:
-            ends = (start, start + n_before, start - n, start + n_before - n)
-            offset = ends[int(rng.integers(4))] + int(rng.integers(-1, 2))
-        else:
-            offset = start + int(rng.integers(-2 * PANEL_ROWS, n_before + 1))
+    if before is not None and rng.integers(2):
+        start = before.arguments["d"] - limits.d_first
+        offset = start + int(rng.integers(-2 * PANEL_ROWS, before.descriptor.instruction.n + 1))
         if 0 <= offset <= last:
             return offset
     return int(rng.integers(0, last + 1))
@@ -322,9 +315,8 @@ def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Gener
     Four programs share the given number of instructions. Their D has at most 32 columns, and in half of the
     instructions it is among the first 72 columns, where it often overlaps the D of previous instructions. Seven
     programs with a tenth of the instructions each follow: four with block scales and more than 128 columns of D, two
-    with any addresses in their matrix descriptors, and one with only D in tensor memory, at any column. In the last
-    program, D often begins or ends where the D of the instruction before does. Some programs have D in the lower half
-    of tensor memory, and others in the upper half.
+    with any addresses in their matrix descriptors, and one with only D in tensor memory, at any column. Some programs
+    have D in the lower half of tensor memory, and others in the upper half.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     scaled = [opcode for opcode in opcodes if opcode.scale_size]
@@ -341,7 +333,6 @@ def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Gener
             yield _echoing_program(config, scaled, few, rng, [Limits(narrowest, _D_COLUMNS, d_first)])
         yield _echoing_program(config, opcodes, few, rng, [Limits(widest=_D_COLUMNS, d_first=_D_COLUMNS, far=True)])
     yield _echoing_program(config, dense, few, rng, [Limits(widest=32, d_columns=COLUMNS, in_shared=True)])
-    yield _echoing_program(config, opcodes, 2 * few, rng, [Limits(widest=96, adjacent=True)])
 
 
 def _echoing_program(

@@ -153,8 +153,7 @@ def _cut(words: NDArray, size: int) -> NDArray[np.uint8]:
 def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
     """Compute the expected outputs of operand selection from the golden model, for 16-bit and 8-bit elements."""
     a, b = _cut(inputs["a"], config.step_bytes), _cut(inputs["b"], 2 * config.step_bytes)
-    packed = _cut(inputs["nibbles"], config.chunks // 2)
-    nibbles = split_nibbles(packed)
+    nibbles = split_nibbles(_cut(inputs["nibbles"], config.chunks // 2))
     stored, selected = a.copy(), b[:, : config.step_bytes].copy()
     illegal = np.zeros(len(a), np.int64)
     for width in (2, 1):

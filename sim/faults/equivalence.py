@@ -70,8 +70,9 @@ _SEARCHES = (
     "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
     "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
-#: Number of cycles that short slices reach back, which are tried first, and ABC commands of their search.
-_DEPTH, _SHORT = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove"
+#: Number of cycles that short slices reach back, ABC commands of their search, which is the first one, and maximum
+#: number of claims for which it is tried.
+_DEPTH, _SHORT, _MOST_CLAIMS = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove", 1000
 #: Share of the time limit of a proof that each search of a single claim may use.
 _SHARES = (0.125, 0.25, 1)
 #: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
@@ -163,9 +164,10 @@ class _Proofs:
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
         """Return whether the searches prove all claims: one search all of them together, or any search each."""
-        short = slices.representatives(claims, _DEPTH)
-        if self._search(slices, short, _SHORT, 2 * self._timeout, depth=_DEPTH) is Verdict.EQUIVALENT:
-            return True
+        if len(claims) <= _MOST_CLAIMS:
+            short = self._search(slices, claims, _SHORT, self._timeout, depth=_DEPTH)
+            if short is Verdict.EQUIVALENT:
+                return True
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:

@@ -18,7 +18,8 @@ claims of their own, and the registers belong to the logic in front. The fewer r
 the proof, but a fault may change the state of a register without any effect on the outputs.
 
 A *short* slice has only the registers in front that an output bit depends on within a few cycles. Registers further in
-front are inputs of any value. This makes it small. A claim that holds there also holds in the design.
+front are inputs of any value. This makes it small. A claim that holds there also holds in the design. All claims about
+a fault are then proved, not one of each structure: a register may be an input for one claim and state for another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,11 +83,11 @@ class Slices:
         claims = (Claim(literal, self._faulty(literal)) for literal in dict.fromkeys(compared))
         return [claim for claim in claims if claim.right != claim.faulty]
 
-    def representatives(self, claims: Iterable[Claim], depth: int | None = None) -> list[Claim]:
+    def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
         """Return one claim about the selected fault for each structure of a slice, the rarest structure first."""
         groups: dict[bytes, list[Claim]] = {}
         for claim in claims:
-            groups.setdefault(self._structure(claim, self._ends(claim, depth)), []).append(claim)
+            groups.setdefault(self._structure(claim), []).append(claim)
         return [group[0] for group in sorted(groups.values(), key=len)]
 
     def write(
@@ -206,11 +207,8 @@ class Slices:
         """Return the node of the design of which a node is a copy, or the node itself."""
         return node if node < len(self._graph) else self._originals[node - len(self._graph)]
 
-    def _structure(self, claim: Claim, ends: frozenset[int]) -> bytes:
-        """Return a digest of the structure of a slice that ends at some registers.
-
-        Claims with equal structures are either all true or all false.
-        """
+    def _structure(self, claim: Claim) -> bytes:
+        """Return a digest of the structure of a slice. Claims of equal structure are all true or all false."""
         numbers: dict[int, object] = {}
         own: list[int] = []
         pending = [literal >> 1 for literal in reversed(claim)]
@@ -223,15 +221,14 @@ class Slices:
             else:
                 numbers[node] = len(own)
                 own.append(node)
-                pending += reversed(() if node in ends else self._fanins(node))
+                pending += reversed(self._fanins(node))
 
         def renamed(literal: int) -> object:
             node = literal >> 1
             return literal & 1 if node in self._constants else (numbers[node], literal & 1)
 
-        fanins = (() if node in ends else self._literals(node) for node in own)
         digest = sha256()
-        for literals in (claim, *fanins):
+        for literals in (claim, *map(self._literals, own)):
             digest.update(repr([*map(renamed, literals)]).encode())
         return digest.digest()
 

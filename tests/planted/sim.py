@@ -274,7 +274,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "Assumptions about inputs are left out of a slice.", lambda graph, right, self, literal: []),
     ("sim.slices.shared", "sim.faults.slices", "Slices._structure",
      "Slices whose inputs have different assumptions count as equal.",
-     lambda slices, right, self, *arguments: (self._shared.clear(), right(self, *arguments))[1]),
+     lambda slices, right, self, claim: (self._shared.clear(), right(self, claim))[1]),
     ("sim.slices.ends", "sim.faults.slices", "Slices._ends",
      "Registers at which a short slice ends are always zero.",
      lambda slices, right, self, *arguments: (self._constants.update(ends := right(self, *arguments)), ends)[1]),
