@@ -24,7 +24,7 @@ from ..infra.pools import Pool, cluster_pool, local_pool
 from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys, yosys_folder, yosys_version
 from .netlist import Netlist
-from .recipe import STATISTICS, Recipe, Route
+from .recipe import Recipe, Route
 
 __all__ = ["Measurement", "Request", "measure", "measure_all", "versions", "workers"]
 
@@ -97,22 +97,34 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
     `scratch` is an existing folder for the files of Yosys, by default a temporary one. Raise a `BackendError` if Yosys
     or nextpnr is not installed or fails, or the technology lacks a cell.
     """
-    if recipe.orders > 1:
-        return _medians([measure(netlist, one, scratch) for one in recipe.runs()])
-    entry = f"synth/{_fingerprint(netlist, recipe)}.json"
-    if earlier := _recall(entry):
-        return earlier
+    return _medians([*_measure_runs(netlist, recipe.runs(), scratch).values()])
+
+
+def _measure_runs(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None) -> dict[str, Measurement]:
+    """Return single measurements, which differ only in their seed, by fingerprint. Missing ones are synthesised."""
+    keys = {_fingerprint(netlist, run): run for run in runs}
+    earlier = {key: _recall(_entry(key)) for key in keys}
+    missing = {key: run for key, run in keys.items() if earlier[key] is None}
+    if missing:
+        for key, measurement in zip(missing, _synthesised(netlist, [*missing.values()], scratch), strict=True):
+            store(_entry(key), json.dumps(asdict(measurement)).encode())
+            earlier[key] = measurement
+    return {key: measurement for key, measurement in earlier.items() if measurement}
+
+
+def _synthesised(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None) -> list[Measurement]:
+    """Synthesise a netlist, in one or more orders of its ports."""
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        for name, data in recipe.files(netlist).items():
-            (Path(folder) / name).write_bytes(data)
-        printed = run_yosys(Path(folder), recipe.script(netlist))
-        statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
-        route = recipe.route(Path(folder))
-    amounts, longest, cells = recipe.read(printed, statistics, route)
-    measurement = Measurement(amounts, longest, cells, time.perf_counter() - start, route=route)
-    store(entry, json.dumps(asdict(measurement)).encode())
-    return measurement
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        folder, first = Path(name), runs[0]
+        for file, data in first.files(netlist).items():
+            (folder / file).write_bytes(data)
+        printed = run_yosys(folder, first.script_of(netlist, runs))
+        route = first.route(folder)
+        parts = zip(runs, first.printed_of(runs, printed), strict=True)
+        results = [run.read(part, folder, route) for run, part in parts]
+    seconds = (time.perf_counter() - start) / len(runs)
+    return [Measurement(*result, seconds, route=route) for result in results]
 
 
 @contextmanager
@@ -139,19 +151,23 @@ def measure_all(
     The measurements have the keys of their requests. `progress` is called with the number of finished and of all
     netlists. Errors are those of :func:`measure` and of :meth:`~sptc.infra.pools.Pool.collect`.
     """
-    runs = {name: [(netlist, one) for one in recipe.runs()] for name, (netlist, recipe) in requests.items()}
-    keys = {name: [_fingerprint(*run) for run in of_name] for name, of_name in runs.items()}
-    distinct = {key: run for name in runs for key, run in zip(keys[name], runs[name], strict=True)}
-    # Synthesis starts with the largest netlists, so that no long run is left at the end.
-    order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
+    runs = {
+        name: {_fingerprint(netlist, run): run for run in recipe.runs()} for name, (netlist, recipe) in requests.items()
+    }
+    distinct = {tuple(keys): (requests[name][0], [*keys.values()]) for name, keys in runs.items()}
+    # Synthesis starts with the largest netlists, so that no long run is left at the end. If there are more processes
+    # than netlists, the orders of a netlist are shared among several processes.
+    largest = sorted(distinct.values(), key=lambda one: -len(one[0].text))
+    shares = -(-jobs // max(1, len(largest)))
+    tasks = [(netlist, part[k::shares]) for netlist, part in largest for k in range(min(shares, len(part)))]
+    total = sum(len(keys) for keys in distinct)
     measurements: dict[str, Measurement] = {}
-    progress(0, len(order))
+    progress(0, total)
     with workers(jobs) as (pool, scratch):
-        arguments = ((*distinct[key], key, scratch) for key in order)
-        for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
-            measurements[key] = measurement
-            progress(len(measurements), len(order))
-    return {name: _medians([measurements[key] for key in of_name]) for name, of_name in keys.items()}
+        for found in chain.from_iterable(pool.run(_measure_runs, ((*task, scratch) for task in tasks))):
+            measurements |= found
+            progress(len(measurements), total)
+    return {name: _medians([measurements[key] for key in keys]) for name, keys in runs.items()}
 
 
 def _medians(runs: Sequence[Measurement]) -> Measurement:
@@ -164,8 +180,9 @@ def _medians(runs: Sequence[Measurement]) -> Measurement:
     return Measurement(figures, longest, runs[0].cells, seconds, cached, orders=tuple(runs))
 
 
-def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path | None) -> tuple[str, Measurement]:
-    return key, measure(netlist, recipe, scratch)
+def _entry(key: str) -> str:
+    """Return the name of a measurement in the cache."""
+    return f"synth/{key}.json"
 
 
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:

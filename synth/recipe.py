@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ..infra.nextpnr import run_nextpnr
 from .liberty import Library
 from .netlist import Netlist
 
-__all__ = ["FPGAS", "RESOURCES", "STATISTICS", "Recipe", "Route"]
+__all__ = ["FPGAS", "RESOURCES", "Recipe", "Route"]
 
 #: FPGA families, each with the synthesis command of Yosys.
 FPGAS = {
@@ -30,9 +30,6 @@ RESOURCES = {
     "FF": re.compile(r"SB_DFF\w*|TRELLIS_FF|FD[RSCP]E(_1)?"),
     "mux": re.compile(r"PFUMX|L6MUX21|MUXF[78]"),
 }
-#: Name of the file to which Yosys writes its statistics.
-STATISTICS = "statistics.json"
-
 #: Yosys commands for mapping without a library, to gates whose number of transistors in static CMOS is known (four for
 #: a NAND2).
 _GATES = """\
@@ -47,7 +44,7 @@ abc -g cmos
 {joined}opt_clean
 """
 _GATES_MEASURED = """\
-tee -q -o statistics.json stat -tech cmos -json
+tee -q -o {statistics} stat -tech cmos -json
 delete t:* t:$* %d
 ltp -noff
 """
@@ -66,18 +63,22 @@ synth {flat}-top {top} -run begin:check
 {gates}dfflegalize -cell $_DFF_P_ x
 opt_clean
 dfflibmap -liberty registers.lib
-{adders}abc -liberty library.lib -script {abc}
+{adders}"""
+_LIBRARY_MAPPED = """\
+abc -liberty library.lib -script {abc}
 {joined}opt_clean
 """
 #: Clock gates are used for groups of at least eight registers with the same enable.
 _CLOCK_GATES = "opt_dff\nclockgate -liberty library.lib -min_net_size 8\n"
-_LIBRARY_MEASURED = "tee -q -o statistics.json stat -liberty library.lib -json\n"
+_LIBRARY_MEASURED = "tee -q -o {statistics} stat -liberty library.lib -json\n"
+#: Line that Yosys prints before it maps a prepared netlist in another order of its ports.
+_NEXT_ORDER = "next order of the ports"
 _FLAT = {"flatten": "flatten\n", "flat": "-flatten ", "joined": ""}
 _FPGA = """\
 read_rtlil netlist.il
 {synthesis} -top {top}
-tee -q -o statistics.json stat -json
 """
+_FPGA_MEASURED = "tee -q -o {statistics} stat -json\n"
 #: Names of two files: the netlist to place and route, and the routed netlist.
 _PLACED, _ROUTED = "placed.json", "routed.json"
 _TRANSPARENT = """\
@@ -200,25 +201,61 @@ class Recipe:
         return files
 
     def script(self, netlist: Netlist) -> str:
-        """Return the Yosys commands that synthesise a netlist and write :data:`STATISTICS`."""
-        if self.fpga:
-            placed = f"write_json {_PLACED}\n" if self.place else ""
-            return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top) + placed
-        return self.mapping(netlist) + (_LIBRARY_MEASURED if self.library else _GATES_MEASURED)
+        """Return the Yosys commands of a single measurement."""
+        return self._prepared(netlist) + self._mapped() + self._measured()
+
+    @staticmethod
+    def script_of(netlist: Netlist, runs: Sequence["Recipe"]) -> str:
+        """Return the Yosys commands of one or more single measurements, which differ only in their seed.
+
+        For more than one, Yosys prepares the netlist once, and ABC maps it in each order of the ports.
+        """
+        if len(runs) == 1:
+            return runs[0].script(netlist)
+        orders = (f"design -load prepared\nlog {_NEXT_ORDER}\n{run._mapped()}{run._measured()}" for run in runs)
+        return f"{runs[0]._prepared(netlist)}design -save prepared\n{''.join(orders)}"
 
     def mapping(self, netlist: Netlist) -> str:
         """Return the Yosys commands that map a netlist to library cells or gates, without statistics. Not for FPGAs."""
+        return self._prepared(netlist) + self._mapped()
+
+    def _prepared(self, netlist: Netlist) -> str:
+        """Return the commands before the mapping to a library, or all commands that synthesise without a library."""
+        if self.fpga:
+            return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top)
         transparent = _TRANSPARENT if self.combinational else ""
-        flat = {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
         if not self.library:
-            return _GATES.format(top=netlist.top, transparent=transparent, **flat)
-        adders = _ADDERS if self.full_adders else ""
+            return _GATES.format(top=netlist.top, transparent=transparent, **self._hierarchy)
         if self.clock_gating and not self.library.has_clock_gate:
             raise Error(f"{self.library.name} has no integrated clock gate for registers with a rising clock")
         gates = _CLOCK_GATES if self.clock_gating else ""
+        adders = _ADDERS if self.full_adders else ""
+        return _LIBRARY.format(top=netlist.top, transparent=transparent, gates=gates, adders=adders, **self._hierarchy)
+
+    def _mapped(self) -> str:
+        """Return the commands that map a prepared netlist to a library."""
+        if self.fpga or not self.library:
+            return ""
         order = f"permute,-S,{self.seed};" if self.seed else ""
-        abc = _ABC.format(order=order, map=_MAP[self.least_area])
-        return _LIBRARY.format(top=netlist.top, transparent=transparent, gates=gates, adders=adders, abc=abc, **flat)
+        return _LIBRARY_MAPPED.format(abc=_ABC.format(order=order, map=_MAP[self.least_area]), **self._hierarchy)
+
+    def _measured(self) -> str:
+        """Return the commands that write the statistics and, for placement, the netlist."""
+        if self.fpga:
+            commands = _FPGA_MEASURED + (f"write_json {_PLACED}\n" if self.place else "")
+        else:
+            commands = _LIBRARY_MEASURED if self.library else _GATES_MEASURED
+        return commands.format(statistics=self.statistics)
+
+    @property
+    def statistics(self) -> str:
+        """Name of the file to which Yosys writes the statistics of a single measurement."""
+        return f"statistics{self.seed}.json"
+
+    @property
+    def _hierarchy(self) -> Mapping[str, str]:
+        """Commands and options that flatten the netlist before the mapping, or after it to map each module alone."""
+        return {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
 
     def route(self, folder: Path) -> Route | None:
         """Place and route the netlist that the script wrote to a folder, if :attr:`place` is set.
@@ -231,17 +268,22 @@ class Recipe:
         report: Route = json.loads((folder / _ROUTED).read_text(encoding="utf-8"))
         return report
 
-    def read(
-        self, printed: str, statistics: str, route: Route | None
-    ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Return the additive amounts, the longest path and the numbers of cells that a run of the script measured.
+    @staticmethod
+    def printed_of(runs: Sequence["Recipe"], printed: str) -> Sequence[str]:
+        """Return the output of each single measurement from the output of :meth:`script_of`."""
+        return printed.split(f"\n{_NEXT_ORDER}\n")[-len(runs) :]
 
-        `printed` is the standard output of Yosys, `statistics` the content of its file :data:`STATISTICS`, and `route`
+    def read(
+        self, printed: str, folder: Path, route: Route | None
+    ) -> tuple[dict[str, float], float | None, dict[str, int]]:
+        """Return the additive amounts, the longest path and the numbers of cells of a single measurement.
+
+        `printed` is the standard output of Yosys, `folder` the folder with the file :attr:`statistics`, and `route`
         the result of :meth:`route`. The amounts have the names of :attr:`amounts`. The longest path is in picoseconds
         or gates; None if there is no path, or it is not measured. The cells are counted by type and include black
         boxes. Raise a `BackendError` if the technology has no cell for a part of the netlist.
         """
-        design: Mapping[str, Any] = json.loads(statistics)["design"]
+        design: Mapping[str, Any] = json.loads((folder / self.statistics).read_text(encoding="utf-8"))["design"]
         cells = {name: int(count) for name, count in design.get("num_cells_by_type", {}).items()}
         cells.pop("$scopeinfo", None)
         if self.fpga:
