@@ -11,6 +11,11 @@ __all__ = ["area_page"]
 
 #: Designs in the comparison of libraries.
 _COMPARED = ("f16 x16", "s8 x32", "e4m3 e5m2 x16", "hopper", "blackwell")
+#: Units of `sptc` and units of Vortex with the same products.
+_EQUAL_PRODUCTS = {
+    **{f"f16 x{count}": f"Vortex TFR, f16 x{count} + f32" for count in (4, 8, 16)},
+    **{f"s8 x{count}": f"Vortex TFR, s8 x{count} + s32" for count in (4, 32)},
+}
 #: Figure of arrays in libraries with integrated clock gates, in per cent.
 _CLOCK_GATES = ["area of the unit that clock gates add"]
 _INTRODUCTION = """\
@@ -27,7 +32,7 @@ PtahCore have no pinned version.
 def area_page(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the page, with a comparison of the libraries and the tables of each library."""
     libraries: dict[str, Any] = json.loads((ROOT / "benchmarks" / "area.json").read_text(encoding="utf-8"))
-    parts = [_INTRODUCTION, _compared(libraries), _energy_ratios(libraries)]
+    parts = [_INTRODUCTION, _compared(libraries), _beside_vortex(libraries), _energy_ratios(libraries)]
     parts += [_of_library(name, entry) for name, entry in libraries.items()]
     yield "index.md", "\n".join(parts)
 
@@ -65,6 +70,29 @@ def _compared(libraries: Mapping[str, Any]) -> str:
                 added = _added(figures, "area"), _added(figures, "delay")
                 rows.append((f"`{name}`", library, area, gates, added[0], delay, added[1], _shown(energy)))
     return "## Libraries compared\n\n" + table(heads, rows)
+
+
+def _beside_vortex(libraries: Mapping[str, Any]) -> str:
+    heads = [
+        "products",
+        "library",
+        "um2 per product, sptc dense",
+        "um2, Vortex TFR",
+        "difference of area",
+        "ps, sptc dense",
+    ]
+    heads += ["ps, Vortex TFR", "difference of delay"]
+    rows = []
+    for name, other in _EQUAL_PRODUCTS.items():
+        for library, entry in libraries.items():
+            pair = entry.get("units", {}).get(name), entry.get("others", {}).get(other)
+            if all(pair):
+                cells: list[str] = []
+                for figure in ("area, dense", "delay, dense"):
+                    ours, theirs = (figures[figure] for figures in pair)
+                    cells += [_shown(ours), _shown(theirs), f"{100 * (_median(ours) / _median(theirs) - 1):+.1f} %"]
+                rows.append((f"`{name}`", library, *cells))
+    return "\n\n## Units with equal products\n\n" + table(heads, rows) if rows else ""
 
 
 def _energy_ratios(libraries: Mapping[str, Any]) -> str:
