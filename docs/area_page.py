@@ -15,6 +15,7 @@ _COMPARED = ("f16 x16", "s8 x32", "e4m3 e5m2 x16", "hopper", "blackwell")
 _EQUAL_PRODUCTS = {
     **{f"f16 x{count}": f"Vortex TFR, f16 x{count} + f32" for count in (4, 8, 16)},
     **{f"s8 x{count}": f"Vortex TFR, s8 x{count} + s32" for count in (4, 32)},
+    "e4m3 e5m2 x8": "Vortex TFR, e4m3 and e5m2 x8 + f32",
 }
 #: Figure of arrays in libraries with integrated clock gates, in per cent.
 _CLOCK_GATES = ["area of the unit that clock gates add"]
@@ -24,8 +25,7 @@ _INTRODUCTION = """\
 `python benchmarks/area.py --liberty FILE --record NAME` measures one library, with the recipe of `sptc area`. A value
 with a range in parentheses is the median over several orders of the ports, with the least and the largest value. The
 [area guide](../../guides/area.md) describes the recipe and the functions of the compared designs. No figure includes
-wires, placement or a clock tree. A *kept product* is a product of a stored element of A. The sources of MXDOTP and of
-PtahCore have no pinned version.
+wires, placement or a clock tree. A *kept product* is a product of a stored element of A.
 """
 
 
