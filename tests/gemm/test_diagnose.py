@@ -43,7 +43,7 @@ def test_a_planted_fault_is_named(rng: Random, name: str) -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", range(16))
 def test_a_correct_product_is_not_diagnosed_as_faulty(rng: Random, number: int) -> None:
     product = random_products.drawn(rng, (128, 64, 256))
     diagnosis = sptc.diagnose(product.a, product.b, product.y, **product.words)
@@ -53,7 +53,7 @@ def test_a_correct_product_is_not_diagnosed_as_faulty(rng: Random, number: int) 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_flipped_bit_beside_a_fault_is_not_explained(rng: Random, name: str) -> None:
-    case = planted(rng, name, (128, 64, 256))
+    case = planted(rng, name, (64, 32, 128))
     codes = np.ascontiguousarray(case.y).view(f"u{case.y.dtype.itemsize}").copy()
     codes[tuple(int(rng.integers(0, size)) for size in codes.shape)] ^= codes.dtype.type(2)
     diagnosis = sptc.diagnose(case.a, case.b, codes.view(case.y.dtype), **case.words)

@@ -43,7 +43,7 @@ class Work:
     words: tuple[str, ...]
     #: Function that returns the result of a run from its output and its folder. All complete runs have equal results.
     result: Callable[[str, Path], object]
-    #: Number of kills of this command. All commands together are killed fifty times.
+    #: Number of kills of this command. All commands together are killed twenty times.
     kills: int
     #: Name of an output file that may exist only if it is complete. Empty if the command writes no such file.
     finished: str = ""
@@ -67,11 +67,11 @@ def _entries(folder: Path) -> list[tuple[int, str]]:
 
 
 WORKS = {
-    "gemm": Work((*_SPTC, *_GEMM.split()), lambda _, folder: (folder / "d.npy").read_bytes(), 22, "d.npy"),
-    "campaign": Work((*_SPTC, *_CAMPAIGN.split()), lambda _, folder: _entries(folder), 15),
-    "prove": Work((*_SPTC, *_PROVE.split()), lambda printed, _: _rows(printed, "proofs"), 4),
-    "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 4, fills_cache=True),
-    "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 5, fills_cache=True),
+    "gemm": Work((*_SPTC, *_GEMM.split()), lambda _, folder: (folder / "d.npy").read_bytes(), 9, "d.npy"),
+    "campaign": Work((*_SPTC, *_CAMPAIGN.split()), lambda _, folder: _entries(folder), 6),
+    "prove": Work((*_SPTC, *_PROVE.split()), lambda printed, _: _rows(printed, "proofs"), 2),
+    "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 1, fills_cache=True),
+    "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 2, fills_cache=True),
 }
 
 
