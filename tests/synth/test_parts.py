@@ -64,7 +64,7 @@ def test_every_part_is_in_the_hardware(top: str) -> None:
 
 @pytest.mark.regression
 def test_area_of_the_parts() -> None:
-    measurement = survey(TINY, Recipe(), jobs=2, twin=False, top="warpgroup")
+    measurement = survey(TINY, Recipe(), jobs=2, twin=False, top="warp")
     units, *others = measurement.parts
     assert units.amounts == {name: units.count * amount for name, amount in measurement.unit.amounts.items()}
     assert all(part.amounts["gates"] > 0 for part in others)
