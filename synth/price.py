@@ -149,7 +149,8 @@ def measure_all(
     """Measure many netlists on this machine. Equal netlists are measured once.
 
     The measurements have the keys of their requests. `progress` is called with the number of finished and of all
-    netlists. Errors are those of :func:`measure` and of :meth:`~sptc.infra.pools.Pool.collect`.
+    single measurements, one for each order of the ports. Errors are those of :func:`measure` and of
+    :meth:`~sptc.infra.pools.Pool.collect`.
     """
     runs = {
         name: {_fingerprint(netlist, run): run for run in recipe.runs()} for name, (netlist, recipe) in requests.items()
