@@ -1,12 +1,11 @@
 """Options and fixtures for all tests: one random seed per run, and files that many tests read."""
 
 import importlib
-import re
 import secrets
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,41 +145,6 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("liberty") / "little.lib"
     path.write_text("\n".join(["/* a few cells */ library (little) {", units, *cells, "}\n"]))
     return path
-
-
-@pytest.fixture
-def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the register file of each set in the complete recordings, of which the package ships a subset.
-
-    The key of each array is SET|SELECTOR|DISTRIBUTION|OPERAND. README.md of the recordings lists the instruction of
-    each SET.
-    """
-    folder: Path | None = request.config.getoption("--recordings")
-    if folder is None:
-        pytest.skip("the complete recordings are not shipped: pass their folder with --recordings FOLDER")
-    return _recorded_sets(folder)
-
-
-def _recorded_sets(folder: Path) -> Iterator[tuple[str, Any]]:
-    from sptc.isa.instructions import parse
-    from sptc.verify.register_file import RegisterFile
-
-    table = (folder / "README.md").read_text(encoding="utf-8")
-    texts = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", table, re.MULTILINE))
-    for path in sorted(folder.glob("*.npz")):
-        with np.load(path) as archive:
-            for key in sorted({key.rsplit("|", 1)[0] for key in archive.files}):
-                name, selector, distribution = key.split("|")
-                i = parse(texts[name])
-                held = {operand.lower(): archive[f"{key}|{operand}"] for operand in ("ABCDE" if i.sparse else "ABCD")}
-                file = RegisterFile(
-                    instruction=i,
-                    sparsity_selector=int(selector),
-                    **held,
-                    metadata="silicon" if distribution == "anymeta" else "strict",
-                    b_descriptor=np.full(len(held["b"]), 128 >> 4 << 16, np.uint64),
-                )
-                yield key, file
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,7 +25,7 @@ def test_needed_subpackages() -> None:
         ("hostile/test_api.py", PUBLIC),
         ("gemm/test_product.py", PUBLIC),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
-        ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
+        ("cli/test_run.py", " ".join(MAY_IMPORT)),
     ):
         assert needs(TESTS / file) - {""} == {*rooms.split()}, file
     assert needs(TESTS / "hostile" / "test_kills.py") == EVERYTHING - {"outside"}

@@ -7,17 +7,15 @@ import pytest
 import sptc
 from sptc.isa.column_mask import decode_column_mask
 from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of
-from sptc.rtl.config import PRESET_OF_ARCHITECTURE
 from sptc.sim.benches.random_operands import distributions
 
-from .tcgen05_case import AT, DENSE, DENSE2, DENSE_WS, F16, F16_2, NVF4, SP, SP2, WS, case
+from .tcgen05_case import AT, DENSE, DENSE2, DENSE_WS, F16, F16_2, SP, SP2, WS, case
 
 Random = np.random.Generator
-OUTPUTS = 1_000_000
 
 
-def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> int:
-    """Compare tensor memory after a random instruction. Return the number of outputs, 0 if A has no public layout."""
+def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> bool:
+    """Compare tensor memory after a random instruction. Return False if A has no public layout."""
     kind, packed = KINDS[opcode.kind], "mxf4" in opcode.kind
     # In layout B, block scales require an N that is a multiple of 64.
     columns = [n for n in opcode.columns if not kind.scales or m > 64 * opcode.cta_group or n % 64 == 0]
@@ -28,7 +26,7 @@ def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) ->
         placed = not opcode.weight_stationary or m == 128
         instructions = [i for i in instructions if packed or (i.a.bits >= 8 and (placed or (m, i.a.bits) == (64, 16)))]
         if not instructions:
-            return 0
+            return False
     i = instructions[rng.integers(len(instructions))]
     flags = {f"negate_{name}": bool(kind.negates and rng.integers(2)) for name in "ab"}
     flags["transpose_a"] = bool(kind.transposes and a_in == "shared" and rng.integers(2))
@@ -50,7 +48,7 @@ def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) ->
     np.testing.assert_array_equal(given.run(), given.expected(), f"{i}, A in {a_in} memory, {options}, {swizzles}")
     for image, copy in zip((given.arguments["tmem"], given.arguments["smem"]), before, strict=True):
         np.testing.assert_array_equal(image, copy)
-    return m * n
+    return True
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,18 +57,8 @@ def test_every_shape(kind: str, rng: Random) -> None:
     for opcode in (opcode for opcode in every_opcode() if opcode.kind == kind):
         for m in opcode.rows:
             for a_in in ("shared", "tensor"):
-                outputs = [check_form(opcode, m, a_in, largest, rng) for largest in (True, False)]
-                assert all(outputs) or (a_in == "tensor" and opcode.weight_stationary)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_million_outputs(kind: str, rng: Random) -> None:
-    forms = [(opcode, m) for opcode in every_opcode() if opcode.kind == kind for m in opcode.rows]
-    outputs = 0
-    while outputs < OUTPUTS:
-        opcode, m = forms[rng.integers(len(forms))]
-        outputs += check_form(opcode, m, str(rng.choice(["shared", "tensor"])), False, rng)
+                checked = [check_form(opcode, m, a_in, largest, rng) for largest in (True, False)]
+                assert all(checked) or (a_in == "tensor" and opcode.weight_stationary)
 
 
 @pytest.mark.parametrize("m", [32, 64, 128])
@@ -180,27 +168,3 @@ def test_batches_broadcast(rng: Random) -> None:
     result = given.run(smem=smem)
     np.testing.assert_array_equal(result[:18], np.stack([given.expected()] * 18))
     np.testing.assert_array_equal(result[18], given.run(smem=smem[18]))
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("text", "attributes"),
-    [
-        (F16, {"d": "f32"}),
-        (F16_2, {"d": "f16"}),
-        (NVF4, {"scale_format": "ue4m3"}),
-        (F16, {"m": 64}),
-        *((f"{DENSE}.kind::{tail}", {}) for tail in ("tf32", "f8f6f4", "i8", "mxf4.block_scale")),
-        (f"{DENSE}.kind::f16", {"a": "bf16"}),
-        (f"{DENSE}.kind::mxf4nvf4.block_scale.scale_vec::4X.collector::a::use", {"scale_format": "ue8m0"}),
-        (f"{DENSE2}.kind::mxf8f6f4.block_scale", {"m": 128, "n": 64, "a": "e4m3"}),
-        (f"{DENSE_WS}.kind::i8", {"m": 32, "n": 64}),
-    ],
-)
-def test_the_hardware_gives_the_same(
-    text: str, attributes: dict[str, object], rng: Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The datapaths of sm_100 and sm_120 differ only in name. Use that of sm_120, which other tests already build.
-    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
-    given = case(text, rng, any_nibble=True, **{"n": 16, **attributes})
-    np.testing.assert_array_equal(given.run(backend="rtl", metadata="silicon"), given.expected())

@@ -153,17 +153,8 @@ def test_an_instruction_that_does_not_fit(rng: Random) -> None:
         function, operands = prepared(text, 1, rng)
         message = refusal(sptc.InstructionError, function, operands | changes)
         assert re.search(words, message), message
-    for text, arch, words in (
-        (ORDERED, "sm_70", UNKNOWN),
-        (SCALED, "sm_90", "sm_120 has it"),
-        ("fma", "sm_90", "'fma'"),
-        (
-            "sm_90",
-            ORDERED,
-            "is no known architecture; it is an instruction: sptc.numerics takes the architecture first",
-        ),
-    ):
-        assert re.search(words, refusal(sptc.InstructionError, sptc.evidence, {"instruction": text, "arch": arch}))
+    words = "is no known architecture; it is an instruction: sptc.numerics takes the architecture first"
+    assert words in refusal(sptc.InstructionError, sptc.evidence, {"instruction": "sm_90", "arch": ORDERED})
     for text, words in (
         (f"{OPCODE}::f8f6f4", r"\(m128n8k32\.f16\.e4m3\.e4m3\)$"),
         (f"{OPCODE}::f16", "^'tcgen05.* has other"),
@@ -315,16 +306,6 @@ def test_software_takes_0x0_over_zeros_and_nothing_else(rng: Random) -> None:
         message = refusal(sptc.MetadataError, sptc.mma, operands | {"metadata": "software"})
         assert re.search(f"batch 0, row 9, chunk 3 .* nibble 0b{nibble:04b}", message), (text, codes, message)
         assert sptc.mma(**operands, metadata="silicon").shape == operands["c"].shape
-
-
-def test_software_for_wgmma(rng: Random) -> None:
-    _, operands = prepared(WGMMA, 2, rng)
-    operands |= {"a": np.zeros_like(operands["a"]), "e": np.zeros_like(operands["e"])}
-    result = sptc.wgmma(**operands, metadata="software")
-    assert np.array_equal(result, sptc.wgmma(**operands, metadata="silicon"))
-    operands["a"][1, 70, 2] = 1  # lane 6 of the third warp holds row 32 + 1, stored columns from 2 * (2 + 4)
-    message = refusal(sptc.MetadataError, sptc.wgmma, operands | {"metadata": "software"})
-    assert "batch 1, row 33, chunk 6 " in message
 
 
 @pytest.mark.parametrize("text", [*SPARSE, DENSE, WGMMA])

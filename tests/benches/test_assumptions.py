@@ -1,7 +1,5 @@
 """The assumptions about inputs, for designs with injected faults, permit every input that the benches drive."""
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +22,7 @@ from sptc.sim.engine.ports import joined, split
 from sptc.sim.engine.steps import control_word, executes
 from sptc.sim.faults import assumptions
 from sptc.sim.faults.assumptions import AssumedArray, AssumedComponents, AssumedStream, assumed_control
+from sptc.tests.rtl.conftest import simulate_clocked
 
 pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 Random = np.random.Generator
@@ -160,10 +159,7 @@ def test_unused_outputs_are_forced_to_zero() -> None:
             shown.append((ctx.get(design.o.valid), ctx.get(design.o.payload), ctx.get(design.i.ready)))
             await ctx.tick()
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate_clocked(m, bench)
     assert shown == [(1, 15, 1), (0, 0, 1), (0, 0, 0)]
 
 
@@ -174,16 +170,6 @@ class Idle(Unit):
         return Module()
 
 
-@pytest.fixture
-def wide_signals() -> Iterator[None]:
-    """Let Amaranth's simulator write constants of any length."""
-    most = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)
-    yield
-    sys.set_int_max_str_digits(most)
-
-
-@pytest.mark.usefixtures("wide_signals")
 def test_an_array_reads_the_metadata_lanes_of_ptx() -> None:
     """Proofs ignore the metadata registers of exactly those lanes that PTX ignores, for every ``mma.sp``."""
     config, m = PRESETS["hopper"], Module()
@@ -211,7 +197,6 @@ def test_an_array_reads_the_metadata_lanes_of_ptx() -> None:
     assert len(checked) == 4
 
 
-@pytest.mark.usefixtures("wide_signals")
 def test_assumption_about_an_array(monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
     """With random gaps and stalls, an array never exceeds its maximum number of items, and reaches it."""
     config = replace(TINY, rows=8, columns=4, cuts=PRESETS["ampere"].cuts)
@@ -235,8 +220,5 @@ def test_assumption_about_an_array(monkeypatch: pytest.MonkeyPatch, rng: Random)
             numbers.add(inside)
             await context.tick()
 
-    simulator = Simulator(array)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(drive)
-    simulator.run()
+    simulate_clocked(array, drive)
     assert max(numbers) == most

@@ -1,15 +1,9 @@
 """Helpers that call commands in this process, check their output, and start a Dask cluster on this machine."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import tempfile
-import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,25 +78,6 @@ def saved(**arrays: np.ndarray) -> None:
     """Write each matrix to a file with its name in the current folder."""
     for name, array in arrays.items():
         np.save(f"{name}.npy", array)
-
-
-def on_a_terminal(*words: object) -> tuple[bytes, str]:
-    """Run a command whose standard error is a terminal. Return the text on the terminal, and the standard output."""
-    control, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([sys.executable, "-m", "sptc", *map(str, words)], stdout=output, stderr=terminal)
-        os.close(terminal)
-        shown = b""
-        try:
-            while part := os.read(control, 1 << 16):
-                shown += part
-        except OSError:  # how Linux reports that the process has closed the terminal
-            pass
-        os.close(control)
-        assert process.wait(600) == 0
-        output.seek(0)
-        return shown, output.read().decode()
 
 
 @contextmanager

@@ -92,8 +92,6 @@ def test_bitmasks_are_read_as_dense_matrices(cli: CommandLine, rng: np.random.Ge
         values = next(array for name, array in np.load("y.npz").items() if name.endswith("values"))
         np.testing.assert_array_equal(values, sparsify(dense, "2:4").stored)
     dense[0, :4] = 1
-    write_tensors(Path("x.safetensors"), bitmask("w", dense), {})
-    cli.refuses("x.safetensors", "--from", "bitmask", message="not 2:4 sparse: 1 of 48 chunks have more than 2 of 4")
     good = bitmask("w", dense)
     for part, wrong, message in (
         ("bitmask", good["w.bitmask"][:, :2], "a uint8 bitmask of shape (8, 2) does not fit a matrix (8, 24)"),

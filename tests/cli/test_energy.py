@@ -68,15 +68,12 @@ def test_a_table_json_and_csv(words: list[str], cli: CommandLine) -> None:
 
 
 def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
-    f8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"
     for more, message in (
         (["tcgen05.mma.sp"], "tcgen05"),
         (["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"], "do not include f16"),
-        ([SPARSE, "--liberty", "missing.lib"], "missing.lib"),
         ([SPARSE, "--dense"], "is sparse, but the datapath does not support sparsity"),
         ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
         ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
-        ([f8], "sm_90 does not have"),
         ([SPARSE, "--a-tensor", "x"], "--a-tensor needs --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),

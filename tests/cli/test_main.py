@@ -49,7 +49,6 @@ def test_near_misses(cli: CommandLine) -> None:
     sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     for words, near in (
         (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
-        (["explain", sparse, "--arch", "sm_91a"], "no known architecture; did you mean sm_90a?"),
         (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
         (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
         (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),

@@ -17,10 +17,13 @@ from sptc.api.tops import RegisterBackend
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands, Product
 from sptc.sim.engine.engine import Engine
-from sptc.tests.cli.command_line import CommandLine, on_a_terminal
+from sptc.tests.cli.command_line import CommandLine
 from sptc.tests.verify.register_files import contents
-from sptc.verify.register_file import shipped
+from sptc.verify.register_file import shipped, write
 from sptc.verify.replay import replay
+from sptc.verify.tensor_memory_file import TensorMemoryFile
+
+from .test_terminal import Terminal
 
 COMMAND = "run"
 RECORDINGS = list(shipped())
@@ -47,12 +50,6 @@ def flipped(source: Path, target: Path, case: int, thread: int, register: int, b
     d = contents(source)["D"]
     d[case, thread, register] ^= np.uint32(1 << bit)
     return changed(source, target, D=d)
-
-
-def output_number(code: str, kind: str) -> float | int:
-    octets = bytes.fromhex(code.removeprefix("0x"))
-    number = np.frombuffer(octets, {"f32": ">f4", "f16": ">f2", "s32": ">i4"}[kind])[0]
-    return int(number) if kind == "s32" else float(number)
 
 
 @pytest.mark.regression
@@ -102,19 +99,20 @@ def test_a_flipped_bit_is_reported(cli: CommandLine) -> None:
         assert report["total"]["mismatches"] == 1
         place = {"file": str(path), "instruction": instruction, "case": 3, "row": row, "column": column}
         assert first.items() >= (place | {"reference": "recorded"}).items()
-        codes, numbers = ([first[f"{which}{form}"] for which in ("computed", "expected")] for form in ("", "_number"))
-        word = int(contents(source)["D"][3, 13, register])
-        assert int(codes[0], 16) == int(codes[1], 16) ^ 16 == (word & 0xFFFF if kind == "f16" else word)
-        assert {len(code) for code in codes} == {6 if kind == "f16" else 10}
-        for code, number in zip(codes, numbers, strict=True):  # numbers are strings, because JSON has no NaN
-            assert np.array_equal(float(number), float(output_number(code, kind)), equal_nan=True)
-            assert ("." in number or "n" in number) == (kind != "s32")
+        codes = np.uint32(contents(source)["D"][3, 13, register]) ^ np.uint32([0, 16])
+        codes = codes.astype(np.uint16) if kind == "f16" else codes
+        texts = [f"0x{code:0{2 * codes.itemsize}x}" for code in codes.tolist()]
+        assert [first["computed"], first["expected"]] == texts
+        numbers = [first["computed_number"], first["expected_number"]]  # strings, because JSON has no NaN
+        values = codes.view({"f32": np.float32, "f16": np.float16, "s32": np.int32}[kind])
+        assert np.array_equal([*map(float, numbers)], values, equal_nan=True)
+        assert all(("." in number or "n" in number) == (kind != "s32") for number in numbers)
         verdict, last, *_ = cli.text(S32, path, F32, status=1).splitlines()
         assert verdict.startswith("1 difference among ")
         assert verdict.endswith(f", in 1 of {2 if source != F16 else 3} instructions: {instruction}")
         assert last == (
             f"first mismatch: {instruction}, {path}, case 3, row {row}, column {column}: "
-            f"computed {codes[0]} ({numbers[0]}), recorded {codes[1]} ({numbers[1]})"
+            f"computed {texts[0]} ({numbers[0]}), recorded {texts[1]} ({numbers[1]})"
         )
     d = contents(F32)["D"]
     d[:2] = [[[0x7FC00000]], [[0xFF800000]]]
@@ -182,12 +180,10 @@ def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
     """An invalid file gives no output, even after a valid file. Errors in operands name the file, too."""
     Path("text").write_text("no archive\n")
     changed(F32, Path("undefined.npz"), E=np.zeros_like(contents(F32)["E"]))
-    changed(F32, Path("selector.npz"), selector=9)
     for name, words in (
         ("missing.npz", "does not exist"),
         ("text", "not a readable .npz register file"),
         ("undefined.npz", "nibble 0b0000 breaks the ordered rule"),
-        ("selector.npz", "must be 0 to 1, not 9"),
     ):
         for options in ([], ["--json"]):
             cli.refuses(S32, name, "--backend", "golden", *options, message=f"{name}...{words}")
@@ -195,7 +191,6 @@ def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
 
 def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
-        ([FP8, "--arch", "sm_86"], f"{FP8}: sm_86 does not have ...; sm_89, ... have it"),
         (["--nope"], "--nope"),
         (["--backend", "abacus"], "'abacus'"),
         (["--metadata", "lax"], "'lax'"),
@@ -205,7 +200,7 @@ def test_bad_words(cli: CommandLine) -> None:
     CommandLine(cli.capsys).refuses("walk", message="'walk'")
 
 
-def test_the_process(cli: CommandLine) -> None:
+def test_the_process(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a terminal shows a progress bar. A reader that exits early, such as `head -1`, causes no traceback."""
     flipped(F32, Path("flipped.npz"), 0, 0, 0, 0)
     for name, expected in (
@@ -216,9 +211,10 @@ def test_the_process(cli: CommandLine) -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
         shown = re.sub(r"(?s).*(first mismatch: ).*", r"\1", done.stdout)
         assert (done.returncode, done.stderr, shown) == expected, name
-    shown, output = on_a_terminal("run", "--limit", 1, "--json", "--backend", "golden", *RECORDINGS[:20])
-    assert b"file/s" in shown
-    assert json.loads(output)["total"]["mismatches"] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Terminal())
+        assert cli.status("--limit", 1, "--backend", "golden", *RECORDINGS[:20]) == 0
+        assert "file/s" in sys.stderr.getvalue()
     reader, writer = os.pipe()
     os.close(reader)
     words = [sys.executable, "-m", "sptc", "run", "--limit", "1", "--backend", "golden", *map(str, RECORDINGS[:20])]
@@ -226,3 +222,79 @@ def test_the_process(cli: CommandLine) -> None:
     os.close(writer)
     assert process.returncode != 2
     assert process.stderr == b""
+
+
+# --- files of tensor memory ---
+
+
+TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
+PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
+NAME = f"{TCGEN05} (m128n16k32.f32.f16.f16)"
+MMA = RECORDINGS[0]
+
+Make = Callable[..., TensorMemoryFile]
+Random = np.random.Generator
+
+
+@pytest.fixture
+def file(tensor_memory_file: Make, rng: Random) -> TensorMemoryFile:
+    return tensor_memory_file(TCGEN05, rng, d="f32")
+
+
+def test_beside_a_file_of_another_family(
+    file: TensorMemoryFile, tensor_memory_file: Make, rng: Random, cli: CommandLine
+) -> None:
+    write(Path("one.npz"), file)
+    write(Path("two.npz"), tensor_memory_file(PAIR, rng, n=32, d="f32"))
+    report = cli.json("one.npz", MMA, "two.npz", "one.npz", "--limit", 2, "--backend", "golden")
+    assert report["total"]["files"] == 4
+    assert [row["tiles"] for row in report["instructions"]] == [4, 2, 2]
+    expected = {"instruction": NAME, "arch": "sm_100", "tiles": 4, "outputs": 4 * 128 * 16, "evidence": "modelled"}
+    expected |= {"mismatches": 0, "flags": 0, "cycles": None, "silicon_cycles": None}
+    assert report["instructions"][0] == expected
+    assert report["instructions"][2]["instruction"] == f"{PAIR} (m256n32k32.f32.f16.f16)"
+    assert report["first_mismatch"] is None
+
+
+def test_a_change_beside_d_is_printed(tensor_memory_file: Make, rng: Random, cli: CommandLine) -> None:
+    """A change beside an f16 result in a word of D is reported, because whole words are compared."""
+    file, word = tensor_memory_file(TCGEN05, rng, d="f16"), 0x1234
+    other, name = word ^ 1 << 31, NAME.replace("f32", "f16")
+    assert file.d is not None
+    file.tmem[2, 5, 17], file.d[2, 5, 17] = word, other
+    write(Path("file.npz"), file)
+    assert cli.text("file.npz", "--backend", "golden", status=1).splitlines()[1] == (
+        f"first mismatch: {name}, file.npz, case 2, tensor memory of CTA 0, lane 5, column 17: "
+        f"computed 0x{word:08x} ({word}), recorded 0x{other:08x} ({other})"
+    )
+    place = {"file": "file.npz", "instruction": name, "case": 2, "cta": 0, "lane": 5, "column": 17}
+    assert cli.json("file.npz", "--backend", "golden", status=1)["first_mismatch"] == place | {
+        "reference": "recorded", "computed": f"0x{word:08x}", "expected": f"0x{other:08x}",
+        "computed_number": str(word), "expected_number": str(other),
+    }  # fmt: skip
+
+
+@pytest.mark.regression
+def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path) -> None:
+    write(tmp_path / "file.npz", tensor_memory_file(TCGEN05, rng, n=8, d="f16"))
+    command = [sys.executable, "-m", "sptc", "run", "file.npz", "--waves", "tile.vcd"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1800)
+    assert (done.returncode, done.stderr) == (0, "")
+    compared = "all 1,024 outputs of 1 instruction equal, and all 1,024 metadata flags"
+    assert done.stdout.splitlines()[0] == f"{compared}, at most 1 random tile of each file"
+    assert (tmp_path / "tile.vcd").stat().st_size > 100_000
+
+
+def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
+    """An invalid file is reported before a simulator that writes waveforms is built."""
+    np.savez("file.npz", **file.contents() | {"idesc": 0})
+    message = "file.npz: ...describes a dense instruction; bit 2 must be 1"
+    cli.refuses("file.npz", "--waves", "tile.vcd", message=message)
+    write(Path("file.npz"), file)
+    Path("tile.vcd").mkdir()
+    cli.refuses("file.npz", "--waves", "tile.vcd", message="tile.vcd cannot be written (Is a directory)")
+    file.tmem[0, 0, 8] = 0
+    write(Path("file.npz"), replace(file, d=None))
+    words = ["file.npz", "--backend", "golden"]
+    cli.refuses(*words, message="nibble 0b0000 breaks the tcgen05 rule")
+    assert "modelled" in cli.text(*words, "--metadata", "silicon", "--verbose")

@@ -23,7 +23,6 @@ def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(open_tensors(Path("back.npz")).get("scales"), scales)
     cli.refuses("scales.npy", "--to", "rows", message="--to rows needs --shape")
     cli.refuses("scales.npy", "--to", "128x4", "--shape", 1, 1, message="--to 128x4 cannot be combined with --shape")
-    cli.refuses("scales.npy", "--to", "rows", "--shape", 128, 4, message="take 512 bytes, not 780 uint8")
 
 
 def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> None:
@@ -51,18 +50,3 @@ def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> N
     message = "a layout of block scales is given, but the matrix has no block scales"
     cli.refuses(*plain, "--output", "x.npz", message=message)
     cli.refuses(*plain, message="--scale-layout needs --output or --to")
-
-
-def test_marlin(cli: CommandLine, rng: np.random.Generator) -> None:
-    np.save("w.npy", rng.standard_normal((128, 256)).astype(np.float32))
-    cli.command = "compress"
-    words = ("--prune", "--format", "s4", "--recipe", "group", "--to", "marlin_24")
-    report = cli.json("w.npy", *words, "--output", "w.safetensors")
-    assert (report["producer"], report["elements"], report["written"]) == ("pytorch", "s4", "marlin_24")
-    cli.text("w.safetensors", "--from", "marlin_24", "--output", "natural.npz")
-    cli.text("natural.npz", "--from", "natural", "--to", "marlin_24", "--output", "again.safetensors")
-    one, other = (open_tensors(Path(f"{name}.safetensors")) for name in ("w", "again"))
-    for name in ("weight_packed", "meta", "scale_packed"):
-        np.testing.assert_array_equal(one.get(name), other.get(name), name)
-    words = ("--prune", "--to", "marlin_24", "--output", "x.npz")
-    cli.refuses("w.npy", *words, message="marlin_24 needs s4 or s8 with f16")

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sptc.cli import main
-from sptc.cli.main import command_parser
 from sptc.tests.kernels.recorded import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -137,22 +136,6 @@ def test_blocks(page: Path, slow: bool, monkeypatch: pytest.MonkeyPatch, tmp_pat
             pytest.skip(f"needs {package}")
     monkeypatch.chdir(tmp_path)
     run_page(page, slow=slow)
-
-
-def test_blocks_of_every_page_can_be_run() -> None:
-    """Commands on pages have known options, and Python blocks are valid Python. Other tests compare the output."""
-    assert {name_of(page) for page in PAGES} >= DEAR
-    for page in PAGES:
-        for block in blocks_of(page):
-            if block.language == "python":
-                compile(block.text, str(page), "exec")
-            elif block.language == "sh" and not block.mark.startswith("not run: "):
-                for line in block.text.splitlines():
-                    command = line.partition("  # ")[0].partition(" > ")[0]
-                    try:
-                        command_parser().parse_args(shlex.split(command)[1:])
-                    except SystemExit as end:
-                        raise AssertionError(f"{name_of(page)}: {line}") from end
 
 
 def test_every_block_is_run_or_says_why_not_and_names_its_extra() -> None:

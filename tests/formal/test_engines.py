@@ -208,21 +208,6 @@ def test_reachability(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settled(counting(9), cycles=9).result == "undecided"
 
 
-def test_registers_start_from_their_initial_values() -> None:
-    """A register that keeps its initial value is proved to have this value, and not proved to have another."""
-
-    def build(h: Harness, value: int) -> None:
-        h.clocked()
-        held = Signal(4, name="held", init=5, reset_less=True)
-        h.m.d.sync += held.eq(held)
-        h.claim("kept", h.named("held", held) == value)
-        h.cover("five", held == 5)
-
-    assert settled(lambda h: build(h, 5), cycles=3).result == "proved"
-    outcome = settled(lambda h: build(h, 0))
-    assert (outcome.result, outcome.broken, outcome.values[-1]["held"]) == ("broken", ("claim_kept",), "0b0101")
-
-
 @pytest.mark.parametrize(
     ("any_state", "reset_less", "result"),
     [(True, False, "proved"), (True, True, "broken"), (False, True, "vacuous"), (False, False, "vacuous")],

@@ -10,7 +10,6 @@ import sptc
 from sptc.errors import Error
 from sptc.gemm.epilogue import SCALE_ORDERS
 from sptc.gemm.ways import CONVERSIONS, GROUP_SCALINGS, Way
-from sptc.tensors.fused import fused
 from sptc.tests.gemm.sparse_factors import Random, drawn
 from sptc.tests.gemm.test_identify import codes
 from sptc.tests.gemm.test_multiply import exactly
@@ -78,20 +77,6 @@ def test_group_scales(rng: Random, scaling: str) -> None:
     y[place] = changed[place]
     missed = sptc.identify(a, b, y, result="f32", instruction=FP8, **scales)
     assert (missed.exact, missed.nearest.differing) == (False, 1)
-
-
-def test_a_fused_multiply_add_rounds_once(rng: Random) -> None:
-    """A tiny addend, lost in float64, decides the rounding of a product that is halfway between two float32 numbers."""
-    significand = 1 + (2 * rng.integers(0, 2048, 200) + 1) * 2.0**-12
-    x = (significand * rng.choice([-1, 1], 200)).astype(np.float32)
-    y = np.float32(1 + 2.0**-12) * 2.0 ** rng.integers(-20, 20, 200).astype(np.float32)
-    z = (rng.choice([-1, 0, 1], 200) * 2.0 ** rng.integers(-110, -70, 200)).astype(np.float32)
-    operands = np.stack([x, y, z], 1).astype(float).tolist()
-    expected = [exactly(Fraction(one) * Fraction(other), Fraction(addend)) for one, other, addend in operands]
-    once = fused(x, y, z).astype(np.float32)
-    np.testing.assert_array_equal(once, expected)
-    once_more = (x.astype(np.float64) * y + z).astype(np.float32)
-    assert (once_more != once).any()  # rounded twice, to float64 first
 
 
 def test_shapes_of_group_scales(rng: Random) -> None:

@@ -246,16 +246,11 @@ def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch, t
     found = sptc.identify(w, right, expected, format="f16", result="f32")
     assert found.exact
     assert found.way.split_k == 2
-    with pytest.raises(OperandError, match=r"^b is the dense factor and cannot be compressed$"):
-        sptc.gemm(weights.T[:32], w)
 
     class Packed(SparseSemiStructuredTensorCUSPARSELT):
         def to_dense(self) -> Any:
             return dense
 
-    plain = SparseSemiStructuredTensorCUSPARSELT(dense.shape, dense.ravel(), None, None, None, None)
-    with pytest.raises(OperandError, match=r"^a is compressed by cuSPARSELt: "):
-        sptc.gemm(plain, right)
     whole = Packed(dense.shape, dense.ravel(), None, None, None, None)
     np.testing.assert_array_equal(sptc.gemm(whole, right, split_k=2), expected)
     turned = Packed(dense.T.shape, None, None, dense.ravel(), None, None)

@@ -17,7 +17,6 @@ from sptc.operands.arrangement import arrangement
 from sptc.operands.registers import CONTAINERS, random_nibbles
 from sptc.tensors.compressed import Compressed
 from sptc.tensors.sparsify import expand
-from sptc.tests.gemm.sparse_factors import sparse
 
 Random = np.random.Generator
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -156,14 +155,6 @@ def test_registers_come_back(text: str, rng: Random) -> None:
         used = (1 << fmt.container_bits) - 1 << (i.low_bit(fmt) - fmt.ignored_low_bits) if fmt else 0xFFFFFFFF
         mask = sum(used << place for place in range(0, 32, element)) if fmt else used
         np.testing.assert_array_equal(again[name], registers[name] & np.uint32(mask))
-
-
-def test_tensors(rng: Random) -> None:
-    torch = pytest.importorskip("torch")
-    a, b = sparse(rng, 16, 32), rng.standard_normal((32, 8)).astype(np.float16)
-    expected = sptc.pack(F16, a, b, selector=1)
-    for name, array in sptc.pack(F16, torch.from_numpy(a), torch.from_numpy(b), selector=1).items():
-        np.testing.assert_array_equal(array, expected[name])
 
 
 def test_types_and_batches(rng: Random) -> None:

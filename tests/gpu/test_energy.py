@@ -21,6 +21,8 @@ from sptc.isa.instructions import parse
 from sptc.isa.timing import timing
 from sptc.tests.cli.command_line import CommandLine
 
+from .fake_cupy import H200, FakeCupy
+
 SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 INTEGERS = parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32")
 WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16")
@@ -115,22 +117,16 @@ def test_what_was_recorded() -> None:
     assert 1.05 < ratio / normal[dense, "registers", "normal", "normal", ""] < 1.2
 
 
-class FakeGpu:
+class FakeGpu(FakeCupy):
     """Fake GPU whose 44 busy SMs run at 1.5 GHz: a product takes 2 pJ, and the power of other parts keeps rising."""
 
-    def __init__(self) -> None:
-        self.now, self.taken, self.power = 0.0, 0.0, 0.0
-        runtime = types.SimpleNamespace(CUDARuntimeError=ZeroDivisionError, getDeviceProperties=self.described)
-        runtime.getDevice = lambda: 0
-        self.cuda = types.SimpleNamespace(
-            Event=lambda: types.SimpleNamespace(record=lambda: None, synchronize=lambda: None), runtime=runtime,
-            get_elapsed_time=lambda begin, end: 1000 * self.seconds,
-            driver=types.SimpleNamespace(CUDADriverError=ZeroDivisionError),
-        )  # fmt: skip
-        self.zeros, self.asarray, self.asnumpy, self.uint64, self.uint32 = np.zeros, np.array, np.array, np.uint64, "u4"
+    asarray = staticmethod(np.array)
 
-    def described(self, number: int) -> dict[str, Any]:
-        return {"name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132}
+    def __init__(self) -> None:
+        super().__init__({**H200, "multiProcessorCount": 132})
+        self.now, self.taken, self.power = 0.0, 0.0, 0.0
+        self.cuda.Event = lambda: types.SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+        self.cuda.get_elapsed_time = lambda begin, end: 1000 * self.seconds
 
     def loaded(self, loop: Loop) -> Callable[..., None]:
         def run(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:

@@ -1,12 +1,14 @@
-"""Functions that randomly change values, texts and bytes. One random generator, with a seed, makes all changes."""
+"""Functions that randomly change values, texts and bytes, from one generator with a seed, and a malicious object."""
 
+import os
 import string
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["mutated_bytes", "mutated_text", "mutated_value"]
+__all__ = ["Trap", "mutated_bytes", "mutated_text", "mutated_value"]
 
 Random = np.random.Generator
 
@@ -24,8 +26,6 @@ _DTYPES = tuple(_NAMES_OF_TYPES.split())
 
 
 class _Awkward:
-    """Object whose methods all raise an error."""
-
     def __array__(self, *args: object, **words: object) -> np.ndarray:
         raise RuntimeError("no array")
 
@@ -39,6 +39,16 @@ class _Awkward:
         raise RuntimeError("no comparison")
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Trap:
+    """Object that creates a folder when it is unpickled. A test fails if this folder exists."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return os.mkdir, (str(self.mark),)
 
 
 def mutated_text(text: str, rng: Random) -> str:

@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import json
-import os
 import pickle
 import resource
 import shutil
@@ -19,7 +18,7 @@ from safetensors.numpy import save
 from sptc.cli import main
 from sptc.isa.names import subject_named
 from sptc.sim.coverage.groups import Coverage
-from sptc.tests.hostile.mutation import mutated_bytes, mutated_text
+from sptc.tests.hostile.mutation import Trap, mutated_bytes, mutated_text
 from sptc.verify.conformance import choose_pack, write_pack
 from sptc.verify.register_file import read, shipped, write
 
@@ -217,16 +216,6 @@ def test_no_pickle_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             assert not mark.exists(), (words, path.name)
     np.load(folder / "trap.npy", allow_pickle=True)
     assert mark.exists(), "loading the pickle does not create the file"
-
-
-class Trap:
-    """Pickled object that creates a file when it is loaded. The test fails if this file exists."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return os.mkdir, (str(self.mark),)
 
 
 def good_files(

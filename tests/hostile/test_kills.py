@@ -173,15 +173,6 @@ def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Gene
     assert not output.is_file()
 
 
-@pytest.mark.regression
-def test_a_cache_that_cannot_be_written() -> None:
-    process = _command(sys.executable, "-c", BUILD, env=os.environ | {"SPTC_CACHE": "/dev/null/cache"})
-    printed, errors = process.communicate(timeout=300)
-    assert process.returncode == 0
-    assert re.fullmatch("sptc: building .*: a model is compiled at its first use and kept in the cache\n", errors)
-    assert printed.startswith("[")
-
-
 #: A careless program: it writes a file byte by byte under its final name, and treats an existing file as complete.
 _CARELESS = """
 import time

@@ -85,15 +85,6 @@ def test_what_others_can_write_is_refused(place: Path) -> None:
         built("thing", _written)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can change the owner of a file")
-@pytest.mark.parametrize("name", ["thing", ""])
-def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
-    built("thing", _written)
-    os.chown(place / name, 12345, -1)
-    with pytest.raises(BackendError, match=r"belongs to another user \(user ID 12345\) and is not used"):
-        built("thing", _written)
-
-
 @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/sptc/cache"])
 def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """If the cache cannot be written, each file is built once, in a temporary folder of this process."""

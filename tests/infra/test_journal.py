@@ -201,12 +201,3 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sptc.infra.journal._MOST_BYTES", 4096)
     with pytest.raises(FileError, match=r"\(campaign\.db has more than 4096 bytes\)$"):
         Journal(tmp_path, "campaign")
-
-
-def test_other_files_in_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "ours").write_text("")
-    Journal(tmp_path, "campaign", {"ours"}).close()
-    (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(FileError, match=r"is not the folder of a campaign: it contains thesis\.tex$"):
-        Journal(tmp_path, "campaign", {"ours"})
-    Journal(tmp_path, "campaign").close()

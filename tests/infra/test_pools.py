@@ -54,7 +54,6 @@ def pool() -> Iterator[Pool]:
 
 
 def results_of(pool: Pool, number: int, work: Callable[..., int], *arguments: object) -> list[int]:
-    """Return the sorted results of `work` on the integers from 0 to `number` - 1."""
     waiting = iter(range(number))
     results: list[int] = []
     while len(results) < number:
@@ -168,7 +167,6 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until(there: Path) -> None:
-    """Wait until a file exists. Fail after ten minutes."""
     for _ in range(60_000):
         if there.exists():
             return

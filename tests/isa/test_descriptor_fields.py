@@ -7,7 +7,7 @@ import pytest
 from sptc.errors import OperandError
 from sptc.isa import instruction_descriptor as idesc
 from sptc.isa.descriptor_fields import DescriptorField, encoded, family_of, instruction_fields, readings, shared_fields
-from sptc.isa.memory import GENERATIONS, decode_descriptor, encode_descriptor
+from sptc.isa.memory import GENERATIONS, SWIZZLES, SharedDescriptor, decode_descriptor, encode_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
 
 #: Random descriptors per test case. All 40 test cases together have 10,000.
@@ -36,13 +36,16 @@ def invalid(decode: Callable[..., object], *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """Printed fields encode the descriptor. A field has an error exactly if the descriptor cannot be decoded."""
+    """Fields are decoded, and printed fields encode the descriptor. A field has an error if it cannot be decoded."""
     del case
     for _ in range(COUNT // 2):
         family = str(rng.choice([*GENERATIONS]))
         swizzle = str(rng.choice([*GENERATIONS[family].swizzles.values()]))
         start, leading, stride = (int(number) * 16 for number in rng.integers(1 << 14, size=3))
-        value = encode_descriptor(start, leading, stride, swizzle, int(rng.integers(8)) * (swizzle != "none"), family)
+        base_offset = int(rng.integers(8)) * (swizzle != "none")
+        value = encode_descriptor(start, leading, stride, swizzle, base_offset, family)
+        expected = SharedDescriptor(start, leading, stride, base_offset, SWIZZLES[swizzle])
+        assert decode_descriptor(value, family) == expected
         fields = shared_fields(value, family)
         assert_partition(fields, 64, value)
         assert [field.problem for field in fields if field.problem] == []

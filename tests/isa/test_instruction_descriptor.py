@@ -197,24 +197,3 @@ def test_reserved_bits() -> None:
     for value in (-1, 1 << 64):
         with pytest.raises(OperandError, match=rf"must be a 64-bit number, not {re.escape(str(value))}$"):
             decode_column_mask(value, 128, 64, 0, "it")
-
-
-@pytest.mark.parametrize("m", [32, 64, 128])
-def test_zeros_follow_columns_in_turn(m: int, rng: np.random.Generator) -> None:
-    """The mask of a part of N alternates between spans of used and of zero columns, from a start in the first span."""
-    parts = 128 // m
-    for _ in range(40):
-        n = int(rng.choice([64, 128, 256]))
-        used, skipped = (int(span) for span in rng.integers(0, rng.choice([3, 20, 256]), 2))
-        starts = [int(start) for start in rng.integers(0, rng.choice([4, 256]), 4)]
-        zeros_first = [int(first) for first in rng.integers(0, 2, 4)]
-        value = skipped << 40 | used << 48
-        for part, (start, first) in enumerate(zip(starts, zeros_first, strict=True)):
-            value |= start << 8 * part | first << 32 + part
-        expected = []
-        for start, first in zip(starts[:parts], zeros_first[:parts], strict=True):
-            spans = [[False] * (used + 1), [True] * (skipped + 1)]
-            pattern = (spans[first] + spans[1 - first]) * (2 * n)
-            expected += pattern[min(start, len(spans[first]) - 1) :][: n // parts]
-        assert decode_column_mask(value | 1 << 39, m, n, 0, "it").zero.tolist() == expected, hex(value)
-        assert not decode_column_mask(value, m, n, 0, "it").zero.any()

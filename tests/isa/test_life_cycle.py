@@ -29,7 +29,6 @@ def test_the_example() -> None:
 
 
 def test_sequences_that_are_defined() -> None:
-    """The checker accepts defined sequences, such as two groups in flight that use different accumulators."""
     first, second = D, [f"e{index}" for index in range(4)]
     sequence = Sequence()
     sequence.write(*first, *second)

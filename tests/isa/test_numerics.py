@@ -8,6 +8,7 @@ from sptc.errors import InstructionError
 from sptc.isa.evidence import evidence
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.numerics import BLOCK_GROUP, Method, Rounding, numerics
+from sptc.isa.tcgen05 import every_opcode, instructions_of
 
 FUSED, GROUPED, EMULATED, INTEGER = Method.FUSED, Method.GROUPED, Method.EMULATED, Method.INTEGER
 RZ, E8M13, RNE, EXACT = Rounding.RZ_F32, Rounding.RZ_E8M13, Rounding.RNE_F16, Rounding.EXACT
@@ -42,14 +43,23 @@ KINDS_SM_120: dict[str, dict[str, Row]] = {
     "mxf4": {"f32": (GROUPED, 64, 35, -139, RZ)},
     "mxf4nvf4": {"f32": (GROUPED, 64, 35, -139, RZ)},
 }
+#: ``tcgen05.mma`` of sm_100 has the numerics of the datapath, also for fp8, although fp8 ``mma`` of sm_100 is emulated.
+KINDS_SM_100: dict[str, dict[str, Row]] = {
+    **KINDS_SM_120, "tf32": {"f32": SM_90["tf32 f32"]}, "i8": {"s32": SM_90["int8 s32"]},
+    "f16": {"f32": SM_90["f16 f32"], "f16": SM_90["f16 f16"]},
+}  # fmt: skip
 TABLE = {
     **{(arch, "mma", types): row for arch, rows in MMA.items() for types, row in rows.items()},
     **{("sm_90", "wgmma", types): row for types, row in WGMMA_SM_90.items()},
+    **{("sm_100", kind, d): row for kind, rows in KINDS_SM_100.items() for d, row in rows.items()},
     **{("sm_120", kind, d): row for kind, rows in KINDS_SM_120.items() for d, row in rows.items()},
 }
 TYPES = {"e4m3": "fp8", "e5m2": "fp8", "s8": "int8", "u8": "int8", "s4": "int4", "u4": "int4"}
 
-EVERY = [(instruction, arch) for instruction in every_instruction() for arch in instruction.architectures]
+EVERY = [
+    *((instruction, arch) for instruction in every_instruction() for arch in instruction.architectures),
+    *((i, "sm_100") for opcode in every_opcode() for i in instructions_of(opcode) if i.n == opcode.columns[0]),
+]
 SP = "mma.sp.sync.aligned"
 ORDERED = "mma.sp::ordered_metadata.sync.aligned"
 WG = "wgmma.mma_async.sp.sync.aligned"
@@ -70,7 +80,6 @@ def test_every_instruction_on_every_architecture() -> None:
 
 
 def test_source() -> None:
-    """Numerics state their source: recordings for sm_90, published models or machine code for other architectures."""
     for instruction, arch in EVERY:
         source = numerics(instruction, arch).source
         assert bool(re.search("recorded on an NVIDIA H200", source)) is (arch == "sm_90"), (str(instruction), arch)

@@ -12,7 +12,6 @@ from sptc.isa.tcgen05 import every_opcode, parse_opcode
 #: File written by ``benchmarks/sass.py --write``: architectures, names from the disassembler, and PTX text.
 TABLE = Path(__file__).parent / "sass.csv"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 
 
 def test_every_measured_name() -> None:
@@ -31,14 +30,8 @@ def test_every_measured_name() -> None:
     assert len(measured) == 1234
 
 
-def test_some_names() -> None:
-    for name, text, count in (
-        ("HMMA.16832.F32.SP", F16, 1),
-        ("HMMA.SP.16832.F32", FP8, 2),
-        ("IGMMA", "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.u8.s8", 1),
-        ("UTCHMMA.2CTA", "tcgen05.mma.sp.cta_group::2.kind::tf32", 1),
-    ):
-        assert (text, count) in {(one.instruction, one.count) for one in implementations(name)}, name
+def test_another_spelling_and_an_unknown_name() -> None:
+    assert F16 in {one.instruction for one in implementations("HMMA.16832.F32.SP")}
     with pytest.raises(InstructionError, match=r"^HMMA\.16816\.F33 executes no modelled .* is HMMA\.16816\.F32$"):
         [*implementations("HMMA.16816.F33")]
 

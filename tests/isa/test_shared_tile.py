@@ -35,8 +35,9 @@ def test_every_swizzle_and_major(text: str) -> None:
     """In a packed tile, formulas and descriptor place each bit once. Unsupported combinations are rejected."""
     (i, opcode), seen = parsed(text), 0
     for swizzle, major in product(GENERATIONS[i.family].swizzles.values(), MAJORS):
+        options: dict[str, Any] = {"swizzle": swizzle, "major": major, "base_offset": 3 * (swizzle != "none")}
         try:
-            tiles = {name: packed_tile(i, name, opcode, swizzle=swizzle, major=major) for name in "ab"}
+            tiles = {name: packed_tile(i, name, opcode, **options) for name in "ab"}
         except OperandError:
             continue
         seen += 1

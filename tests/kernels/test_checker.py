@@ -83,7 +83,6 @@ def test_kernels_of_public_bug_reports(name: str) -> None:
 
 @pytest.mark.parametrize(("element", "size"), [("u8", 1), ("f16", 2), ("f32", 4), ("f64", 8)])
 def test_global_offset_of_each_word_of_a_tile(element: str, size: int, rng: np.random.Generator) -> None:
-    """Check the offset in global memory of each word of a TMA tile that starts inside a larger tensor."""
     memory = GlobalMemory([rng.integers(0, 256, 4096, np.uint8)], {})
     tile = MapRecord(GLOBAL_BASE + 512, (64 // size, 20), (64,), (48 // size, 8), element)
     box = Box.from_map(tile, [16 // size, 5])

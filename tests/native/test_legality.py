@@ -1,25 +1,21 @@
-"""Each of the sixteen nibbles in otherwise legal metadata is accepted exactly if the instruction's rule defines it."""
+"""Each of the sixteen nibbles in otherwise legal metadata of registers is accepted exactly if its rule defines it."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import Rule
-from sptc.isa.tcgen05 import every_opcode, parse_opcode
-from sptc.isa.tensor_memory import layout_for, metadata_map
 from sptc.native.library import Output
 from sptc.operands.registers import pack_nibbles, random_nibbles
 from sptc.sim.benches.random_operands import distributions
 from sptc.verify.register_file import RegisterFile
 from sptc.verify.stimulus import random_register_file
 
-from ..api.tcgen05_case import case, fill_tensor
-from .held import RefusedError, given, opened, run_file, run_tensor
+from .held import RefusedError, given, opened, run_file
 
 Random = np.random.Generator
 
@@ -46,10 +42,10 @@ def metadata(i: Instruction, rng: Random) -> Iterator[tuple[NDArray[np.uint8], i
             yield nibbles, row, chunk
 
 
-def refusal(run: Any, **arguments: Any) -> tuple[str, str]:
-    """Return position and rule of the nibble for which a call fails; two empty texts if the call succeeds."""
+def refusal(file: RegisterFile) -> tuple[str, str]:
+    """Return position and rule of the nibble that is rejected; two empty texts if the call succeeds."""
     try:
-        run(**arguments)
+        run_file(file)
     except RefusedError as error:
         place = re.search(r"(row \d+, chunk \d+) .*: nibble 0b(\d{4} breaks the \w+) rule", str(error))
         return (place[1], place[2]) if place and error.status == 11 else (str(error), "")
@@ -81,36 +77,11 @@ def test_a_nibble_in_registers(i: Instruction, rng: Random) -> None:
         e = pack_nibbles(nibbles, i, selector, rng.integers(0, 1 << 32, (1, i.threads), dtype=np.uint32))
         part = replace(file, e=e)
         place = f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
-        assert refusal(run_file, file=part) == expected(i.rule, row, chunk, nibble), place
+        assert refusal(part) == expected(i.rule, row, chunk, nibble), place
         decoded, defined = np.empty_like(nibbles), np.empty_like(nibbles)
         with opened(str(i), i.architectures[0]) as handle:
             handle.call("metadata", 1, given(e), selector, given(decoded, Output), given(defined, Output))
         np.testing.assert_array_equal(decoded, nibbles)
         np.testing.assert_array_equal(defined, np.isin(nibbles, [*i.rule.legal]))
         software = replace(part, a=np.zeros_like(part.a), metadata="software")
-        assert refusal(run_file, file=software) == expected(i.rule, row, chunk, nibble, 0), f"{i}, {nibble:04b}"
-
-
-#: Opcodes and values of M that cover each layout of metadata in tensor memory: narrow, wide and block-scaled.
-PLACED = [
-    (str(opcode), m)
-    for opcode in every_opcode()
-    if opcode.sparse and opcode.kind in ("f16", "tf32", "i8", "mxf4")
-    for m in opcode.rows
-]
-
-
-@pytest.mark.parametrize(("text", "m"), PLACED, ids=str)
-def test_a_nibble_in_tensor_memory(text: str, m: int, rng: Random) -> None:
-    selectors = 2 if re.search("tf32|::f16", text) else 1
-    for selector in range(selectors):
-        one = case(text, rng, m=m, n=64, options={"sparsity_selector": selector})
-        i, opcode = one.instruction, parse_opcode(text)
-        where = metadata_map(layout_for(opcode, m), i, selector, one.arguments["e"])
-        for nibbles, row, chunk in metadata(i, rng):
-            nibble = int(nibbles[0, row, chunk])
-            tmem = one.arguments["tmem"].copy()
-            fill_tensor(tmem.reshape(-1, 128, 512), where, nibbles.reshape(one.ctas, -1, i.chunks))
-            arguments = {**one.arguments, "tmem": tmem, "metadata": "strict"}
-            place = f"{i}, selector {selector}, row {row}, chunk {chunk}, {nibble:04b}"
-            assert refusal(run_tensor, text=text, **arguments) == expected(i.rule, row, chunk, nibble), place
+        assert refusal(software) == expected(i.rule, row, chunk, nibble, 0), f"{i}, {nibble:04b}"

@@ -35,7 +35,6 @@ def parts_of(file: RegisterFile) -> list[RegisterFile]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kernels", available())
 def test_recordings(kernels: str) -> None:
-    """The library reproduces recordings of an H200 from their input registers."""
     outputs = 0
     for path in shipped():
         file = read(path)
@@ -76,7 +75,6 @@ def test_shapes() -> None:
 
 @pytest.mark.parametrize("policy", ["strict", "software"])
 def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
-    """Undefined nibbles are rejected with the golden model's message."""
     refused = 0
     for instruction in [i for i in FEW if i.sparse] * 3:
         file = random_register_file(instruction, instruction.architectures[-1], distributions(instruction)[0], 3, rng)

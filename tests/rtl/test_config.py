@@ -130,21 +130,6 @@ def test_codes_are_positions_in_the_list_of_formats() -> None:
         config().element_code(FORMATS["e2m1"], 4)
 
 
-def test_slots() -> None:
-    """Slot n multiplies formats with more than n elements in a step: tf32, with 8 in 32 bytes, uses slots 0 to 7."""
-    made = config("tf32", "f16", "e4m3", "s4", "e2m1/4", scales=("ue8m0",))
-    assert [made.slots_of(element) for element in made.elements] == [8, 16, 32, 64, 64]
-    assert (made.slots, made.term_slots, made.chunks) == (64, 32, 16)
-    served = [[str(element) for element in made.elements_of_slot(slot)] for slot in (0, 7, 8, 15, 16, 31, 32, 63)]
-    assert served[0] == served[1] == ["tf32", "f16", "e4m3", "s4", "e2m1/4"]
-    assert served[2] == served[3] == ["f16", "e4m3", "s4", "e2m1/4"]
-    assert served[4] == served[5] == ["e4m3", "s4", "e2m1/4"]
-    assert served[6] == served[7] == ["s4", "e2m1/4"]
-    assert made.elements_of_slot(64) == ()
-    narrow = config("s4", "u4", step_bytes=16)
-    assert (narrow.slots, narrow.term_slots, narrow.chunks) == (32, 0, 8)
-
-
 def test_instructions_that_a_configuration_supports() -> None:
     text = "mma.sp::ordered_metadata.sync.aligned.m16n8k{}.row.col.kind::{}"
     mixed = parse(text.format(64, "f8f6f4.f32.e4m3.e2m1.f32"))
@@ -162,7 +147,6 @@ def test_instructions_that_a_configuration_supports() -> None:
 
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_a_preset_computes_as_its_architecture(arch: str) -> None:
-    """A preset has the multiplexers, step length, alignment bits, e_zero and rounding of its architecture."""
     made = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     assert made.mux == MUX_OF_ARCHITECTURE[arch]
     native = 0

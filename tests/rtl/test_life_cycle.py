@@ -200,7 +200,6 @@ OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
 
 
 def placement() -> Placement:
-    """Return the component that flags operand addresses."""
     fields = {name: field.shape for name, field in tcgen05_layout() if name != "operation"}
     return Placement(TCGEN05_ARRAY, data.StructLayout(fields))
 

@@ -26,7 +26,6 @@ WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4"
 
 
 def single(word: str, **fields: object) -> CoreConfig:
-    """Return a configuration with a single format, and default values for the fields that are not given."""
     scales = BLOCK_SCALES if word == "e2m1/4" else ()
     return CoreConfig(**{"name": word, "formats": (word,), "scales": scales, **fields})
 

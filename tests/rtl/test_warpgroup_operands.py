@@ -65,7 +65,6 @@ def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work
 
 
 def put(ctx, payload, one: Work) -> None:
-    """Put an instruction and its registers at the input of the warpgroup."""
     operands.offer(ctx, payload, Operation.MULTIPLY, TENSOR_CORE, one)
     for name, words in one.registers.items():
         ctx.set(payload[name].as_value(), operands.bits_of(words))

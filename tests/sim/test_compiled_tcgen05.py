@@ -71,7 +71,6 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_consecutive_instructions_of_all_kinds(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Sequences of random instructions have the golden model's results, also with gaps between instructions."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):

@@ -128,7 +128,6 @@ def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
 def test_recordings(family: str) -> None:
-    """D equals the recordings of an H200, and all flags of undefined nibbles follow the metadata rule."""
     paths = [path for path in shipped() if path.name.startswith(family)]
     paths = [path for path in paths if family == "wgmma" or is_executed(read(path).instruction)]
     assert len(paths) > 50, "there are too few recordings to compare"

@@ -14,8 +14,6 @@ from sptc.sim.engine.steps import step_words, steps_of
 from .coverage_cases import ARCHITECTURES, F16, HALF, MXF8, NAN, NVF4, SPARSE, Case, built, reached, sample, words_of
 from .matrices import matrices
 
-Random = np.random.Generator
-
 
 def test_selection() -> None:
     b = {8: 1.0, 9: 2.0, 10: 3.0, 11: 4.0}
@@ -67,8 +65,7 @@ def native(config: CoreConfig, arch: str) -> list[Instruction]:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_derived_results_equal_the_golden_model(rng: Random, name: str) -> None:
-    """For every operation, the results that coverage derives from operands equal those of the golden model."""
+def test_derived_results_equal_the_golden_model(rng: np.random.Generator, name: str) -> None:
     config, arch = PRESETS[name], ARCHITECTURES[name]
     for i in native(config, arch):
         coverage = StepCoverage(config)

@@ -11,7 +11,6 @@ from sptc.cli import main
 from sptc.errors import FileError
 from sptc.rtl.config import PRESETS
 from sptc.sim.coverage.code import CodeCoverage
-from sptc.sim.coverage.covergroups import Bin, Covergroup, Need, Sampler, bins_axis
 from sptc.sim.coverage.groups import VERSION, Axis, Coverage, Group
 from sptc.sim.coverage.steps import StepCoverage
 
@@ -190,32 +189,6 @@ def test_other_files() -> None:
     ):
         with pytest.raises(FileError, match=message):
             Coverage.from_json(text)
-
-
-def test_a_covergroup_samples_values() -> None:
-    """The guard `iff` rejects whole samples, the mask `where` rejects single values, and bins may overlap."""
-    can_be_negative = Need("Nothing is negative.", lambda operation: operation == "signed")
-    bins = (
-        Bin("even", lambda s: s["x"] % 2 == 0),
-        Bin("above two", lambda s: s["x"] > 2),
-        Bin("negative", lambda s: s["x"] < 0, (can_be_negative,)),
-    )
-    signs = ("signed", "unsigned")
-    covergroup = Covergroup(
-        name="numbers", meaning="A number was drawn.", axes=(Axis("sign", signs), bins_axis("event", bins)),
-        iff=lambda s: s["drawn"], sample=lambda s: (signs.index(s["sign"]),), where=lambda s: s["x"] != 6,
-        bins=bins, rows=[[sign] for sign in signs],
-    )  # fmt: skip
-    sampler = Sampler("tiny", [covergroup])
-    numbers = np.array([1, 2, 4, 6, -3])
-    for sign, drawn in (("signed", True), ("unsigned", False), ("signed", False)):
-        sampler.sample({"sign": sign, "drawn": drawn, "x": numbers})
-    group = sampler.coverage["tiny", "numbers"]
-    assert group.hits.tolist() == [[2, 1, 1], [0, 0, 0]]
-    assert group.names(group.unreachable) == ["unsigned, negative"]
-    assert group.reasons == ["Nothing is negative."]
-    sampler.sample({"sign": "unsigned", "drawn": True, "x": numbers[-1:]})
-    assert group.contradicted() == ["unsigned, negative"]
 
 
 def point(kind: str, line: int, name: str, count: int, path: str = "/a/bench.v") -> str:

@@ -13,7 +13,6 @@ from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine import emulation
 from sptc.tests.sim.matrices import matrices
 
-Random = np.random.Generator
 SHAPE = (3, 4, 5)
 
 
@@ -33,8 +32,7 @@ FOUR_BIT = [i for i in MMA if i.a.name in ("s4", "u4")]
 
 
 @pytest.mark.parametrize("i", [*FP8, *FOUR_BIT], ids=str)
-def test_two_instructions_of_wider_elements(rng: Random, i: Instruction) -> None:
-    """The emulation equals the golden model for all operand distributions and nibbles, and runs two instructions."""
+def test_two_instructions_of_wider_elements(rng: np.random.Generator, i: Instruction) -> None:
     wider = ["f16", "f16"] if i in FP8 else [fmt.name.replace("4", "8") for fmt in (i.a, i.b)]
     for kind in distributions(i):
         calls: list[Instruction] = []

@@ -48,7 +48,6 @@ def check(product: Product, d: NDArray, where: str) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
-    """Every mma equals the golden model with every distribution of operands, any nibbles and any selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
     assert len(cases) > 400
     for i, kind in cases:
@@ -56,16 +55,6 @@ def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
         registers = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
         operands = gather_warp(i, registers)
         check(backend("rtl").multiply(i, arch, operands), multiply(i, arch, operands), f"{i}, {kind}, {arch}")
-
-
-@pytest.mark.regression
-def test_every_wgmma_equals_the_golden_model(rng: Random) -> None:
-    """Every wgmma equals the golden model, including native fp8, which keeps fewer alignment bits."""
-    for i in every_instruction("wgmma"):
-        if i.n == 8:
-            for kind in distributions(i):
-                operands = matrices(i, (2, i.m, i.n), kind, rng)
-                check(backend("rtl").multiply(i, "sm_90", operands), multiply(i, "sm_90", operands), f"{i}, {kind}")
 
 
 def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> None:

@@ -28,12 +28,10 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 
 def general_model(row: CompiledRow) -> RowModel:
-    """Return the model that executes all instructions."""
     return row._models[row._libraries.of_every_instruction()]
 
 
 def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return steps of one instruction with random operands, metadata and accumulators."""
     return any_steps(TINY, control_word(TINY, parse(text), last=True), count, rng)
 
 

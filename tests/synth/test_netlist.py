@@ -6,7 +6,6 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from sptc.errors import Error
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.synth.netlist import Netlist, around_units, modules, stages, unit
@@ -53,11 +52,6 @@ def test_a_warp_holds_its_array() -> None:
     warp = around_units(config, "warp")
     assert "module \\top.core\n" in warp.text
     assert warp.text.count("\n  cell \\top_unit ") == config.rows * config.columns
-
-
-def test_a_configuration_that_serves_no_warp() -> None:
-    with pytest.raises(Error, match=r"^step_bytes must be 16 or 32 to serve a warp, not 4$"):
-        around_units(CoreConfig(name="least", formats=("s8",), step_bytes=4), "warp")
 
 
 @pytest.mark.regression

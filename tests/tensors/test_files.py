@@ -39,19 +39,13 @@ def test_round_trip(suffix: str, dtype: type, tmp_path: Path, rng: np.random.Gen
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("suffix", [*SUFFIXES, ".npy"])
-def test_files_that_are_cut_short_or_noise(suffix: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    whole, part = tmp_path / f"whole{suffix}", tmp_path / f"part{suffix}"
-    matrix = rng.normal(size=(8, 8))
-    if suffix == ".npy":
-        np.save(whole, matrix)
-    else:
-        write_tensors(whole, {"x": matrix}, {})
-    np.testing.assert_array_equal(read_matrix(whole), matrix)
+def test_files_that_are_cut_short_or_noise(tmp_path: Path, rng: np.random.Generator) -> None:
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    write_tensors(whole, {"x": rng.normal(size=(8, 8))}, {})
     data = whole.read_bytes()
     for length in {0, 1, 7, 8, 40, len(data) // 2, len(data) - 1, *rng.integers(0, len(data), 10).tolist()}:
         part.write_bytes(data[:length])
-        with pytest.raises(FileError, match=rf"part{suffix} is not a complete {suffix} file \(.+\)$") as caught:
+        with pytest.raises(FileError, match=r"part\.safetensors is not a complete .safetensors file \(.+\)$") as caught:
             read_matrix(part)
         assert "\n" not in str(caught.value)
     for _ in range(20):

@@ -19,6 +19,7 @@ from sptc.tensors.compressed import Compressed
 from sptc.tensors.files import open_tensors, read_matrix
 from sptc.tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from sptc.tensors.sparsify import sparsify
+from sptc.tests.hostile.mutation import Trap
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 Random = np.random.Generator
@@ -48,20 +49,8 @@ def test_dictionaries(tmp_path: Path) -> None:
     assert set(open_tensors(tmp_path / "state.pt").names) == {"model.weight", "model.bias", "x"}
     np.testing.assert_array_equal(read_matrix(tmp_path / "state.pt", "model.weight"), weight)
     np.testing.assert_array_equal(read_matrix(tmp_path / "state.pt", "x"), weight[:, 1:])
-    with pytest.raises(FileError, match=r"state\.pt holds '.*', '.*', '.*': a name must select one of them$"):
-        read_matrix(tmp_path / "state.pt")
     torch.save(torch.nn.Linear(3, 4).state_dict(), tmp_path / "layer.pt")
     assert open_tensors(tmp_path / "layer.pt").names == ("weight", "bias")
-
-
-class Trap:
-    """Object that creates a file if it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
-        return open, (self.path, "w")
 
 
 def test_files_without_tensors(tmp_path: Path) -> None:
@@ -70,7 +59,10 @@ def test_files_without_tensors(tmp_path: Path) -> None:
         ([1, 2], r"x\.pt holds no tensor, but list$"),
         ({}, r"x\.pt holds no tensor, but dict$"),
         (torch.nn.Linear(3, 4), r"x\.pt holds an object that is not a tensor, torch\.nn\.modules\.linear\."),
-        ({"w": torch.ones(2), "t": Trap(tmp_path / "sprung")}, r"x\.pt holds an object that is not a tensor, i?o"),
+        (
+            {"w": torch.ones(2), "t": Trap(tmp_path / "sprung")},
+            r"x\.pt holds an object that is not a tensor, posix\.",
+        ),
         (bytearray(9), r"x\.pt holds an object that is not a tensor, __builtin__\.bytearray: "),
         (torch.ones(1).expand(1 << 20, 1 << 20), r"not a complete \.pt file \(the stored data do not have the size of"),
         (torch.ones(3, 3).to_sparse(), r"x\.pt holds an object that is not a tensor, torch\._utils\._rebuild_sp"),

@@ -120,7 +120,6 @@ def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
 
 
 def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[float, int]]) -> None:
-    """Check a traced step of floats against its codes and block scales."""
     p = numerics(i, arch)
     emulated = p.method is Method.EMULATED
     products = [check_product(product, i, emulated) for product in step.products]
@@ -176,7 +175,6 @@ def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple
 
 
 def check_trace(found: OutputTrace, i: Instruction, arch: str, operands: MatrixOperands, place: tuple) -> None:
-    """Check every field of a trace against the codes of the operands."""
     tile, row, column = place
     emulated = numerics(i, arch).method is Method.EMULATED
     for step in found.steps:

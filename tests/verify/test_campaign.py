@@ -3,19 +3,17 @@
 import itertools
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sptc.errors import FileError
 from sptc.infra.journal import Journal
 from sptc.infra.pools import local_pool
 from sptc.sim.coverage.groups import Axis, Coverage, Group
-from sptc.sim.engine.engine import Engine
 from sptc.verify import campaign
 from sptc.verify.campaign import Record, StateFolder, Totals, parameters
 from sptc.verify.shards import Plan, ShardResult
@@ -26,8 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning
 SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
 HOPPER = Plan(seed=7, architectures=("sm_90",), tiles=2)
 WANTED = parameters(SMALL, False, "1")
-
-Push = Callable[[Engine, NDArray], NDArray]
 
 
 @contextmanager

@@ -74,12 +74,6 @@ ARRAYS = {name: np.full((3, 8), 0x3C00, np.uint16) for name in "ab"} | {"c": np.
 ARRAYS["d"] = np.array([0x41000000, 0x41000000, 0x40000000], np.uint32)
 
 
-def test_a_wrong_result_is_found(tmp_path: Path) -> None:
-    (outcome,) = replay(written(tmp_path, [ROW], **ARRAYS))
-    assert (outcome.outputs, outcome.mismatches) == (3, 1)
-    assert (outcome.first.case, outcome.first.computed, outcome.first.expected) == (2, 0x41000000, 0x40000000)
-
-
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
     ("[", ARRAYS, r"the key sets is not JSON$"),

@@ -1,6 +1,7 @@
 """Register files of every family are read back as written, and the models reproduce shipped recordings."""
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -149,11 +150,37 @@ def test_shipped_recordings_are_whole() -> None:
     assert words["wgmma"] >= {"narrow", "mid", "wide", "special", "uniform", "anymeta"}
 
 
+def recorded_sets(folder: Path) -> Iterator[tuple[str, RegisterFile]]:
+    """Yield the name and the register file of each set in the complete recordings, of which the package ships a subset.
+
+    The key of each array is SET|SELECTOR|DISTRIBUTION|OPERAND. The page of the recordings lists the instruction of each
+    SET.
+    """
+    (page,) = folder.glob("*.md")
+    texts = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", page.read_text(encoding="utf-8"), re.MULTILINE))
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as archive:
+            for key in sorted({key.rsplit("|", 1)[0] for key in archive.files}):
+                name, selector, distribution = key.split("|")
+                i = parse(texts[name])
+                held = {operand.lower(): archive[f"{key}|{operand}"] for operand in ("ABCDE" if i.sparse else "ABCD")}
+                file = RegisterFile(
+                    instruction=i,
+                    sparsity_selector=int(selector),
+                    **held,
+                    metadata="silicon" if distribution == "anymeta" else "strict",
+                    b_descriptor=np.full(len(held["b"]), 128 >> 4 << 16, np.uint64),
+                )
+                yield key, file
+
+
 @pytest.mark.parametrize("backend", ["golden", "rtl"])
-def test_every_recorded_set(recorded_sets: Iterator[tuple[str, RegisterFile]], backend: str) -> None:
-    """The models reproduce all 354 recorded sets. Without the complete recordings, the test is skipped."""
+def test_every_recorded_set(request: pytest.FixtureRequest, backend: str) -> None:
+    folder: Path | None = request.config.getoption("--recordings")
+    if folder is None:
+        pytest.skip("the complete recordings are not shipped: pass their folder with --recordings FOLDER")
     sets, outputs = 0, 0
-    for key, file in recorded_sets:
+    for key, file in recorded_sets(folder):
         assert np.array_equal(replace(file, d=None).run(backend), file.d), key
         sets, outputs = sets + 1, outputs + file.d.size
     assert sets == 354

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sptc
 from amaranth.hdl import Cat, Module
 from sptc.errors import Error, OperandError
 from sptc.golden.matrix import multiply
@@ -21,6 +22,7 @@ from sptc.rtl.round import RoundStage
 from sptc.sim.engine.signals import WatchedRow
 from sptc.tests.verify.exact_steps import check_trace
 from sptc.verify.candidates import draw_candidates
+from sptc.verify.first_step import first_possible_step
 from sptc.verify.pack_files import file_of
 from sptc.verify.register_file import read, shipped
 from sptc.verify.stimulus import Given, draw_tiles, drawn_distributions, joined
@@ -55,39 +57,22 @@ def mid(i: Instruction, rng: np.random.Generator) -> Given:
     return draw_tiles(i, ("mid",), "legal", 1, rng)
 
 
-def tiles_of(i: Instruction, arch: str, rng: np.random.Generator, cases: int) -> MatrixOperands:
+def tiles_of(i: Instruction, arch: str, rng: np.random.Generator) -> MatrixOperands:
     """Return tiles of every distribution, including directed tiles and tiles with any nibbles."""
     narrow = replace(i, n=8)
-    return joined([*draw_candidates(narrow, numerics(i, arch), rng, cases)]).matrices
-
-
-def check(name: str, rng: np.random.Generator, cases: int, rows: int, columns: int) -> int:
-    text, arch = SUBJECTS[name]
-    i = parse(text)
-    operands = part(tiles_of(i, arch, rng, cases), slice(None), rows, columns)
-    expected = multiply(i, arch, operands)
-    count = 0
-    for first in range(0, len(expected), 8):
-        few = part(operands, slice(first, first + 8), rows, columns)
-        for place, found in zip(np.ndindex(*few.c.shape), golden_traces(i, arch, few), strict=True):
-            assert found.d == expected[first + place[0], place[1], place[2]]
-            check_trace(found, i, arch, few, place)
-            count += 1
-    return count
+    return joined([*draw_candidates(narrow, numerics(i, arch), rng, 1)]).matrices
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> None:
-    assert check(name, rng, 1, 4, 2) >= 60
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("name", ["fused", "grouped", "integer", "emulated"])
-def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Generator) -> None:
-    """Every field follows from codes in 1,500 random outputs of each method of computation."""
-    outputs = 0
-    while outputs < 1_500:
-        outputs += check(name, rng, 1, 16, 8)
+    text, arch = SUBJECTS[name]
+    i = parse(text)
+    operands = part(tiles_of(i, arch, rng), slice(None), 4, 2)
+    traces, expected = golden_traces(i, arch, operands), multiply(i, arch, operands)
+    assert expected.size >= 60
+    for place, found in zip(np.ndindex(expected.shape), traces, strict=True):
+        assert found.d == expected[place]
+        check_trace(found, i, arch, operands, place)
 
 
 # ---- traces of the hardware
@@ -116,7 +101,7 @@ def test_the_hardware_has_the_same_fields(small_ampere: None, rng: np.random.Gen
     for name in ("fused", "integer"):
         i = parse(SUBJECTS[name][0])
         every_fifth = slice(int(rng.integers(5)), None, 5)
-        check_hardware(i, "sm_80", part(tiles_of(i, "sm_80", rng, 1), every_fifth, 1, 1), row)
+        check_hardware(i, "sm_80", part(tiles_of(i, "sm_80", rng), every_fifth, 1, 1), row)
 
 
 @pytest.mark.regression
@@ -132,7 +117,7 @@ def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.
     row = WatchedRow(PRESETS[PRESET_OF_ARCHITECTURE[arch]])
     for text in rng.permutation([*forms.values()])[:3]:
         i = parse(str(text))
-        check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 3, 2), row)
+        check_hardware(i, arch, part(tiles_of(i, arch, rng), slice(None), 3, 2), row)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
@@ -233,3 +218,56 @@ def test_an_object_for_notebooks() -> None:
     assert html.count("<tr") == sum(len(s.products) + 2 for s in found.golden.steps)
     assert found._repr_svg_().count("<svg") == 1
     assert MUX_OF_ARCHITECTURE[found.golden.arch] == "mux4"
+
+
+# ---- the first step that can explain a wrong result
+
+
+WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for k in (16, 8))
+
+
+def output_of(rng: np.random.Generator, special: int | None) -> MatrixOperands:
+    """Return the operands of one output. If `special` is given, this element of the 32 of A and B is Inf or NaN."""
+    a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape) for shape in ((1, 1, 16), (1, 16, 1)))
+    if special is not None:
+        (b if special & 16 else a).flat[special & 15] = rng.choice([np.inf, np.nan])
+    codes = [array.astype(np.float16).view(np.uint16) for array in (a, b, rng.standard_normal((1, 1, 1)))]
+    return MatrixOperands(a=codes[0], b=codes[1], c=codes[2])
+
+
+@pytest.mark.parametrize("specials", [(None, None), (3, 18, 12)], ids=["finite", "special"])
+def test_every_accumulator(specials: tuple[int | None, ...], rng: np.random.Generator) -> None:
+    """Step 0 can explain D exactly if step 1, computed as m16n8k8 of sm_80, gives D for one of 65,536 accumulators."""
+    every = np.arange(1 << 16).astype(np.uint16).reshape(1, 1, -1)
+    firsts = set()
+    for special in specials:
+        operands = output_of(rng, special)
+        [golden] = golden_traces(WHOLE, "sm_80", operands)
+        behind = MatrixOperands(a=operands.a[..., 8:], b=operands.b[:, 8:].repeat(1 << 16, 2), c=every)
+        reached = set(multiply(HALF, "sm_80", behind).ravel().tolist())
+        near = [golden.d ^ 1 << bit for bit in range(16)]
+        for d in {*near, *rng.integers(0, 1 << 16, 8).tolist(), 0x7C00, 0x7FFF} - {golden.d}:
+            assert first_possible_step(golden, operands, d) == (0 if d in reached else 1), hex(d)
+            firsts.add(d in reached)
+    assert firsts == {True, False}
+
+
+def test_d_of_a_file_is_compared(tmp_path: Path, rng: np.random.Generator) -> None:
+    path = tmp_path / "tile.npz"
+    instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    a = np.where(np.arange(32) % 4 < 2, rng.standard_normal((16, 32)), 0).astype(np.float16)
+    tile = sptc.pack(instruction, a, rng.standard_normal((32, 8)).astype(np.float16))
+    d = sptc.mma(**tile, arch="sm_80")
+    sptc.save(path, **tile, D=d, arch="sm_80")
+    traced = trace(path, row=3, column=5, hardware=False)
+    assert traced.agrees
+    assert traced.as_dict()["file"] == {"d": f"0x{traced.golden.d:08x}", "agrees": True, "first_possible_step": None}
+    assert str(traced).splitlines()[1] == "the file holds the same D"
+    sptc.save(path, **tile, D=d ^ np.uint32(1 << 20), arch="sm_80")
+    traced = trace(path, row=3, column=5, hardware=False)
+    assert not traced.agrees
+    assert traced.file.first_step == 0
+    assert str(traced).count("<- the first step that can explain the D of the file") == 1
+    assert "; the first difference arose in step 1 of 2 or later" in str(traced)
+    assert "; the first difference arose in step 1 of 2 or later" in traced._repr_html_()
+    assert replace(traced, file=None).agrees
